@@ -17,6 +17,7 @@ from typing import Any
 from collector.committer import Committer, commit_bytes
 from collector.config.reloading import Reloading
 from collector.config.settings import (
+    LINE_BYTES_MIN,
     RESCAN_GAP_MS,
     RETRY_MS,
     STOP_DEADLINE_MS,
@@ -24,7 +25,7 @@ from collector.config.settings import (
     Wish,
 )
 from collector.descriptors import room_for
-from collector.feeder import Feeder, file_key
+from collector.feeder import Feeder
 from collector.identity.discovery import is_matched, plan
 from collector.identity.files import Scan, Walker
 from collector.identity.generation import Generation
@@ -33,12 +34,12 @@ from collector.identity.registry import Registry
 from collector.identity.watch import Watch
 from collector.ingested import Ingested
 from collector.read.reader import Reader
+from collector.send.addresses import Addresses
 from collector.send.lag_watch import LagWatch
 from collector.send.outbox import Outbox
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
 from collector.send.tenure import Tenure
-from collector.text.encode import record_overhead_max
 from collector.timing.clock import Clock
 from collector.timing.rate import Rate
 from collector.timing.rhythm import Rhythm
@@ -54,7 +55,7 @@ HOT_MS = 10_000  # without a watch, files read in this time are looked at betwee
 HOT_TICK_MS = 200
 IDLE_MS = 1_000
 GENERATION_DIGITS = 16  # of 4 bits each: plenty among one instance's files
-HEADER_BYTES = 61
+BATCH_HEADER_BYTES = 61
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +92,9 @@ class Agent:
         self.gave_up: str | None = None
         self.is_fenced = False
         """Another collector of the instance is at work: this one is to end."""
-        self._host = socket.gethostname()
-        self._tenure = Tenure(self.brokers, instance, self._host, clock)
+        host = socket.gethostname()
+        self._addresses = Addresses(host)
+        self._tenure = Tenure(self.brokers, instance, host, clock)
         self._wake = asyncio.Event()
         self._stopping = False
         self._problems: dict[str, str] = {}
@@ -261,7 +263,7 @@ class Agent:
             self.outbox,
             Rhythm(commit_bytes(held_bytes_max)),
             self.brokers.partition_of,
-            self._key_of,
+            self._addresses,
         )
         self.committer = Committer(
             self.brokers,
@@ -339,15 +341,9 @@ class Agent:
                 await asyncio.gather(task, return_exceptions=True)
 
     def _line_limit(self, generation: Generation) -> int:
-        key = self._key_of(generation)
-        limit = self.brokers.batch_limit(generation.topic)
-        return limit - HEADER_BYTES - record_overhead_max(key) - HEADER_BYTES
-
-    def _key_of(self, generation: Generation) -> bytes | None:
-        kind = generation.section.key
-        if kind == "none":
-            return None
-        return self._host.encode() if kind == "host" else file_key(generation)
+        """The most bytes of a line that fit a batch of its own."""
+        limit = self.brokers.batch_limit(generation.topic) - BATCH_HEADER_BYTES
+        return max(LINE_BYTES_MIN, limit - self._addresses.overhead_max(generation))
 
     # --- waking up ----------------------------------------------------------------------------
 

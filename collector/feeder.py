@@ -18,10 +18,11 @@ from collector.identity.generation import Generation
 from collector.identity.handles import Unreadable
 from collector.read.reader import Reader
 from collector.read.turn import Turn
+from collector.send.addresses import UNFINISHED_HEADERS, Addresses, file_key
 from collector.send.dead_letters import dead_letter
 from collector.send.lag_windows import LagWindows
 from collector.send.outbox import Batch, Entry, Outbox
-from collector.text.encode import Header, Piece
+from collector.text.encode import Piece
 from collector.text.lines import Block, Kind
 from collector.timing.pace import Pace
 from collector.timing.rhythm import Rhythm
@@ -30,23 +31,8 @@ from protocol.types import TopicPartition
 
 LIVE_TURNS = 64  # live files read before one backfill turn and before the loop breathes
 
-UNFINISHED_HEADERS: tuple[Header, ...] = ((b"millrace.unfinished", b"1"),)
-
 Partitioner = Callable[[str, bytes], TopicPartition]
 """The partition of a topic for a key."""
-
-KeyOf = Callable[[Generation], bytes | None]
-"""The key of a generation's records."""
-
-
-def file_key(generation: Generation) -> bytes:
-    """The path a generation's records are keyed by; a keyless file still has one partition.
-
-    Readers take keys for text, so bytes of a name that are no UTF-8 are written as `\\xNN`: else
-    all that differ only in them would look alike.
-    """
-    name = generation.record_key.encode(errors="surrogateescape")
-    return name.decode(errors="backslashreplace").encode()
 
 
 class Feeder:
@@ -58,7 +44,7 @@ class Feeder:
         outbox: Outbox,
         rhythm: Rhythm,
         partition_of: Partitioner,
-        key_of: KeyOf,
+        addresses: Addresses,
     ):
         self.reader = reader
         self.outbox = outbox
@@ -66,7 +52,7 @@ class Feeder:
         self.registry = reader.registry
         self.counters = reader.registry.counters
         self._partition_of = partition_of
-        self._key_of = key_of
+        self._addresses = addresses
         self.windows = LagWindows()
         self._schedule: Schedule[str, TopicPartition] = Schedule()
         self._held: dict[TopicPartition, dict[str, None]] = {}
@@ -179,7 +165,7 @@ class Feeder:
                 # What is on its way belongs to the topic of before: a commit covers one of them.
                 self._schedule.delay(name, now_ms + COMMIT_MS)
                 return
-            key = self._key_of(generation) or file_key(generation)
+            key = self._addresses.key_of(generation) or file_key(generation)
             generation.partition = self._partition_of(generation.topic, key)
         if (until_ms := self._wait_until_ms(generation, now_ms)) is not None:
             self._paced.add(name)
@@ -277,15 +263,17 @@ class Feeder:
     def _address(self, generation: Generation, block: Block) -> tuple[TopicPartition, Piece]:
         """Where a block goes, and under which key and headers."""
         assert generation.partition is not None
-        key = self._key_of(generation)
+        key = self._addresses.key_of(generation)
+        headers = self._addresses.headers_of(generation.section)
         if block.kind is Kind.UNFINISHED:
-            return generation.partition, Piece(key, block, UNFINISHED_HEADERS)
+            return generation.partition, Piece(key, block, headers + UNFINISHED_HEADERS)
+        line = Piece(key, block, headers)
         if not block.is_dead_letter:
-            return generation.partition, Piece(key, block)
+            return generation.partition, line
         place_key = file_key(generation)
         limit = self.outbox.batch_limit(DEAD_LETTERS_TOPIC)
         partition = self._partition_of(DEAD_LETTERS_TOPIC, place_key)
-        return partition, dead_letter(generation, block, place_key, key, limit)
+        return partition, dead_letter(generation, line, place_key, limit)
 
     def _count(self, generation: Generation, block: Block) -> None:
         if block.kind is Kind.UNFINISHED:

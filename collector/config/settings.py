@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from collector.config.encoding_names import UTF_8, canonical_name
+from collector.config.headers import check_headers
 from collector.config.multiline import INDENTED, PRESETS, By, EventRules
 from protocol.units import parse_duration_ms, parse_size_bytes
 
@@ -21,6 +22,7 @@ DEAD_LETTERS_TOPIC = "millrace.dead-letters"
 DEFAULT_EXCLUDE = (".*", "*~", "*.swp", "*.tmp", "*.part")
 
 # Reading.
+LINE_BYTES_MIN = 1024  # no line of up to this length is overlong, whatever a topic takes
 BLOCK_BYTES = 1 << 20  # most bytes of one file read in one turn
 BACKFILL_BYTES = 4 << 20  # a file further behind than this is read in the backfill lane
 NEW_BYTES = 64 << 10  # a file that never was read to its end is behind by more than this
@@ -142,11 +144,12 @@ class InputSection(_Model):
     exclude: tuple[str, ...] = DEFAULT_EXCLUDE
     start: Literal["beginning", "end"] = "beginning"
     key: Literal["path", "host", "none"] = "path"
+    headers: dict[str, str] = Field(default_factory=dict)
     encoding: str = UTF_8
     on_invalid: Literal["keep", "replace", "dead_letter"] = "keep"
     line_end: Literal["cut", "keep"] = "cut"
     multiline: MultilineSection | None = None
-    max_line_bytes: SizeBytes = Field(default=1 << 20, ge=1024, le=1 << 30)
+    max_line_bytes: SizeBytes = Field(default=1 << 20, ge=LINE_BYTES_MIN, le=1 << 30)
     on_overlong: Literal["split", "cut", "dead_letter"] = "split"
     after_ingest: Literal["keep", "move", "delete"] = "keep"
     move_to: str = "ingested"
@@ -181,6 +184,12 @@ class InputSection(_Model):
         if topic in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or topic.startswith("__"):
             raise ValueError(f"found {topic!r}, expected a topic of your own, not an internal one")
         return topic
+
+    @field_validator("headers")
+    @classmethod
+    def _headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        check_headers(headers)
+        return headers
 
     @field_validator("encoding")
     @classmethod

@@ -304,6 +304,30 @@ def test_keys_partitions_and_line_ends_as_configured(
         assert partition == partition_for_key(key, 3)
 
 
+def test_headers_of_an_input_are_on_each_record(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    """As librdkafka reads them, of single lines and of a thousand at once."""
+    headers = {"host": "{host}", "env": "production", "note": "über"}
+    reader = read("t.headers")
+    with CollectorProcess(
+        tmp_path, broker.mill_bootstrap, inputs("t.headers", headers=headers)
+    ) as (collector):
+        path = collector.home / "watched/text/a.log"
+        lines = [b"%d" % number for number in range(1_001)]
+        path.write_bytes(lines[0] + b"\n")
+        assert reader.values(1) == lines[:1]
+        with path.open("ab") as out:
+            out.write(b"".join(line + b"\n" for line in lines[1:]))
+        assert reader.values(1_001) == lines
+    expected = [
+        ("host", socket.gethostname().encode()),
+        ("env", b"production"),
+        ("note", "über".encode()),
+    ]
+    assert reader.headers == dict.fromkeys(lines, expected)
+
+
 def test_health_and_metrics_are_served(broker: BrokerProcess, tmp_path: Path) -> None:
     with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.metrics")) as collector:
         (collector.home / "watched/text/a.log").write_bytes(b"one\ntwo\n")

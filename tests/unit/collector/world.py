@@ -6,21 +6,24 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from collector.config.settings import DRAIN_QUIET_MS, InputSection
-from collector.feeder import Feeder, file_key
+from collector.config.settings import DRAIN_QUIET_MS, LINE_BYTES_MIN, InputSection
+from collector.feeder import Feeder
 from collector.identity.checkpoints import decode, decode_key
 from collector.identity.discovery import is_matched, plan
 from collector.identity.files import Walker
+from collector.identity.generation import Generation
 from collector.identity.handles import Handles
 from collector.identity.registry import Registry
 from collector.identity.sightings import State
 from collector.read.reader import Reader
+from collector.send.addresses import Addresses
 from collector.send.lag_windows import Progress
 from collector.send.outbox import Batch, Outbox
 from collector.send.positions import Positions
+from collector.text.encode import Header
 from collector.timing.rhythm import Rhythm
 from protocol.types import TopicPartition
-from tests.unit.collector.blocks import values_of
+from tests.unit.collector.blocks import records_of
 
 BATCH_LIMIT = 1 << 20
 LOOK_MS = 100
@@ -29,6 +32,7 @@ LOOKS_MAX = DRAIN_QUIET_MS // LOOK_MS + 10
 EVENT_ROUNDS = 8
 """Each of LOOK_MS: an event may wait for that of the file before, and be waited for."""
 INSTANCE = "i"
+HOST = "a-host"
 FORGET_AFTER_MS = 7 * 86_400_000
 
 
@@ -51,12 +55,14 @@ class World:
         self.records: list[tuple[str, bytes]] = []
         self.has_events = self.inputs[0].multiline is not None
         self.keys: list[bytes | None] = []
+        self.headers: list[tuple[Header, ...]] = []
         self.owners: list[str] = []  # the generation of each
         self.stored: dict[str, bytes] = {}
         self.sending: list[Batch] = []  # the transaction at hand
         self.limit = BATCH_LIMIT
         self.limits: dict[str, int] = {}
         self.open_files = 64
+        self.addresses = Addresses(HOST)
         self._numbers = itertools.count(1)
         self._names = itertools.count(1)
         self.up()
@@ -85,7 +91,7 @@ class World:
         self.registry = Registry(self.inputs, str(self.folder), lambda: f"g{next(self._names)}")
         self.registry.restore(decode(name, value) for name, value in self.stored.items())
         self.handles = Handles(self.open_files)
-        reader = Reader(self.registry, self.handles, lambda generation: self.limit - 1000)
+        reader = Reader(self.registry, self.handles, self._line_limit)
         self._new_feeder(reader)
         self.positions = Positions(self.registry, INSTANCE, FORGET_AFTER_MS)
         self.walker = Walker(plan(self.inputs, str(self.folder)))
@@ -106,8 +112,12 @@ class World:
             Outbox(lambda topic: self.limits.get(topic, self.limit), 1 << 24),
             Rhythm(1 << 22),
             lambda topic, key: TopicPartition(topic, 0),
-            file_key,
+            self.addresses,
         )
+
+    def _line_limit(self, generation: Generation) -> int:
+        room = max(1000, self.addresses.overhead_max(generation))
+        return max(LINE_BYTES_MIN, self.limit - room)
 
     def tell_progress(self, lines: int) -> None:
         """The topic's reader has read so many of its lines."""
@@ -232,13 +242,14 @@ class World:
         owners = [
             entry.generation for entry in batch.entries for _ in range(entry.piece.block.count)
         ]
-        values = values_of([entry.piece for entry in batch.entries])
-        for owner, (key, value) in zip(owners, values, strict=True):
+        records = records_of([entry.piece for entry in batch.entries])
+        for owner, (key, value, headers) in zip(owners, records, strict=True):
             assert value is not None
             self.records.append((owner, value))
             for line in value.split(b"\n") if self.has_events else [value]:
                 self.sent.append((batch.partition.topic, line))
                 self.keys.append(key)
+                self.headers.append(headers)
                 self.owners.append(owner)
 
     # --- what came of it ----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from collector.config.headers import filled_in
 from collector.config.settings import CollectorSection, CollectorSettings, InputSection
 
 
@@ -48,6 +49,13 @@ def test_settings_survive_json() -> None:
         ({"exclude": ["a/b"]}, "for one name without '/'"),
         ({"max_line_bytes": "10B"}, "greater than or equal to 1024"),
         ({"keys": 1}, "Extra inputs are not permitted"),
+        ({"headers": {"millrace.x": "1"}}, "does not begin with 'millrace.'"),
+        ({"headers": {"": "1"}}, "found '', expected a name of 1 to 100 bytes"),
+        ({"headers": {"ü" * 51: "1"}}, "expected a name of 1 to 100 bytes"),
+        ({"headers": {"a": "x" * 1001}}, "found a value of 1001 bytes for 'a'"),
+        ({"headers": {"a": "on {hots}"}}, "found {hots} for 'a', expected {host} or no"),
+        ({"headers": {"a": 7}}, "Input should be a valid string"),
+        ({"headers": {str(n): "" for n in range(17)}}, "found 17 headers, expected at most 16"),
         ({"on_overlong": "drop"}, "'split', 'cut' or 'dead_letter'"),
     ],
 )
@@ -56,6 +64,22 @@ def test_a_wrong_value_is_refused_with_what_was_expected(
 ) -> None:
     with pytest.raises(ValidationError, match=words):
         InputSection.model_validate({"paths": ["a"], "topic": "t"} | change)
+
+
+def test_headers_up_to_the_limits_are_taken() -> None:
+    headers = {f"{n:0100}": "x" * 1_000 for n in range(16)}
+    section = InputSection.model_validate({"paths": ["a"], "topic": "t", "headers": headers})
+    assert filled_in(section.headers, "h")[15] == (b"%0100d" % 15, b"x" * 1_000)
+
+
+def test_headers_are_filled_in_with_the_host_and_nothing_else() -> None:
+    headers = {"a": "{host}/{host}", "b": '{"json": "{}"}', "c": ""}
+    section = InputSection.model_validate({"paths": ["a"], "topic": "t", "headers": headers})
+    assert filled_in(section.headers, "web-1") == (
+        (b"a", b"web-1/web-1"),
+        (b"b", b'{"json": "{}"}'),
+        (b"c", b""),
+    )
 
 
 def test_relative_home_is_refused() -> None:
