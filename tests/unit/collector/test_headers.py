@@ -44,7 +44,11 @@ def test_other_headers_hold_for_what_is_read_from_then_on(tmp_path: Path) -> Non
     world = World(tmp_path, headers={"v": "1"})
     world.write(20, "a")
     world.look()
-    section = {"paths": [f"{tmp_path}/a*"], "topic": "t", "headers": {"v": "2"}}
+    section: dict[str, object] = {
+        "paths": [f"{tmp_path}/a*"],
+        "topic": "t",
+        "headers": {"v": "2"},
+    }
     world.change(section)
     world.write(20, "a")
     world.look()
