@@ -61,7 +61,7 @@ class OneShot:
         ]
         if self._agent.is_stopping:
             found.append(self._agent.gave_up or "stopped before the end")
-        return [*found, *self._agent.scan.problems]
+        return [*found, *self._agent.lookout.last.problems]
 
     def _alive(self) -> list[Generation]:
         known = self._agent.registry.generations.values()
