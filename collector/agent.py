@@ -36,6 +36,7 @@ from collector.send.outbox import Outbox
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
 from collector.send.tenure import Tenure
+from collector.send.topic_maker import TopicMaker
 from collector.timing.clock import Clock
 from collector.timing.rate import Rate
 from collector.timing.rhythm import Rhythm
@@ -170,6 +171,7 @@ class Agent:
             await self._scan()
         self.lookout.look_between(now_ms)
         self.feeder.step(self.clock())
+        self.topic_maker.step(self.clock())
         self._lag_watch.step(self.clock())
         await self.committer.step(self.clock(), flush=flush)
         self.lookout.heed_reader(now_ms)
@@ -189,6 +191,7 @@ class Agent:
             await self.drain(deadline_ms)
         if self._refreshing is not None:
             self._refreshing.cancel()
+        self.topic_maker.stop()
         self._lag_watch.stop()
         await self.committer.stop(max(1, deadline_ms - self.clock()))
         await self.brokers.close(max(1, deadline_ms - self.clock()))
@@ -246,6 +249,7 @@ class Agent:
             self._wake.set,
             self._on_refusal,
         )
+        self.topic_maker = TopicMaker(self.brokers, self.feeder, self.clock, self._wake.set)
         self._lag_watch = LagWatch(self.brokers, self.feeder.windows, self.clock, self._wake.set)
 
     async def _take_over(self) -> bool:
@@ -280,6 +284,7 @@ class Agent:
         logger.warning("transaction taken away, starting over", extra=fields(reason=str(reason)))
         self.registry.counters["started_over"] += 1
         self.is_ready = False
+        self.topic_maker.stop()
         self._lag_watch.stop()
         await self.committer.stop(STOP_DEADLINE_MS)
         if await self._tenure.has_rival(self._pause, lambda: self._stopping):
@@ -333,6 +338,7 @@ class Agent:
         for deadline_ms in (
             self.feeder.deadline_ms,
             self.committer.deadline_ms,
+            self.topic_maker.deadline_ms,
             self._lag_watch.deadline_ms(now_ms),
         ):
             if deadline_ms is not None:

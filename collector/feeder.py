@@ -31,8 +31,8 @@ from protocol.types import TopicPartition
 
 LIVE_TURNS = 64  # live files read before one backfill turn and before the loop breathes
 
-Partitioner = Callable[[str, bytes], TopicPartition]
-"""The partition of a topic for a key."""
+Partitioner = Callable[[str, bytes], TopicPartition | None]
+"""The partition of a topic for a key; None as long as the topic is to be made."""
 
 
 class Feeder:
@@ -57,6 +57,8 @@ class Feeder:
         self._schedule: Schedule[str, TopicPartition] = Schedule()
         self._held: dict[TopicPartition, dict[str, None]] = {}
         """By partition, the files that wait for its window."""
+        self._unmade: dict[str, dict[str, None]] = {}
+        """By topic, the files that wait for it to be made."""
         self._paces: dict[int, tuple[InputSection, Pace]] = {}
         self._paced: set[str] = set()
         self._alarms: list[tuple[int, str]] = []
@@ -99,8 +101,17 @@ class Feeder:
 
     @property
     def is_waiting(self) -> bool:
-        """Some file waits for the pace of its input, or for the window of its partition."""
-        return bool(self._paced or self._held)
+        """Some file waits for the pace of its input, the window of its partition, or its topic."""
+        return bool(self._paced or self._held or self._unmade)
+
+    @property
+    def wanted_topics(self) -> list[str]:
+        """The topics that files wait for."""
+        return list(self._unmade)
+
+    def topic_made(self, topic: str) -> None:
+        """A topic that files wait for is there."""
+        self.wake(self._named(self._unmade.pop(topic, ())))
 
     @property
     def deadline_ms(self) -> int | None:
@@ -142,7 +153,7 @@ class Feeder:
 
     def finish(self, generation: Generation, now_ms: int) -> None:
         """Send the unfinished last line of a file that no more is expected of."""
-        if generation.partition is not None:
+        if generation.partition is not None and not generation.unroutable:
             self._give(generation, self.reader.finish(generation), Lane.LIVE, now_ms)
 
     def _let_go_on(self, now_ms: int) -> None:
@@ -160,13 +171,20 @@ class Feeder:
         self._paced.discard(name)
         if generation is None:
             return
+        if generation.unroutable:
+            generation.error = generation.unroutable
+            return
         if generation.partition is None or generation.partition.topic != generation.topic:
             if not generation.is_settled:
                 # What is on its way belongs to the topic of before: a commit covers one of them.
                 self._schedule.delay(name, now_ms + COMMIT_MS)
                 return
             key = self._addresses.key_of(generation) or file_key(generation)
-            generation.partition = self._partition_of(generation.topic, key)
+            partition = self._partition_of(generation.topic, key)
+            if partition is None:
+                self._unmade.setdefault(generation.topic, {})[name] = None
+                return
+            generation.partition = partition
         if (until_ms := self._wait_until_ms(generation, now_ms)) is not None:
             self._paced.add(name)
             self._schedule.delay(name, until_ms)
@@ -273,6 +291,7 @@ class Feeder:
         place_key = file_key(generation)
         limit = self.outbox.batch_limit(DEAD_LETTERS_TOPIC)
         partition = self._partition_of(DEAD_LETTERS_TOPIC, place_key)
+        assert partition is not None, "the topic of dead letters is there before any file is read"
         return partition, dead_letter(generation, line, place_key, limit)
 
     def _count(self, generation: Generation, block: Block) -> None:

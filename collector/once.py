@@ -47,6 +47,7 @@ class OneShot:
         while not agent.is_stopping:
             await agent.step(flush=not agent.feeder.is_busy)
             agent.lose_patience(agent.committer.waiting_since_ms)
+            agent.lose_patience(agent.topic_maker.waiting_since_ms)
             is_read = not agent.feeder.is_busy and not agent.feeder.is_waiting
             if is_read and agent.committer.is_idle:
                 return

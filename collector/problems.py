@@ -23,6 +23,8 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
     add("broker", agent.unreached or brokers_away(agent.committer, agent.clock()))
     for place, reason in agent.committer.refused.items():
         add("refused", f"{place}: {reason}")
+    for topic, reason in list(agent.topic_maker.problems.items())[:PLACES_MAX]:
+        add("topic", f"{topic} is not made: {reason}; its files wait")
     for code, text in agent.positions.problems.items():
         add(code.split(" ")[0], text)
     add("config", None if agent.reloading is None else agent.reloading.problem)

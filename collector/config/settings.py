@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from collector.config.encoding_names import UTF_8, canonical_name
+from collector.config.globs import wildcard_count
 from collector.config.headers import check_headers
 from collector.config.multiline import INDENTED, PRESETS, By, EventRules
+from collector.config.topics import TopicTemplate, template_of
 from protocol.units import parse_duration_ms, parse_size_bytes
 
 POSITIONS_TOPIC = "millrace.positions"
@@ -82,6 +84,13 @@ def check_topic_name(name: str) -> str:
     return name
 
 
+def check_input_topic(name: str) -> None:
+    """The same for a topic that an input's lines go to."""
+    check_topic_name(name)
+    if name in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or name.startswith("__"):
+        raise ValueError(f"found {name!r}, expected a topic of your own, not an internal one")
+
+
 class MultilineSection(_Model):
     """Which lines are one event: by a preset, or by one pattern, or by indentation."""
 
@@ -141,6 +150,7 @@ class InputSection(_Model):
 
     paths: tuple[str, ...] = Field(min_length=1)
     topic: str
+    max_topics: int = Field(default=100, ge=1, le=1_000)
     exclude: tuple[str, ...] = DEFAULT_EXCLUDE
     start: Literal["beginning", "end"] = "beginning"
     key: Literal["path", "host", "none"] = "path"
@@ -180,9 +190,11 @@ class InputSection(_Model):
     @field_validator("topic")
     @classmethod
     def _topic(cls, topic: str) -> str:
-        check_topic_name(topic)
-        if topic in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or topic.startswith("__"):
-            raise ValueError(f"found {topic!r}, expected a topic of your own, not an internal one")
+        template = template_of(topic)
+        if template is None:
+            check_input_topic(topic)
+        else:
+            check_topic_name(template.filled("x" * template.places_max))
         return topic
 
     @field_validator("headers")
@@ -207,6 +219,23 @@ class InputSection(_Model):
         if not folder.strip("/.") or ".." in folder.split("/") or "\0" in folder:
             raise ValueError(f"found {folder!r}, expected a folder such as 'ingested'")
         return folder.rstrip("/")
+
+    @property
+    def template(self) -> TopicTemplate | None:
+        """What makes the topics of its files; None where all of them have the same."""
+        return template_of(self.topic)
+
+    @model_validator(mode="after")
+    def _wildcards_for_the_topic(self) -> "InputSection":
+        template = self.template
+        for path in self.paths if template is not None else ():
+            count = wildcard_count(path)
+            if template is not None and count < template.places_max:
+                raise ValueError(
+                    f"found {count} wildcards in {path!r}, expected at least"
+                    f" {template.places_max} for the topic {self.topic!r}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _moved_out_of_sight(self) -> "InputSection":
@@ -241,8 +270,15 @@ class CollectorSection(_Model):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The inputs' topics, each once, in the order of the inputs."""
-        return tuple(dict.fromkeys(entry.topic for entry in self.inputs))
+        """The topics that inputs name, each once, in their order; not those of templates."""
+        return tuple(dict.fromkeys(entry.topic for entry in self.inputs if entry.template is None))
+
+    def may_write(self, topic: str) -> bool:
+        """Whether lines of some file may go to a topic."""
+        return any(
+            entry.topic == topic if (template := entry.template) is None else template.makes(topic)
+            for entry in self.inputs
+        )
 
 
 class TopicSettings(_Model):

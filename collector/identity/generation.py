@@ -58,6 +58,8 @@ class Generation:
     """What the file held when it was first seen is not wanted."""
     begins_at_end: bool = False
     """That was not skipped yet."""
+    unroutable: str = ""
+    """Why it has no topic, and so is not read."""
     error: str = ""
     backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
     still_since_ms: int | None = None
@@ -304,6 +306,7 @@ def begun_again(known: Generation) -> Generation:
         starts_at_end=known.starts_at_end,
         order=known.order,
         begins_at_end=known.starts_at_end,
+        unroutable=known.unroutable,
     )
 
 

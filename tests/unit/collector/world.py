@@ -2,11 +2,17 @@
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from collector.config.settings import DRAIN_QUIET_MS, LINE_BYTES_MIN, InputSection
+from collector.config.settings import (
+    DEAD_LETTERS_TOPIC,
+    DRAIN_QUIET_MS,
+    LINE_BYTES_MIN,
+    InputSection,
+)
 from collector.feeder import Feeder
 from collector.identity.checkpoints import decode, decode_key
 from collector.identity.discovery import is_matched, plan
@@ -33,11 +39,12 @@ EVENT_ROUNDS = 8
 """Each of LOOK_MS: an event may wait for that of the file before, and be waited for."""
 INSTANCE = "i"
 HOST = "a-host"
+GLOBS = ("a*", "b*", "cur")
 FORGET_AFTER_MS = 7 * 86_400_000
 
 
 # Every other line belongs to the event before it: so each scenario is one of events, too.
-EVENTS: dict[str, object] = {"multiline": {"continue": "[13579]$", "max_age": "100ms"}}
+EVENTS: dict[str, Any] = {"multiline": {"continue": "[13579]$", "max_age": "100ms"}}
 
 
 class World:
@@ -46,9 +53,10 @@ class World:
     `W n f` of that list is `write(n, f)`, LOOK is `look()`, DOWN and UP are `down()` and `up()`.
     """
 
-    def __init__(self, folder: Path, **keys: object):
+    def __init__(self, folder: Path, globs: Sequence[str] = GLOBS, **keys: object):
         self.folder = folder
-        section = {"paths": [f"{folder}/{glob}" for glob in ("a*", "b*", "cur")], "topic": "t"}
+        section = {"paths": [f"{folder}/{glob}" for glob in globs], "topic": "t"}
+        self.made: set[str] = {DEAD_LETTERS_TOPIC}
         self.inputs = [InputSection.model_validate(section | keys)]
         self.now_ms = 1_000_000
         self.sent: list[tuple[str, bytes]] = []  # topic and value, in order
@@ -111,13 +119,23 @@ class World:
             reader,
             Outbox(lambda topic: self.limits.get(topic, self.limit), 1 << 24),
             Rhythm(1 << 22),
-            lambda topic, key: TopicPartition(topic, 0),
+            self._partition_of,
             self.addresses,
         )
 
     def _line_limit(self, generation: Generation) -> int:
         room = max(1000, self.addresses.overhead_max(generation))
         return max(LINE_BYTES_MIN, self.limit - room)
+
+    def _partition_of(self, topic: str, key: bytes) -> TopicPartition | None:
+        fixed = [one.topic for one in self.feeder.registry.inputs]
+        return TopicPartition(topic, 0) if topic in (*fixed, *self.made) else None
+
+    def make_topics(self) -> None:
+        """What templates name and files wait for."""
+        for topic in self.feeder.wanted_topics:
+            self.made.add(topic)
+            self.feeder.topic_made(topic)
 
     def tell_progress(self, lines: int) -> None:
         """The topic's reader has read so many of its lines."""
@@ -226,6 +244,7 @@ class World:
     def read(self) -> None:
         while True:
             self.feeder.step(self.now_ms)
+            self.make_topics()
             self.send()
             if not self.feeder.is_busy:
                 self.commit()
@@ -256,7 +275,8 @@ class World:
 
     @property
     def lines(self) -> list[bytes]:
-        return [value for topic, value in self.sent if topic == "t"]
+        """Those of `t`, and of the topics that a template `t.…` makes."""
+        return [value for topic, value in self.sent if topic == "t" or topic.startswith("t.")]
 
     @property
     def numbers(self) -> list[int]:
