@@ -77,7 +77,11 @@ class Agent:
             section.inputs, settings.home, lambda: uuid.uuid4().hex[:GENERATION_DIGITS]
         )
         self.handles = Handles(room_for(section.open_files))
-        self.reader = Reader(self.registry, self.handles, self._line_limit)
+        host = socket.gethostname()
+        self._addresses = Addresses(host)
+        self.reader = Reader(
+            self.registry, self.handles, self._line_limit, self._addresses.fields_of
+        )
         self.ingested = Ingested(self.registry, self.handles, settings.home)
         self.positions = Positions(self.registry, instance, section.forget_after)
         self.lookout = Lookout(
@@ -93,8 +97,6 @@ class Agent:
         self.gave_up: str | None = None
         self.is_fenced = False
         """Another collector of the instance is at work: this one is to end."""
-        host = socket.gethostname()
-        self._addresses = Addresses(host)
         self._tenure = Tenure(self.brokers, instance, host, clock)
         self._stopping = False
         self.unreached: str | None = None

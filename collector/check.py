@@ -39,7 +39,8 @@ async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
             problems.append(f"position of {generation}: {error}")
     walker = Walker(plan(settings.section.inputs, settings.home))
     scan = await asyncio.to_thread(walker.scan)
-    reader = Reader(registry, Handles(settings.section.open_files), lambda generation: 1 << 20)
+    handles = Handles(settings.section.open_files)
+    reader = Reader(registry, handles, lambda generation: 1 << 20, lambda section: None)
     reader.judge(scan, now_ms)
     return {
         "instance": instance,

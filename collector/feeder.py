@@ -303,6 +303,8 @@ class Feeder:
             self.counters[f"overlong_{block.kind}"] += 1
         if block.shortened is not None:
             self.counters["events_cut"] += len(block.shortened)
+        if block.bare is not None:
+            self.counters["fields_not_put"] += len(block.bare)
         if block.altered is not None and len(block.altered):
             section = generation.section
             self.counters[f"invalid_{section.on_invalid}"] += len(block.altered)

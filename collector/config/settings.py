@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from collector.config.encoding_names import UTF_8, canonical_name
 from collector.config.globs import wildcard_count
-from collector.config.headers import check_headers
+from collector.config.headers import FieldValue, check_fields, check_headers
 from collector.config.multiline import INDENTED, PRESETS, By, EventRules
 from collector.config.topics import TopicTemplate, template_of
 from protocol.units import parse_duration_ms, parse_size_bytes
@@ -155,6 +155,7 @@ class InputSection(_Model):
     start: Literal["beginning", "end"] = "beginning"
     key: Literal["path", "host", "none"] = "path"
     headers: dict[str, str] = Field(default_factory=dict)
+    fields: dict[str, FieldValue] = Field(default_factory=dict)
     encoding: str = UTF_8
     on_invalid: Literal["keep", "replace", "dead_letter"] = "keep"
     line_end: Literal["cut", "keep"] = "cut"
@@ -203,6 +204,12 @@ class InputSection(_Model):
         check_headers(headers)
         return headers
 
+    @field_validator("fields")
+    @classmethod
+    def _fields(cls, fields: dict[str, FieldValue]) -> dict[str, FieldValue]:
+        check_fields(fields)
+        return fields
+
     @field_validator("encoding")
     @classmethod
     def _encoding(cls, encoding: str) -> str:
@@ -235,6 +242,15 @@ class InputSection(_Model):
                     f"found {count} wildcards in {path!r}, expected at least"
                     f" {template.places_max} for the topic {self.topic!r}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _fields_of_lines(self) -> "InputSection":
+        if self.fields and self.multiline is not None:
+            raise ValueError(
+                "found fields beside multiline, expected one of them: fields are put into lines"
+                " that are JSON objects, each by itself"
+            )
         return self
 
     @model_validator(mode="after")

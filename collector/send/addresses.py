@@ -1,12 +1,13 @@
-"""Under which key and headers the lines of a file go.
+"""Under which key the lines of a file go, and with which headers and fields.
 
 Floor: above `generation`. Pure: the machine's name is given.
 """
 
-from collector.config.headers import filled_in
+from collector.config.headers import filled_in, on_host
 from collector.config.settings import InputSection
 from collector.identity.generation import Generation
 from collector.text.encode import Header, header_octets, record_overhead_max
+from collector.text.fields import Fields, fields_of
 
 UNFINISHED_HEADERS: tuple[Header, ...] = ((b"millrace.unfinished", b"1"),)
 
@@ -28,10 +29,20 @@ class Addresses:
         """The headers of an input's records."""
         return filled_in(section.headers, self._host) if section.headers else ()
 
+    def fields_of(self, section: InputSection) -> Fields | None:
+        """The fields that are put into an input's lines; None where there are none."""
+        if not section.fields:
+            return None
+        return fields_of(
+            {name: on_host(value, self._host) for name, value in section.fields.items()}
+        )
+
     def overhead_max(self, generation: Generation) -> int:
-        """The most bytes that a generation's record takes beside its line."""
+        """The most bytes that a generation's record takes beside its line as it is in the file."""
+        fields = self.fields_of(generation.section)
         headers = self.headers_of(generation.section) + UNFINISHED_HEADERS
-        return record_overhead_max(self.key_of(generation)) + len(header_octets(headers))
+        beside = record_overhead_max(self.key_of(generation)) + len(header_octets(headers))
+        return beside + (0 if fields is None else fields.bytes_max)
 
 
 def file_key(generation: Generation) -> bytes:

@@ -99,7 +99,7 @@ class World:
         self.registry = Registry(self.inputs, str(self.folder), lambda: f"g{next(self._names)}")
         self.registry.restore(decode(name, value) for name, value in self.stored.items())
         self.handles = Handles(self.open_files)
-        reader = Reader(self.registry, self.handles, self._line_limit)
+        reader = Reader(self.registry, self.handles, self._line_limit, self.addresses.fields_of)
         self._new_feeder(reader)
         self.positions = Positions(self.registry, INSTANCE, FORGET_AFTER_MS)
         self.walker = Walker(plan(self.inputs, str(self.folder)))

@@ -61,6 +61,12 @@ def test_settings_survive_json() -> None:
         ({"headers": {"a": "on {hots}"}}, "found {hots} for 'a', expected {host} or no"),
         ({"headers": {"a": 7}}, "Input should be a valid string"),
         ({"headers": {str(n): "" for n in range(17)}}, "found 17 headers, expected at most 16"),
+        ({"fields": {"": 1}}, "found '', expected a name of 1 to 100 bytes"),
+        ({"fields": {"a": "on {hots}"}}, "found {hots} for 'a', expected {host} or no"),
+        ({"fields": {"a": None}}, "Input should be a valid"),
+        ({"fields": {"a": float("nan")}}, "found nan for 'a', expected a number"),
+        ({"fields": {str(n): "x" * 999 for n in range(5)}}, "expected at most 4000"),
+        ({"fields": {"a": 1}, "multiline": "java"}, "found fields beside multiline"),
         ({"on_overlong": "drop"}, "'split', 'cut' or 'dead_letter'"),
     ],
 )
