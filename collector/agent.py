@@ -199,13 +199,15 @@ class Agent:
         await self.brokers.close(max(1, deadline_ms - self.clock()))
         self.handles.close_all()
 
-    def lose_patience(self, since_ms: int | None) -> None:
-        """Stop, if the brokers have been away since then for longer than one waits for them."""
+    def lose_patience(
+        self, since_ms: int | None, waited_for: str = "answer from the brokers"
+    ) -> None:
+        """Stop, if what is waited for since then takes longer than one waits for the brokers."""
         if self.patience_ms is None or since_ms is None:
             return
         away_ms = self.clock() - since_ms
         if away_ms >= self.patience_ms:
-            self.gave_up = f"no answer from the brokers for {away_ms // 1000} s"
+            self.gave_up = f"no {waited_for} for {away_ms // 1000} s"
             self.stop()
 
     @property

@@ -38,7 +38,7 @@ class Routes:
 
     def change(self, inputs: Sequence[InputSection]) -> None:
         """Other inputs."""
-        self._inputs = tuple(inputs)
+        self._inputs = tuple(inputs)  # held, so that no other object has the id of one
         self._fixed = {entry.topic for entry in inputs if entry.template is None}
         patterns = plan(inputs, self._home)
         self._ways = {
@@ -60,7 +60,8 @@ class Routes:
         """The topic of a file by the first of these paths that a glob of its input matches."""
         way = self._ways.get(id(section))
         if way is None:
-            return Route(section.topic)
+            is_gone = section.topic not in self._fixed and section.template is not None
+            return Route("", "its input is gone") if is_gone else Route(section.topic)
         matches = (pattern.wildcards(path) for path in paths for pattern in way.patterns)
         words = next((found for found in matches if found is not None), None)
         if words is None:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, TopicReader
 from tests.harness.wait import wait_until
-from tests.interop.test_collector_orders import Followed, Writer
+from tests.interop.test_collector_orders import Followed, Impatient, Writer
 
 pytestmark = pytest.mark.live
 
@@ -161,6 +161,12 @@ def test_a_topic_that_the_cluster_refuses_keeps_only_its_own_files_waiting(
             made = topics_of(broker)
             assert 0 < len(made) < 6
             wait_until(lambda: collector.details()["lines_total"] == len(made), 30, "the others")
+        impatient = Impatient(tmp_path, broker.mill_bootstrap, section())
+        code, said = impatient.run("--once")
+        assert code == 5
+        incomplete = json.loads(said.splitlines()[-1])["incomplete"]
+        assert incomplete[-1].startswith("no topic for some files for ")
+        assert len([text for text in incomplete if " is not made: " in text]) == 6 - len(made)
 
 
 def test_a_topic_made_so_takes_the_longest_line_and_the_partitions_that_are_listed_for_it(

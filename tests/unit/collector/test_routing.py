@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from collector.config.settings import InputSection
+from collector.identity.routing import Routes
 from collector.identity.sightings import State
 from tests.unit.collector.world import World
 
@@ -200,6 +202,15 @@ def test_lines_on_their_way_stay_in_the_topic_of_before(tmp_path: Path) -> None:
     world.look()
     world.expect(60, lost_possible=0)
     assert by_topic(world) == {"t.web": 40, "t.new.web": 20}
+
+
+def test_a_template_that_is_gone_is_no_topic(tmp_path: Path) -> None:
+    """Of a file that was not looked at since its input went."""
+    world = world_of(tmp_path, "web")
+    gone = world.registry.inputs[0]
+    routes = Routes(world.inputs, str(tmp_path))
+    routes.change([InputSection.model_validate({"paths": ["x"], "topic": "other"})])
+    assert routes.of(gone, str(tmp_path / "web/a")) == ("", "its input is gone")
 
 
 def test_an_archive_that_goes_on_writes_where_its_original_wrote(tmp_path: Path) -> None:
