@@ -60,6 +60,8 @@ class Generation:
     """That was not skipped yet."""
     unroutable: str = ""
     """Why it has no topic, and so is not read."""
+    refused_in: int = 0
+    """The edition of the topics in which it was last asked for one."""
     error: str = ""
     backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
     still_since_ms: int | None = None

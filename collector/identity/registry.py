@@ -107,8 +107,10 @@ class Registry:
         ]
 
     def is_undisturbed(self, seen: Seen) -> bool:
-        """The file is where and what it was, read to its end: there is nothing to judge."""
+        """The file is where and what it was, read to its end or without a topic as before: there
+        is nothing to judge."""
         known = self._by_path.get(seen.path)
+        is_read = known is not None and known.size <= known.position
         return (
             known is not None
             and known.stamp is not None
@@ -117,9 +119,8 @@ class Registry:
             and known.file == seen.file
             and known.birth_ns == seen.birth_ns
             and known.state in (State.LIVE, State.ROTATED)
-            and known.size <= known.position
             and known.section is self.inputs[seen.input_index]
-            and not known.error
+            and (self._is_refused_as_before(known) or (is_read and not known.error))
         )
 
     def change_inputs(self, inputs: Sequence[InputSection]) -> None:
@@ -260,7 +261,11 @@ class Registry:
     def _route(self, known: Generation) -> None:
         """Its topic is what its input makes of its first name, or of its name by now."""
         topic, known.unroutable = self._routes.of(known.section, known.first_path, known.path)
+        known.refused_in = self._routes.edition
         known.topic = topic or known.topic
+
+    def _is_refused_as_before(self, known: Generation) -> bool:
+        return bool(known.unroutable) and known.refused_in == self._routes.edition
 
     def _hold_topics(self) -> None:
         self._routes.hold(known.topic for known in self.generations.values())

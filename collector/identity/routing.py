@@ -32,6 +32,8 @@ class Routes:
     """The topics of the files of these inputs."""
 
     def __init__(self, inputs: Sequence[InputSection], home: str):
+        self.edition = 0
+        """Grows whenever a file that was refused a topic may be given one."""
         self._home = home
         self._in_use: set[str] = set()
         self.change(inputs)
@@ -50,6 +52,7 @@ class Routes:
 
     def hold(self, topics: Iterable[str]) -> None:
         """These are the topics of all files that are known."""
+        self.edition += 1
         self._in_use = {topic for topic in topics if topic}
         self._made: dict[TopicTemplate, set[str]] = {
             way.template: {topic for topic in self._in_use if self._counts(way.template, topic)}

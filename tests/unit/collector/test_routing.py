@@ -97,6 +97,29 @@ def test_the_limit_keeps_further_files_in_their_place_and_nothing_is_lost(tmp_pa
     assert errors(world) == []
 
 
+def test_files_that_wait_are_not_judged_again_at_every_look(tmp_path: Path) -> None:
+    """Unless they change, or which topics there may be: there may be many of them."""
+    world = world_of(tmp_path, "w1", "w2", max_topics=1)
+    world.write(20, "w1/a")
+    world.look()
+    world.write(20, "w2/a")
+    world.look()
+
+    def waits_undisturbed() -> bool:
+        (seen,) = [one for one in world.walker.scan().seen if one.path.endswith("w2/a")]
+        return world.registry.is_undisturbed(seen)
+
+    assert waits_undisturbed()
+    world.write(1, "w2/a")
+    assert not waits_undisturbed()
+    world.look()
+    assert waits_undisturbed()
+    world.change({"paths": [f"{tmp_path}/*/*"], "topic": "t.{1}", "max_topics": 2})
+    assert not waits_undisturbed()
+    world.look()
+    assert by_topic(world) == {"t.w1": 20, "t.w2": 21}
+
+
 def test_after_a_restart_the_topics_that_files_have_go_before_others(tmp_path: Path) -> None:
     """Whatever the order of their names: else a file that was half read would stop."""
     world = world_of(tmp_path, "w1", "w2", max_topics=1)
