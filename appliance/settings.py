@@ -141,9 +141,10 @@ def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
 def collector_wish(mill: Mill) -> dict[str, Any]:
     """What the file asks of the collector: of its settings what may change while it runs."""
     config = mill.config
+    names = [topic.name for topic in config.topics if config.collector.may_write(topic.name)]
     return {
         "section": config.collector.model_dump(mode="json", by_alias=True),
-        "topics": topics_for(config, config.collector.topics),
+        "topics": topics_for(config, tuple(dict.fromkeys((*config.collector.topics, *names)))),
     }
 
 

@@ -26,7 +26,7 @@ from bench.report import note
 from bench.session import Bench
 from bench.traffic import Traffic, write_traffic
 from bench.whole import WholeMill, started_mill
-from collector.send.producer import INPUT_PARTITIONS
+from collector.send.topics import INPUT_PARTITIONS
 from protocol.client.partitioner import partition_for_key
 from protocol.status import StatusUnavailable
 

@@ -11,34 +11,32 @@ import logging
 import socket
 import uuid
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any
 
 from collector.committer import Committer, commit_bytes
 from collector.config.reloading import Reloading
 from collector.config.settings import (
-    RESCAN_GAP_MS,
+    LINE_BYTES_MIN,
     RETRY_MS,
     STOP_DEADLINE_MS,
     CollectorSettings,
     Wish,
 )
 from collector.descriptors import room_for
-from collector.feeder import Feeder, file_key
-from collector.identity.discovery import is_matched, plan
-from collector.identity.files import Scan, Walker
+from collector.feeder import Feeder
 from collector.identity.generation import Generation
 from collector.identity.handles import Handles
 from collector.identity.registry import Registry
-from collector.identity.watch import Watch
 from collector.ingested import Ingested
+from collector.lookout import Lookout
 from collector.read.reader import Reader
+from collector.send.addresses import Addresses
 from collector.send.lag_watch import LagWatch
 from collector.send.outbox import Outbox
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
 from collector.send.tenure import Tenure
-from collector.text.encode import record_overhead_max
+from collector.send.topic_maker import TopicMaker
 from collector.timing.clock import Clock
 from collector.timing.rate import Rate
 from collector.timing.rhythm import Rhythm
@@ -46,15 +44,13 @@ from collector.timing.schedule import Backoff
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
-from protocol.status import PartState, Problem
+from protocol.status import PartState
+from protocol.units import format_moment_ms
 
 RATE_TICK_MS = 250
-SILENT_MS = 5_000  # so long without an acknowledgement is a problem to be shown
-HOT_MS = 10_000  # without a watch, files read in this time are looked at between scans
-HOT_TICK_MS = 200
 IDLE_MS = 1_000
 GENERATION_DIGITS = 16  # of 4 bits each: plenty among one instance's files
-HEADER_BYTES = 61
+BATCH_HEADER_BYTES = 61
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +66,7 @@ class Agent:
         patience_ms: int | None = None,
     ):
         section = settings.section
+        self._wake = asyncio.Event()
         self.settings = settings
         self.instance = instance
         self.clock = clock
@@ -80,27 +77,33 @@ class Agent:
             section.inputs, settings.home, lambda: uuid.uuid4().hex[:GENERATION_DIGITS]
         )
         self.handles = Handles(room_for(section.open_files))
-        self.reader = Reader(self.registry, self.handles, self._line_limit)
+        host = socket.gethostname()
+        self._addresses = Addresses(host)
+        self.reader = Reader(
+            self.registry, self.handles, self._line_limit, self._addresses.fields_of
+        )
         self.ingested = Ingested(self.registry, self.handles, settings.home)
-        self.scan = Scan((), (), True)
         self.positions = Positions(self.registry, instance, section.forget_after)
-        self._walker = Walker(plan(section.inputs, settings.home))
+        self.lookout = Lookout(
+            self.reader,
+            settings,
+            clock,
+            lambda generations: self.feeder.wake(generations),
+            self._wake.set,
+        )
         self.rate = Rate()
         self.patience_ms = patience_ms
         """How long the brokers may be away; None: for ever."""
         self.gave_up: str | None = None
         self.is_fenced = False
         """Another collector of the instance is at work: this one is to end."""
-        self._host = socket.gethostname()
-        self._tenure = Tenure(self.brokers, instance, self._host, clock)
-        self._wake = asyncio.Event()
+        self._tenure = Tenure(self.brokers, instance, host, clock)
         self._stopping = False
-        self._problems: dict[str, str] = {}
-        self._watch: Watch | None = None
+        self.unreached: str | None = None
+        """Why the cluster that is to be taken over is not reached, and since when."""
         self._wished: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
-        self._due = {"scan": 0, "rate": 0, "hot": 0}
-        self._last_scan_ms = 0
+        self._rate_at_ms = 0
         self.reloading: Reloading | None = None
         if settings.reload is not None:
             self.reloading = Reloading(
@@ -121,8 +124,7 @@ class Agent:
         """Take the instance over and match files with positions; False when stopped meanwhile."""
         if not await self._take_over():
             return False
-        self._watch = Watch(asyncio.get_running_loop(), self._changed)
-        self._watch.start()
+        self.lookout.start()
         await self._scan()
         self.is_ready = True
         self.state = PartState.RUNNING
@@ -167,18 +169,16 @@ class Agent:
         now_ms = self.clock()
         if self._wished is not None:
             self._change_inputs(self._wished)
-        if now_ms >= self._due["scan"] and not self._stopping:
+        if self.lookout.is_scan_due(now_ms) and not self._stopping:
             await self._scan()
-        if self._is_watch_short and now_ms >= self._due["hot"]:
-            self._due["hot"] = now_ms + HOT_TICK_MS
-            self.feeder.wake(self._hot(now_ms))
+        self.lookout.look_between(now_ms)
         self.feeder.step(self.clock())
+        self.topic_maker.step(self.clock())
         self._lag_watch.step(self.clock())
         await self.committer.step(self.clock(), flush=flush)
-        if self.reader.wants_scan:
-            self._due["scan"] = min(self._due["scan"], now_ms + RESCAN_GAP_MS)
-        if now_ms >= self._due["rate"]:
-            self._due["rate"] = now_ms + RATE_TICK_MS
+        self.lookout.heed_reader(now_ms)
+        if now_ms >= self._rate_at_ms:
+            self._rate_at_ms = now_ms + RATE_TICK_MS
             self.rate.note(now_ms, self.registry.counters["lines_total"])
             self.positions.tick(now_ms)
 
@@ -187,25 +187,27 @@ class Agent:
         self._stopping = True
         self.state = PartState.STOPPING
         self.is_ready = False
-        if self._watch is not None:
-            self._watch.stop()
+        self.lookout.stop()
         deadline_ms = self.clock() + STOP_DEADLINE_MS
         if self._tenure.is_held and not self.is_fenced:
             await self.drain(deadline_ms)
         if self._refreshing is not None:
             self._refreshing.cancel()
+        self.topic_maker.stop()
         self._lag_watch.stop()
         await self.committer.stop(max(1, deadline_ms - self.clock()))
         await self.brokers.close(max(1, deadline_ms - self.clock()))
         self.handles.close_all()
 
-    def lose_patience(self, since_ms: int | None) -> None:
-        """Stop, if the brokers have been away since then for longer than one waits for them."""
+    def lose_patience(
+        self, since_ms: int | None, waited_for: str = "answer from the brokers"
+    ) -> None:
+        """Stop, if what is waited for since then takes longer than one waits for the brokers."""
         if self.patience_ms is None or since_ms is None:
             return
         away_ms = self.clock() - since_ms
         if away_ms >= self.patience_ms:
-            self.gave_up = f"no answer from the brokers for {away_ms // 1000} s"
+            self.gave_up = f"no {waited_for} for {away_ms // 1000} s"
             self.stop()
 
     @property
@@ -229,26 +231,6 @@ class Agent:
             await self._pause(20)
         return True
 
-    def problems(self) -> tuple[Problem, ...]:
-        """What is wrong at this moment."""
-        found = dict(self._problems)
-        now_ms = self.clock()
-        since_ms = self.committer.waiting_since_ms
-        if since_ms is not None and now_ms - since_ms > SILENT_MS:
-            waited_s = (now_ms - since_ms) // 1000
-            found["broker"] = f"no acknowledgement for {waited_s} s; lines wait in their files"
-        found.update(self.committer.problems)
-        found.update(self.positions.problems)
-        if self.reloading is not None and self.reloading.problem is not None:
-            found["config"] = self.reloading.problem
-        for path, text in list(self.ingested.problems.items())[:10]:
-            found[f"ingested {path}"] = f"{path}: {text}"
-        for place in self.scan.problems[:10]:
-            found[f"unreadable {place}"] = place
-        for path, text in (self._watch.problems if self._watch is not None else {}).items():
-            found[f"watch {path}"] = f"{path}: {text}; changes are found by looking instead"
-        return tuple(Problem(code.split(" ")[0], text) for code, text in found.items())
-
     # --- starting -----------------------------------------------------------------------------
 
     def _prepare_to_send(self) -> None:
@@ -261,7 +243,7 @@ class Agent:
             self.outbox,
             Rhythm(commit_bytes(held_bytes_max)),
             self.brokers.partition_of,
-            self._key_of,
+            self._addresses,
         )
         self.committer = Committer(
             self.brokers,
@@ -271,6 +253,7 @@ class Agent:
             self._wake.set,
             self._on_refusal,
         )
+        self.topic_maker = TopicMaker(self.brokers, self.feeder, self.clock, self._wake.set)
         self._lag_watch = LagWatch(self.brokers, self.feeder.windows, self.clock, self._wake.set)
 
     async def _take_over(self) -> bool:
@@ -282,26 +265,20 @@ class Agent:
                 await self._stoppable(self._connect())
                 break
             except (ClientError, ApiError) as error:
-                self._problems["broker"] = f"{self.settings.bootstrap_servers}: {error}"
+                since = format_moment_ms(since_ms)
+                servers = self.settings.bootstrap_servers
+                self.unreached = f"{servers} not reached since {since}: {error}"
                 logger.warning("cluster not reached", extra=fields(reason=str(error)))
                 self.lose_patience(since_ms)
                 await self._pause(backoff.next_ms())
-        self._problems.pop("broker", None)
+        self.unreached = None
         return not self._stopping
 
     async def _connect(self) -> None:
         stored = await self._tenure.take_over()
         self.registry.start_over(self.positions.decoded(stored.values))
-        self._leave_unmatched()
+        self.lookout.leave_unmatched()
         self.handles.keep(self.registry.generations)
-
-    def _leave_unmatched(self) -> int:
-        """Let go of files that no input reads; returns how many."""
-        is_read = partial(is_matched, plan(self.registry.inputs, self.settings.home))
-        left = self.registry.leave_unmatched(is_read, self.clock())
-        for generation in left:
-            self.reader.close(generation)
-        return len(left)
 
     async def _start_over(self, reason: Exception) -> None:
         """The transaction was taken away: ask for what is stored, and go on from there.
@@ -311,6 +288,7 @@ class Agent:
         logger.warning("transaction taken away, starting over", extra=fields(reason=str(reason)))
         self.registry.counters["started_over"] += 1
         self.is_ready = False
+        self.topic_maker.stop()
         self._lag_watch.stop()
         await self.committer.stop(STOP_DEADLINE_MS)
         if await self._tenure.has_rival(self._pause, lambda: self._stopping):
@@ -339,81 +317,32 @@ class Agent:
                 await asyncio.gather(task, return_exceptions=True)
 
     def _line_limit(self, generation: Generation) -> int:
-        key = self._key_of(generation)
-        limit = self.brokers.batch_limit(generation.topic)
-        return limit - HEADER_BYTES - record_overhead_max(key) - HEADER_BYTES
-
-    def _key_of(self, generation: Generation) -> bytes | None:
-        kind = generation.section.key
-        if kind == "none":
-            return None
-        return self._host.encode() if kind == "host" else file_key(generation)
+        """The most bytes of a line that fit a batch of its own."""
+        limit = self.brokers.batch_limit(generation.topic) - BATCH_HEADER_BYTES
+        return max(LINE_BYTES_MIN, limit - self._addresses.overhead_max(generation))
 
     # --- waking up ----------------------------------------------------------------------------
-
-    def _changed(self, paths: frozenset[str], names_changed: bool) -> None:
-        known = [self.registry.at_path(path) for path in paths]
-        self.feeder.wake(generation for generation in known if generation is not None)
-        if names_changed or None in known:
-            self._due["scan"] = min(
-                self._due["scan"], max(self.clock(), self._last_scan_ms + RESCAN_GAP_MS)
-            )
-        self._wake.set()
-
-    @property
-    def _is_watch_short(self) -> bool:
-        return self._watch is not None and bool(self._watch.problems)
-
-    def _hot(self, now_ms: int) -> list[Generation]:
-        return [
-            generation
-            for name, _ in self.handles
-            if (generation := self.registry.generations.get(name)) is not None
-            and generation.read_at_ms + HOT_MS > now_ms
-        ]
 
     def _change_inputs(self, settings: CollectorSettings) -> None:
         self.settings, self._wished = settings, None
         inputs = settings.section.inputs
         self.registry.change_inputs(inputs)
-        self._walker = Walker(plan(self.registry.inputs, settings.home))
-        self._due["scan"] = 0
-        left = self._leave_unmatched()
+        self.lookout.change(settings)
+        left = self.lookout.leave_unmatched()
         logger.info("inputs changed", extra=fields(inputs=len(inputs), files_left=left))
 
     async def _scan(self) -> None:
-        started_ms = self.clock()
-        overflows = 0 if self._watch is None else self._watch.overflows
-        self.scan = await asyncio.to_thread(self._walker.scan)
-        if overflows != self.registry.counters["rescans_forced"]:
-            self.registry.counters["rescans_forced"] = overflows
-        self.feeder.wake(self.reader.judge(self.scan, self.clock()))
+        await self.lookout.scan()
         if self.is_ready and self.ingested.step(self.clock()):
             self.reader.wants_scan = True
-        if self._watch is not None:
-            folders = await asyncio.to_thread(self._walker.roots)
-            before = set(self._watch.problems)
-            await asyncio.to_thread(self._watch.sync, folders, self.clock())
-            for path in set(self._watch.problems) - before:
-                logger.warning(
-                    "folder not watched, looking instead",
-                    extra=fields(path=path, reason=self._watch.problems[path]),
-                )
-        self._last_scan_ms = self.clock()
-        took_ms = self._last_scan_ms - started_ms
-        # A scan that takes long is not allowed to take more than a tenth of the time.
-        self._due["scan"] = self._last_scan_ms + max(
-            self.settings.section.scan_interval, 10 * took_ms
-        )
 
     async def _sleep(self) -> None:
         now_ms = self.clock()
-        times = [self._due["scan"], self._due["rate"], now_ms + IDLE_MS]
-        if self._is_watch_short:
-            times.append(self._due["hot"])
+        times = [self.lookout.deadline_ms, self._rate_at_ms, now_ms + IDLE_MS]
         for deadline_ms in (
             self.feeder.deadline_ms,
             self.committer.deadline_ms,
+            self.topic_maker.deadline_ms,
             self._lag_watch.deadline_ms(now_ms),
         ):
             if deadline_ms is not None:

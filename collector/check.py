@@ -21,6 +21,8 @@ from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 
 REACH_TIMEOUT_MS = 5_000
+UNROUTABLE_MAX = 10
+"""Files without a topic that are named; the others are counted."""
 
 
 async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
@@ -37,13 +39,14 @@ async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
             problems.append(f"position of {generation}: {error}")
     walker = Walker(plan(settings.section.inputs, settings.home))
     scan = await asyncio.to_thread(walker.scan)
-    reader = Reader(registry, Handles(settings.section.open_files), lambda generation: 1 << 20)
+    handles = Handles(settings.section.open_files)
+    reader = Reader(registry, handles, lambda generation: 1 << 20, lambda section: None)
     reader.judge(scan, now_ms)
     return {
         "instance": instance,
         "broker": {"address": settings.bootstrap_servers, "reached": reached, "reason": why},
         "files": [_row(generation, generation.name in stored) for generation in _living(registry)],
-        "problems": [*problems, *scan.problems],
+        "problems": [*problems, *scan.problems, *_unroutable(registry)],
     }
 
 
@@ -69,6 +72,14 @@ async def _stored(
 def _living(registry: Registry) -> list[Generation]:
     alive = [g for g in registry.generations.values() if not g.state.has_ended]
     return sorted(alive, key=lambda generation: generation.path)
+
+
+def _unroutable(registry: Registry) -> list[str]:
+    """The files that would not be read for want of a topic."""
+    found = [generation for generation in _living(registry) if generation.unroutable]
+    told = [f"{shown(one.path)}: {one.unroutable}" for one in found[:UNROUTABLE_MAX]]
+    more = len(found) - len(told)
+    return [*told, f"{more} more files have no topic"] if more else told
 
 
 def _row(generation: Generation, is_stored: bool) -> dict[str, object]:

@@ -64,9 +64,14 @@ class Committer:
         on_refusal: Callable[[Exception], None],
     ):
         self.lost: Exception | None = None
-        self.problems: dict[str, str] = {}
+        self.refused: dict[TopicPartition, str] = {}
+        """The lanes that brokers have refused, each with the reason."""
+        self.unclear: str | None = None
+        """Why it is not known how the transaction at hand ends."""
         self.waiting_since_ms: int | None = None
         """Since when the oldest batch has no acknowledgement, or a commit no answer."""
+        self.unsettled_since_ms: int | None = None
+        """The same, over all transactions that were given up since the last commit."""
         self._brokers = brokers
         self._feeder = feeder
         self._outbox = feeder.outbox
@@ -139,6 +144,8 @@ class Committer:
             self._is_open = True
         if self.waiting_since_ms is None:
             self.waiting_since_ms = now_ms
+        if self.unsettled_since_ms is None:
+            self.unsettled_since_ms = now_ms
         for batch in batches:
             try:
                 future = await self._brokers.send(batch)
@@ -196,7 +203,7 @@ class Committer:
                 if isinstance(error, ClientClosed) or not is_transient(error):
                     self.lost = error
                     return False
-                self.problems["broker"] = f"transaction not ended yet: {error}"
+                self.unclear = f"transaction not ended yet: {error}"
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 return True
@@ -219,7 +226,7 @@ class Committer:
         for place, reason in faults.items():
             self._outbox.suspect(place, now_ms)
             self._counters["batches_refused"] += 1
-            self.problems[f"refused {place}"] = f"{place}: {reason}"
+            self.refused[place] = str(reason)
             self._on_refusal(reason)
         if not faults:
             self._resume_at_ms = now_ms + self._backoff.next_ms()
@@ -254,10 +261,10 @@ class Committer:
         self._counters["transactions_committed"] += 1
         self._failures = 0
         self._backoff.reset()
-        self.problems.pop("broker", None)
+        self.unclear = self.unsettled_since_ms = None
         for sent in self._sent:
             self._feeder.committed(sent.batch)
-            self.problems.pop(f"refused {sent.batch.place}", None)
+            self.refused.pop(sent.batch.place, None)
         self._positions.committed()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:

@@ -18,10 +18,11 @@ from collector.identity.generation import Generation
 from collector.identity.handles import Unreadable
 from collector.read.reader import Reader
 from collector.read.turn import Turn
+from collector.send.addresses import UNFINISHED_HEADERS, Addresses, file_key
 from collector.send.dead_letters import dead_letter
 from collector.send.lag_windows import LagWindows
 from collector.send.outbox import Batch, Entry, Outbox
-from collector.text.encode import Header, Piece
+from collector.text.encode import Piece
 from collector.text.lines import Block, Kind
 from collector.timing.pace import Pace
 from collector.timing.rhythm import Rhythm
@@ -30,23 +31,8 @@ from protocol.types import TopicPartition
 
 LIVE_TURNS = 64  # live files read before one backfill turn and before the loop breathes
 
-UNFINISHED_HEADERS: tuple[Header, ...] = ((b"millrace.unfinished", b"1"),)
-
-Partitioner = Callable[[str, bytes], TopicPartition]
-"""The partition of a topic for a key."""
-
-KeyOf = Callable[[Generation], bytes | None]
-"""The key of a generation's records."""
-
-
-def file_key(generation: Generation) -> bytes:
-    """The path a generation's records are keyed by; a keyless file still has one partition.
-
-    Readers take keys for text, so bytes of a name that are no UTF-8 are written as `\\xNN`: else
-    all that differ only in them would look alike.
-    """
-    name = generation.record_key.encode(errors="surrogateescape")
-    return name.decode(errors="backslashreplace").encode()
+Partitioner = Callable[[str, bytes], TopicPartition | None]
+"""The partition of a topic for a key; None as long as the topic is to be made."""
 
 
 class Feeder:
@@ -58,7 +44,7 @@ class Feeder:
         outbox: Outbox,
         rhythm: Rhythm,
         partition_of: Partitioner,
-        key_of: KeyOf,
+        addresses: Addresses,
     ):
         self.reader = reader
         self.outbox = outbox
@@ -66,11 +52,13 @@ class Feeder:
         self.registry = reader.registry
         self.counters = reader.registry.counters
         self._partition_of = partition_of
-        self._key_of = key_of
+        self._addresses = addresses
         self.windows = LagWindows()
         self._schedule: Schedule[str, TopicPartition] = Schedule()
         self._held: dict[TopicPartition, dict[str, None]] = {}
         """By partition, the files that wait for its window."""
+        self._unmade: dict[str, dict[str, None]] = {}
+        """By topic, the files that wait for it to be made."""
         self._paces: dict[int, tuple[InputSection, Pace]] = {}
         self._paced: set[str] = set()
         self._alarms: list[tuple[int, str]] = []
@@ -113,8 +101,17 @@ class Feeder:
 
     @property
     def is_waiting(self) -> bool:
-        """Some file waits for the pace of its input, or for the window of its partition."""
-        return bool(self._paced or self._held)
+        """Some file waits for the pace of its input, the window of its partition, or its topic."""
+        return bool(self._paced or self._held or self._unmade)
+
+    @property
+    def wanted_topics(self) -> list[str]:
+        """The topics that files wait for."""
+        return list(self._unmade)
+
+    def topic_made(self, topic: str) -> None:
+        """A topic that files wait for is there."""
+        self.wake(self._named(self._unmade.pop(topic, ())))
 
     @property
     def deadline_ms(self) -> int | None:
@@ -156,7 +153,7 @@ class Feeder:
 
     def finish(self, generation: Generation, now_ms: int) -> None:
         """Send the unfinished last line of a file that no more is expected of."""
-        if generation.partition is not None:
+        if generation.partition is not None and not generation.unroutable:
             self._give(generation, self.reader.finish(generation), Lane.LIVE, now_ms)
 
     def _let_go_on(self, now_ms: int) -> None:
@@ -174,13 +171,20 @@ class Feeder:
         self._paced.discard(name)
         if generation is None:
             return
+        if generation.unroutable:
+            generation.error = generation.unroutable
+            return
         if generation.partition is None or generation.partition.topic != generation.topic:
             if not generation.is_settled:
                 # What is on its way belongs to the topic of before: a commit covers one of them.
                 self._schedule.delay(name, now_ms + COMMIT_MS)
                 return
-            key = self._key_of(generation) or file_key(generation)
-            generation.partition = self._partition_of(generation.topic, key)
+            key = self._addresses.key_of(generation) or file_key(generation)
+            partition = self._partition_of(generation.topic, key)
+            if partition is None:
+                self._unmade.setdefault(generation.topic, {})[name] = None
+                return
+            generation.partition = partition
         if (until_ms := self._wait_until_ms(generation, now_ms)) is not None:
             self._paced.add(name)
             self._schedule.delay(name, until_ms)
@@ -277,15 +281,18 @@ class Feeder:
     def _address(self, generation: Generation, block: Block) -> tuple[TopicPartition, Piece]:
         """Where a block goes, and under which key and headers."""
         assert generation.partition is not None
-        key = self._key_of(generation)
+        key = self._addresses.key_of(generation)
+        headers = self._addresses.headers_of(generation.section)
         if block.kind is Kind.UNFINISHED:
-            return generation.partition, Piece(key, block, UNFINISHED_HEADERS)
+            return generation.partition, Piece(key, block, headers + UNFINISHED_HEADERS)
+        line = Piece(key, block, headers)
         if not block.is_dead_letter:
-            return generation.partition, Piece(key, block)
+            return generation.partition, line
         place_key = file_key(generation)
         limit = self.outbox.batch_limit(DEAD_LETTERS_TOPIC)
         partition = self._partition_of(DEAD_LETTERS_TOPIC, place_key)
-        return partition, dead_letter(generation, block, place_key, key, limit)
+        assert partition is not None, "the topic of dead letters is there before any file is read"
+        return partition, dead_letter(generation, line, place_key, limit)
 
     def _count(self, generation: Generation, block: Block) -> None:
         if block.kind is Kind.UNFINISHED:
@@ -296,6 +303,8 @@ class Feeder:
             self.counters[f"overlong_{block.kind}"] += 1
         if block.shortened is not None:
             self.counters["events_cut"] += len(block.shortened)
+        if block.bare is not None:
+            self.counters["fields_not_put"] += len(block.bare)
         if block.altered is not None and len(block.altered):
             section = generation.section
             self.counters[f"invalid_{section.on_invalid}"] += len(block.altered)

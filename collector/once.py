@@ -47,6 +47,7 @@ class OneShot:
         while not agent.is_stopping:
             await agent.step(flush=not agent.feeder.is_busy)
             agent.lose_patience(agent.committer.waiting_since_ms)
+            agent.lose_patience(agent.topic_maker.waiting_since_ms, "topic for some files")
             is_read = not agent.feeder.is_busy and not agent.feeder.is_waiting
             if is_read and agent.committer.is_idle:
                 return
@@ -59,9 +60,11 @@ class OneShot:
             for generation in self._alive()
             if file_error(generation) is not None
         ]
+        for topic, reason in self._agent.topic_maker.problems.items():
+            found.append(f"{topic} is not made: {reason}")
         if self._agent.is_stopping:
             found.append(self._agent.gave_up or "stopped before the end")
-        return [*found, *self._agent.scan.problems]
+        return [*found, *self._agent.lookout.last.problems]
 
     def _alive(self) -> list[Generation]:
         known = self._agent.registry.generations.values()

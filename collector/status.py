@@ -15,6 +15,7 @@ from collector.agent import Agent
 from collector.config.settings import STATUS_FILES_MAX, STATUS_LOST_MAX
 from collector.identity.generation import Generation
 from collector.identity.sightings import State
+from collector.problems import problems_of
 from protocol.status import PartState, PartStatus, Problem
 
 
@@ -126,7 +127,7 @@ def details(agent: Agent) -> dict[str, object]:
 
 def part_status(agent: Agent, started_at_ms: int, now_ms: int) -> PartStatus:
     """The whole status."""
-    problems = agent.problems()
+    problems = problems_of(agent)
     unreadable = [generation for generation in living(agent) if generation.error]
     if unreadable:
         first = unreadable[0]

@@ -75,6 +75,11 @@ def parse_moment_ms(text: str, now_ms: int) -> int:
     return max(0, round(moment.timestamp() * 1000))
 
 
+def format_moment_ms(moment_ms: int) -> str:
+    """RFC 3339 in UTC, to the second."""
+    return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def format_duration_ms(duration_ms: int) -> str:
     """The shortest exact spelling that `parse_duration_ms` reads back."""
     if duration_ms:

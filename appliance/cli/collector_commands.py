@@ -24,6 +24,7 @@ STATUS_TIMEOUT_S = 2.0
 ALTERED = {
     "dead_lettered": "dead letters since its start: `./millrace collector dead-letters`",
     "events_cut": "events ended by a limit",
+    "fields_not_put": "lines without fields, being no JSON objects",
     "invalid_keep": "lines with bytes that are no text, kept",
     "invalid_replace": "lines with bytes that are no text, replaced",
     "nul_bytes_skipped": "NUL bytes skipped",

@@ -112,12 +112,12 @@ def _check_sources(config: MillConfig, document: Document) -> None:
         return
     known = {*config.collector.topics, *(topic.name for topic in config.topics)}
     for name, source in config.stream.from_.items():
-        if source.topic not in known:
+        if source.topic not in known and not config.collector.may_write(source.topic):
             document.add(
                 ("stream", "from", name, "topic"),
                 found_text(source.topic),
-                "a topic of collector.inputs, or one listed under topics"
-                + did_you_mean(source.topic, sorted(known)),
+                "a topic of collector.inputs, or one of the topics that a template of them makes,"
+                " or one listed under topics" + did_you_mean(source.topic, sorted(known)),
             )
 
 

@@ -154,7 +154,11 @@ class Replay:
             metadata = await self._cluster.metadata([line.topic])
             partition = partition_for_key(letter.key, len(metadata.topics[line.topic].partitions))
         sent = await self._producer.send(
-            line.topic, line.value, key=letter.line_key, partition=partition
+            line.topic,
+            line.value,
+            key=letter.line_key,
+            partition=partition,
+            headers=letter.line_headers,
         )
         noted = await self._producer.send(
             DEAD_LETTERS_TOPIC,

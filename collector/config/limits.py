@@ -5,7 +5,7 @@ has no room for a line of 1 MiB and its record. A limit that nobody has set is r
 longest line needs; one that somebody has set stays, and longer lines are overlong there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from collector.config.encoding_names import OnInvalid, growth_max
 from collector.config.settings import DEAD_LETTERS_TOPIC, CollectorSection
@@ -19,13 +19,20 @@ RECORD_ROOM_BYTES = 64 << 10
 times, as its key and in the headers of a dead letter."""
 
 
-def wanted_limits(section: CollectorSection) -> dict[str, int]:
-    """For each topic the `max.message.bytes` that its inputs' longest lines need."""
+def wanted_limits(section: CollectorSection, routed: Collection[str] = ()) -> dict[str, int]:
+    """For each topic the `max.message.bytes` that its inputs' longest lines need.
+
+    `routed` are the topics that templates have made names of.
+    """
     wanted: dict[str, int] = {}
     for entry in section.inputs:
         growth = growth_max(entry.encoding, OnInvalid(entry.on_invalid))
         limit = min(entry.max_line_bytes * growth + RECORD_ROOM_BYTES, REQUEST_BYTES_MAX)
-        for topic in (entry.topic, DEAD_LETTERS_TOPIC):
+        template = entry.template
+        topics = [entry.topic]
+        if template is not None:
+            topics = [topic for topic in routed if template.makes(topic)]
+        for topic in (*topics, DEAD_LETTERS_TOPIC):
             wanted[topic] = max(limit, wanted.get(topic, DEFAULT_MESSAGE_BYTES))
     return wanted
 

@@ -13,7 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from collector.config.encoding_names import UTF_8, canonical_name
+from collector.config.globs import wildcard_count
+from collector.config.headers import FieldValue, check_fields, check_headers
 from collector.config.multiline import INDENTED, PRESETS, By, EventRules
+from collector.config.topics import TopicTemplate, template_of
 from protocol.units import parse_duration_ms, parse_size_bytes
 
 POSITIONS_TOPIC = "millrace.positions"
@@ -21,6 +24,7 @@ DEAD_LETTERS_TOPIC = "millrace.dead-letters"
 DEFAULT_EXCLUDE = (".*", "*~", "*.swp", "*.tmp", "*.part")
 
 # Reading.
+LINE_BYTES_MIN = 1024  # no line of up to this length is overlong, whatever a topic takes
 BLOCK_BYTES = 1 << 20  # most bytes of one file read in one turn
 BACKFILL_BYTES = 4 << 20  # a file further behind than this is read in the backfill lane
 NEW_BYTES = 64 << 10  # a file that never was read to its end is behind by more than this
@@ -78,6 +82,13 @@ def check_topic_name(name: str) -> str:
             f"found {name!r}, expected a topic name: 1 to 249 of letters, digits, '.', '_', '-'"
         )
     return name
+
+
+def check_input_topic(name: str) -> None:
+    """The same for a topic that an input's lines go to."""
+    check_topic_name(name)
+    if name in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or name.startswith("__"):
+        raise ValueError(f"found {name!r}, expected a topic of your own, not an internal one")
 
 
 class MultilineSection(_Model):
@@ -139,14 +150,17 @@ class InputSection(_Model):
 
     paths: tuple[str, ...] = Field(min_length=1)
     topic: str
+    max_topics: int = Field(default=100, ge=1, le=1_000)
     exclude: tuple[str, ...] = DEFAULT_EXCLUDE
     start: Literal["beginning", "end"] = "beginning"
     key: Literal["path", "host", "none"] = "path"
+    headers: dict[str, str] = Field(default_factory=dict)
+    fields: dict[str, FieldValue] = Field(default_factory=dict)
     encoding: str = UTF_8
     on_invalid: Literal["keep", "replace", "dead_letter"] = "keep"
     line_end: Literal["cut", "keep"] = "cut"
     multiline: MultilineSection | None = None
-    max_line_bytes: SizeBytes = Field(default=1 << 20, ge=1024, le=1 << 30)
+    max_line_bytes: SizeBytes = Field(default=1 << 20, ge=LINE_BYTES_MIN, le=1 << 30)
     on_overlong: Literal["split", "cut", "dead_letter"] = "split"
     after_ingest: Literal["keep", "move", "delete"] = "keep"
     move_to: str = "ingested"
@@ -177,10 +191,24 @@ class InputSection(_Model):
     @field_validator("topic")
     @classmethod
     def _topic(cls, topic: str) -> str:
-        check_topic_name(topic)
-        if topic in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or topic.startswith("__"):
-            raise ValueError(f"found {topic!r}, expected a topic of your own, not an internal one")
+        template = template_of(topic)
+        if template is None:
+            check_input_topic(topic)
+        else:
+            check_topic_name(template.filled("x" * template.places_max))
         return topic
+
+    @field_validator("headers")
+    @classmethod
+    def _headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        check_headers(headers)
+        return headers
+
+    @field_validator("fields")
+    @classmethod
+    def _fields(cls, fields: dict[str, FieldValue]) -> dict[str, FieldValue]:
+        check_fields(fields)
+        return fields
 
     @field_validator("encoding")
     @classmethod
@@ -198,6 +226,32 @@ class InputSection(_Model):
         if not folder.strip("/.") or ".." in folder.split("/") or "\0" in folder:
             raise ValueError(f"found {folder!r}, expected a folder such as 'ingested'")
         return folder.rstrip("/")
+
+    @property
+    def template(self) -> TopicTemplate | None:
+        """What makes the topics of its files; None where all of them have the same."""
+        return template_of(self.topic)
+
+    @model_validator(mode="after")
+    def _wildcards_for_the_topic(self) -> "InputSection":
+        template = self.template
+        for path in self.paths if template is not None else ():
+            count = wildcard_count(path)
+            if template is not None and count < template.places_max:
+                raise ValueError(
+                    f"found {count} wildcards in {path!r}, expected at least"
+                    f" {template.places_max} for the topic {self.topic!r}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _fields_of_lines(self) -> "InputSection":
+        if self.fields and self.multiline is not None:
+            raise ValueError(
+                "found fields beside multiline, expected one of them: fields are put into lines"
+                " that are JSON objects, each by itself"
+            )
+        return self
 
     @model_validator(mode="after")
     def _moved_out_of_sight(self) -> "InputSection":
@@ -232,8 +286,15 @@ class CollectorSection(_Model):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The inputs' topics, each once, in the order of the inputs."""
-        return tuple(dict.fromkeys(entry.topic for entry in self.inputs))
+        """The topics that inputs name, each once, in their order; not those of templates."""
+        return tuple(dict.fromkeys(entry.topic for entry in self.inputs if entry.template is None))
+
+    def may_write(self, topic: str) -> bool:
+        """Whether lines of some file may go to a topic."""
+        return any(
+            entry.topic == topic if (template := entry.template) is None else template.makes(topic)
+            for entry in self.inputs
+        )
 
 
 class TopicSettings(_Model):

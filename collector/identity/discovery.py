@@ -1,9 +1,8 @@
 """Globs into plans: where to walk, which names match, which are left out.
 
-Floor: ground of the room. Pure: walking the folders is `files`' work. `*` and `?` and `[…]` match
-within one name, `**` stands for any number of folders; a glob that ends in `**` takes every file
-below. Names matching an exclude pattern are left out wherever they stand below the glob's fixed
-folder. Of several inputs that match a file the first one has it.
+Floor: ground of the room. Pure: walking the folders is `files`' work. What a glob means is told in
+`config/globs`. Names matching an exclude pattern are left out wherever they stand below the glob's
+fixed folder. Of several inputs that match a file the first one has it.
 """
 
 import fnmatch
@@ -11,10 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from collector.config.globs import MAGIC, segments_of, translate
 from collector.config.settings import InputSection
 
-_MAGIC = frozenset("*?[")
-_TOKENS = re.compile(r"(\*+)|(\?)|(\[!?\]?[^\]]*\])|(.)", re.DOTALL)
 HOME_PREFIX = "watched/"
 
 
@@ -37,7 +35,7 @@ class Pattern:
     def __post_init__(self) -> None:
         depth = None if "**" in self.segments else len(self.segments)
         object.__setattr__(self, "depth", depth)
-        object.__setattr__(self, "_matcher", re.compile(_translate(self.segments), re.DOTALL))
+        object.__setattr__(self, "_matcher", re.compile(translate(self.segments), re.DOTALL))
         excluder = "|".join(fnmatch.translate(pattern) for pattern in self.exclude)
         object.__setattr__(self, "_excluder", re.compile(excluder) if excluder else None)
 
@@ -48,6 +46,17 @@ class Pattern:
     def matches(self, below: str) -> bool:
         """Whether a path relative to the root is one of the glob's files."""
         return self._matcher.match(below) is not None
+
+    def wildcards(self, path: str) -> tuple[str, ...] | None:
+        """What the wildcards stand for in a path that a walk would find; None for any other."""
+        if not self.segments:
+            return () if path == self.root else None
+        below = path.removeprefix(f"{self.root.rstrip('/')}/")
+        found = None if below == path else self._matcher.match(below)
+        if found is None or any(self.excludes(name) for name in below.split("/")):
+            return None
+        # What stands for folders ends with a slash.
+        return tuple(word.removesuffix("/") for word in found.groups())
 
     def enters(self, level: int) -> bool:
         """Whether folders `level` names below the root can hold matches."""
@@ -65,18 +74,7 @@ def plan(inputs: Sequence[InputSection], home: str) -> tuple[Pattern, ...]:
 
 def is_matched(patterns: Sequence[Pattern], path: str) -> bool:
     """Whether a walk by these patterns would find a file under this name."""
-    for pattern in patterns:
-        if not pattern.segments:
-            if path == pattern.root:
-                return True
-            continue
-        folder = f"{pattern.root.rstrip('/')}/"
-        below = path.removeprefix(folder)
-        if below == path or not pattern.matches(below):
-            continue
-        if not any(pattern.excludes(name) for name in below.split("/")):
-            return True
-    return False
+    return any(pattern.wildcards(path) is not None for pattern in patterns)
 
 
 def record_key(path: str, home: str) -> str:
@@ -87,34 +85,6 @@ def record_key(path: str, home: str) -> str:
 
 
 def _pattern(index: int, glob: str, exclude: tuple[str, ...]) -> Pattern:
-    parts = [part for part in glob.split("/") if part not in ("", ".")]
-    fixed = next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
+    parts = segments_of(glob)
+    fixed = next((i for i, part in enumerate(parts) if MAGIC & set(part)), len(parts))
     return Pattern(index, "/" + "/".join(parts[:fixed]), tuple(parts[fixed:]), exclude)
-
-
-def _translate(segments: Sequence[str]) -> str:
-    """A regular expression for the whole path below the root."""
-    out = []
-    for index, segment in enumerate(segments):
-        is_last = index == len(segments) - 1
-        if segment == "**":
-            out.append("[^/]+(?:/[^/]+)*" if is_last else "(?:[^/]+/)*")
-        else:
-            out.append(_translate_name(segment) + ("" if is_last else "/"))
-    return "".join(out) + r"\Z"
-
-
-def _translate_name(segment: str) -> str:
-    """One name of the glob; its wildcards do not cross a slash."""
-    out = []
-    for star, one, choice, literal in _TOKENS.findall(segment):
-        if star:
-            out.append("[^/]*")
-        elif one:
-            out.append("[^/]")
-        elif choice:
-            inner = fnmatch.translate(choice).removeprefix("(?s:").removesuffix(r")\Z")
-            out.append(f"(?!/){inner}")
-        else:
-            out.append(re.escape(literal))
-    return "".join(out)

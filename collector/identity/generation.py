@@ -58,6 +58,10 @@ class Generation:
     """What the file held when it was first seen is not wanted."""
     begins_at_end: bool = False
     """That was not skipped yet."""
+    unroutable: str = ""
+    """Why it has no topic, and so is not read."""
+    refused_in: int = 0
+    """The edition of the topics in which it was last asked for one."""
     error: str = ""
     backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
     still_since_ms: int | None = None
@@ -304,6 +308,7 @@ def begun_again(known: Generation) -> Generation:
         starts_at_end=known.starts_at_end,
         order=known.order,
         begins_at_end=known.starts_at_end,
+        unroutable=known.unroutable,
     )
 
 

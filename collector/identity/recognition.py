@@ -166,10 +166,7 @@ class Recognition:
         self._registry.counters[Verdict.ARCHIVE_DONE] += 1
         generation.verdict = Verdict.ARCHIVE_DONE
         generation.fingerprint = end.fingerprint()
-        generation.record_key = original.record_key
-        generation.first_path = original.first_path
-        generation.partition = None
-        generation.touch()
+        self._registry.take_name_of(generation, original)
 
     def _join(self, generation: Generation, known: Generation, size: int, now_ms: int) -> None:
         is_done = known.position == size
@@ -179,10 +176,7 @@ class Recognition:
         generation.verdict = verdict
         generation.fingerprint = known.read_print()
         generation.lines = known.lines_read
-        generation.record_key = known.record_key
-        generation.first_path = known.first_path
-        generation.partition = None
-        generation.touch()
+        self._registry.take_name_of(generation, known)
         if known.state.has_ended:
             known.end(State.DONE, now_ms)
 

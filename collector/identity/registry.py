@@ -11,6 +11,7 @@ from collector.config.settings import InputSection
 from collector.identity.checkpoints import Checkpoint
 from collector.identity.discovery import record_key
 from collector.identity.generation import Generation, begun_again, restored
+from collector.identity.routing import Routes
 from collector.identity.sightings import Judgement, Seen, State, Stored, Verdict
 from collector.text.fingerprint import FileId
 
@@ -42,6 +43,7 @@ class Registry:
         self.changed: set[str] = set()
         """Whose position records are to be written."""
         self._home = home
+        self._routes = Routes(inputs, home)
         self._new_name = new_name
         self._by_path: dict[str, Generation] = {}
         self._by_key: dict[str, list[Generation]] = {}
@@ -61,6 +63,7 @@ class Registry:
                 self._by_path[generation.path] = generation
             self.counters["lost_possible"] += generation.lost_possible
             self._not_looked_at = ()
+        self._hold_topics()
 
     def start_over(self, checkpoints: Iterable[Checkpoint]) -> None:
         """Take over what is stored in place of what was believed; only names and files stay.
@@ -88,6 +91,7 @@ class Registry:
                 again = begun_again(known)
                 self._add(again)
                 self._by_path.setdefault(again.path, again)
+        self._hold_topics()
 
     def at_path(self, path: str) -> Generation | None:
         """The generation that was last seen under a name and is still read."""
@@ -103,8 +107,10 @@ class Registry:
         ]
 
     def is_undisturbed(self, seen: Seen) -> bool:
-        """The file is where and what it was, read to its end: there is nothing to judge."""
+        """The file is where and what it was, read to its end or without a topic as before: there
+        is nothing to judge."""
         known = self._by_path.get(seen.path)
+        is_read = known is not None and known.size <= known.position
         return (
             known is not None
             and known.stamp is not None
@@ -113,9 +119,8 @@ class Registry:
             and known.file == seen.file
             and known.birth_ns == seen.birth_ns
             and known.state in (State.LIVE, State.ROTATED)
-            and known.size <= known.position
             and known.section is self.inputs[seen.input_index]
-            and not known.error
+            and (self._is_refused_as_before(known) or (is_read and not known.error))
         )
 
     def change_inputs(self, inputs: Sequence[InputSection]) -> None:
@@ -124,6 +129,7 @@ class Registry:
         before = self.inputs
         # An input that is as it was is the same object: its files need not be looked at anew.
         self.inputs = tuple(next((old for old in before if old == one), one) for one in inputs)
+        self._routes.change(self.inputs)
         fresh = [one for one in self.inputs if not globs.intersection(one.paths)]
         self._not_looked_at = (*self._not_looked_at, *fresh)
 
@@ -240,7 +246,29 @@ class Registry:
             self._forget_key(generation)
             if self._by_path.get(generation.path) is generation:
                 del self._by_path[generation.path]
+        if old:
+            self._hold_topics()
         return old
+
+    def take_name_of(self, generation: Generation, known: Generation) -> None:
+        """An archive turned out to be one of a known file: its lines go where that one's went."""
+        generation.record_key = known.record_key
+        generation.first_path = known.first_path
+        generation.partition = None
+        self._route(generation)
+        generation.touch()
+
+    def _route(self, known: Generation) -> None:
+        """Its topic is what its input makes of its first name, or of its name by now."""
+        topic, known.unroutable = self._routes.of(known.section, known.first_path, known.path)
+        known.refused_in = self._routes.edition
+        known.topic = topic or known.topic
+
+    def _is_refused_as_before(self, known: Generation) -> bool:
+        return bool(known.unroutable) and known.refused_in == self._routes.edition
+
+    def _hold_topics(self) -> None:
+        self._routes.hold(known.topic for known in self.generations.values())
 
     def _add(self, generation: Generation) -> None:
         self.generations[generation.name] = generation
@@ -282,7 +310,7 @@ class Registry:
             known.touch()
         known.birth_ns = seen.birth_ns if known.birth_ns is None else known.birth_ns
         known.section = self.inputs[seen.input_index]
-        known.topic = known.section.topic
+        self._route(known)
         known.stamp = seen.stamp
         if not known.is_archive:
             known.size = max(seen.size, known.position)
@@ -291,13 +319,14 @@ class Registry:
 
     def _begin(self, seen: Seen, verdict: Verdict) -> Generation:
         section = self.inputs[seen.input_index]
+        topic, refusal = self._routes.of(section, seen.path)
         is_first_look = any(section is one for one in self._not_looked_at)
         starts_at_end = is_first_look and section.start == "end"
         self._begun += 1
         generation = Generation(
             self._new_name(),
             section,
-            section.topic,
+            topic,
             record_key(seen.path, self._home),
             seen.path,
             seen.path,
@@ -309,6 +338,7 @@ class Registry:
             starts_at_end=starts_at_end,
             order=self._begun,
             begins_at_end=starts_at_end,
+            unroutable=refusal,
         )
         self._add(generation)
         self._by_path[seen.path] = generation
@@ -319,10 +349,12 @@ class Registry:
 
         Its fingerprint is that of `known`, if it is as long; else the reader makes one.
         """
+        section = self.inputs[copy.input_index]
+        topic, refusal = self._routes.of(section, known.first_path, copy.path)
         generation = Generation(
             self._new_name(),
-            self.inputs[copy.input_index],
-            self.inputs[copy.input_index].topic,
+            section,
+            topic,
             known.record_key,
             copy.path,
             known.first_path,
@@ -334,6 +366,7 @@ class Registry:
             size=copy.size,
             changed=self.changed,
             copy_of=known,
+            unroutable=refusal,
         )
         if known.position == copy.size:
             generation.fingerprint = known.read_print()

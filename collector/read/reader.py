@@ -22,7 +22,7 @@ from collector.identity.registry import Registry
 from collector.identity.sightings import Held, Probe, Seen, Stamp, State, Verdict, WholeProbe
 from collector.read.open_events import OpenEvents
 from collector.read.turn import Turn
-from collector.read.waking import LineLimit, Waker, Waking, content_of, content_size
+from collector.read.waking import FieldsOf, LineLimit, Waker, Waking, content_of, content_size
 from collector.text.encodings import Encoding
 from collector.text.fingerprint import FileId
 from collector.text.lines import Kind
@@ -37,6 +37,7 @@ class Reader:
         registry: Registry,
         handles: Handles,
         line_limit: LineLimit,
+        fields_of: FieldsOf,
         drain_quiet_ms: int = DRAIN_QUIET_MS,
     ):
         self.registry = registry
@@ -44,7 +45,7 @@ class Reader:
         self.wants_scan = False
         self._drain_quiet_ms = drain_quiet_ms
         self._prober = Prober(handles)
-        self._waker = Waker(registry, line_limit)
+        self._waker = Waker(registry, line_limit, fields_of)
         self._open_events = OpenEvents(registry)
         self._still: dict[FileId, tuple[Stamp, int]] = {}
         self._noticed: frozenset[str | FileId] = frozenset()

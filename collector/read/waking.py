@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import Enum
 
 from collector.config.encoding_names import UTF_16, OnInvalid
-from collector.config.settings import BLOCK_BYTES, PREFIX_BYTES
+from collector.config.settings import BLOCK_BYTES, PREFIX_BYTES, InputSection
 from collector.identity.archive_names import COMPRESSED_ENDINGS
 from collector.identity.evidence import evidence_at, evidence_at_end
 from collector.identity.generation import Generation
@@ -21,12 +21,16 @@ from collector.identity.sightings import Held
 from collector.text.archive import Archive
 from collector.text.decompressors import HEAD_BYTES_MAX, compression_of, may_be_archive
 from collector.text.encodings import UTF_16_MARK_BYTES, Encoding, byte_order
+from collector.text.fields import Fields
 from collector.text.fingerprint import Evidence, digest_of, resume
 from collector.text.lines import LineRules, Overlong
 from collector.text.tailer import Tailer
 
 LineLimit = Callable[[Generation], int]
 """The longest line, without its line end, that a generation's topic takes in one record."""
+
+FieldsOf = Callable[[InputSection], Fields | None]
+"""What is put into the lines of an input."""
 
 
 class Waking(Enum):
@@ -41,9 +45,10 @@ class Waking(Enum):
 class Waker:
     """Gives sleeping generations their tailers."""
 
-    def __init__(self, registry: Registry, line_limit: LineLimit):
+    def __init__(self, registry: Registry, line_limit: LineLimit, fields_of: FieldsOf):
         self._registry = registry
         self._line_limit = line_limit
+        self._fields_of = fields_of
         self._recognition = Recognition(registry)
 
     def wake(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Waking:
@@ -106,7 +111,8 @@ class Waker:
         return progressed
 
     def _tailer(self, generation: Generation, encoding: Encoding, evidence: Evidence) -> Tailer:
-        return Tailer(self._rules(generation, encoding), evidence, BLOCK_BYTES)
+        rules, fields = self._rules(generation, encoding), self._fields_of(generation.section)
+        return Tailer(rules, evidence, BLOCK_BYTES, fields)
 
     def _rules(self, generation: Generation, encoding: Encoding) -> LineRules:
         section = generation.section

@@ -3,8 +3,8 @@
 Floor: above `encode` and `generation`. Pure. A dead letter travels in the transaction of the lines
 beside it. Its value are the file's own bytes, as many as its topic takes; its headers are `reason`
 (overlong, invalid_bytes, damaged_archive), `topic` (where the line would have gone), `file`,
-`offset` and `length` (in bytes of the file, decompressed), and `key` where the line's would have
-been another one than the letter's, empty for none.
+`offset` and `length` (in bytes of the file, decompressed), `key` where the line's would have been
+another one than the letter's, empty for none, and `header.NAME` for each header of the line.
 """
 
 from dataclasses import replace
@@ -14,14 +14,14 @@ from collector.identity.generation import Generation
 from collector.text.encode import Header, Piece, header_octets, record_overhead_max
 from collector.text.lines import Block, Kind, single_block
 
+LINE_HEADER = b"header."
+"""Before the name of a header that the line would have had."""
 
-def dead_letter(
-    generation: Generation, block: Block, key: bytes, line_key: bytes | None, batch_limit: int
-) -> Piece:
-    """A block of one record as it goes to the dead letters, whose batches hold `batch_limit`.
 
-    `line_key` is the key it would have as a line.
-    """
+def dead_letter(generation: Generation, line: Piece, key: bytes, batch_limit: int) -> Piece:
+    """What would have been a line as it goes to the dead letters, whose batches hold
+    `batch_limit`."""
+    block = line.block
     headers: tuple[Header, ...] = (
         (b"reason", _reason(generation, block)),
         (b"topic", generation.topic.encode()),
@@ -29,8 +29,9 @@ def dead_letter(
         (b"offset", str(block.start).encode()),
         (b"length", str(block.end - block.start).encode()),
     )
-    if line_key != key:
-        headers += ((b"key", line_key or b""),)
+    if line.key != key:
+        headers += ((b"key", line.key or b""),)
+    headers += tuple((LINE_HEADER + name, content) for name, content in line.headers)
     overhead = record_overhead_max(key) + len(header_octets(headers)) + BATCH_OVERHEAD_BYTES // 8
     room = max(0, batch_limit - overhead)
     if len(block.data) - 1 > room:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from collector.config.settings import BACKFILL_WINDOW, PARTITION_WINDOW, RETRY_MS
+from collector.config.settings import BACKFILL_WINDOW, LINE_BYTES_MIN, PARTITION_WINDOW, RETRY_MS
 from collector.text.encode import (
     RECORDS_MAX,
     Piece,
@@ -118,7 +118,6 @@ class Outbox:
         batch = self._open(state, place, partition)
         fitting = self._fitting(batch, piece)
         if not fitting:
-            assert batch.entries, "a single line always fits an empty batch"
             if state.window >= window:
                 return None, piece.block
             state.full.append(state.open.pop(partition))
@@ -255,7 +254,10 @@ class Outbox:
 
     def _fitting(self, batch: Batch, piece: Piece) -> int:
         room = self._limit_of(batch) - batch.encoded_bytes_max
-        return min(fitting_count(piece, room), RECORDS_MAX - batch.record_count)
+        count = min(fitting_count(piece, room), RECORDS_MAX - batch.record_count)
+        # A line whose key and headers alone are more than the topic takes: the brokers refuse it,
+        # and that is told.
+        return count or int(not batch.entries)
 
     def _limit_of(self, batch: Batch) -> int:
         return self.batch_limit(batch.partition.topic)
@@ -277,7 +279,8 @@ class Outbox:
 def _cut(piece: Piece, limit: int) -> list[Block]:
     """The piece's block in parts that each fit an empty batch."""
     overhead = record_overhead_max(piece.key) + len(header_octets(piece.headers))
-    rules = LineRules(limit - overhead, piece.block.cut_cr, Overlong.SPLIT)
+    room = limit - overhead if limit > overhead else LINE_BYTES_MIN
+    rules = LineRules(room, piece.block.cut_cr, Overlong.SPLIT)
     parts = []
     is_events = piece.block.kind is Kind.EVENTS
     for block in (

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from collector.config.limits import (
@@ -32,9 +32,10 @@ from collector.send.claims import Claim, claim_key, encode_claim
 from collector.send.lag_windows import Progress
 from collector.send.outbox import Batch
 from collector.send.positions import Records, Stored, gather
+from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
 from protocol.client.admin import Admin
-from protocol.client.admin_types import ConfigResource, TopicSpec
+from protocol.client.admin_types import ConfigResource
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError, raise_for
 from protocol.client.fetch_core import IsolationLevel
@@ -49,7 +50,6 @@ from protocol.wire.compression import Codec
 from protocol.wire.record import NewRecord
 from protocol.wire.records import assemble_batch, build_batch
 
-INPUT_PARTITIONS = 3  # of an input's topic that the configuration says nothing about
 REACH_TIMEOUT_MS = 3_000
 REQUEST_TIMEOUT_MS = 10_000
 """How long a broker may take to answer before it is asked again, or its successor. A broker that is
@@ -59,29 +59,6 @@ START_TIMEOUT_MS = 10_000
 POLL_MS = 500
 
 logger = logging.getLogger(__name__)
-
-POSITIONS_SETTINGS = {
-    "cleanup.policy": "compact",
-    "segment.bytes": str(8 << 20),
-    "segment.ms": "600000",
-    "min.cleanable.dirty.ratio": "0.1",
-    "delete.retention.ms": "3600000",
-}
-
-
-def topic_specs(settings: CollectorSettings) -> list[TopicSpec]:
-    """The topics that must exist: those of the configuration, the inputs' and our own."""
-    specs = {
-        POSITIONS_TOPIC: TopicSpec(POSITIONS_TOPIC, 1, None, POSITIONS_SETTINGS),
-        DEAD_LETTERS_TOPIC: TopicSpec(DEAD_LETTERS_TOPIC, 1),
-    }
-    for name in settings.section.topics:
-        specs[name] = TopicSpec(name, INPUT_PARTITIONS)
-    for topic in settings.topics:
-        specs[topic.name] = TopicSpec(
-            topic.name, topic.partitions, topic.replication, topic.settings
-        )
-    return list(specs.values())
 
 
 class Brokers:
@@ -97,6 +74,10 @@ class Brokers:
         self._admin = Admin(self._cluster)
         self._producer: Producer | None = None
         self._limits: dict[str, int] = {}
+        self._routed: dict[str, None] = {}
+        """The topics that templates have made names of, in the order of their making."""
+        self._ready: set[str] = set()
+        """The topics that are there, and whose limits are known."""
 
     async def reach(self, timeout_ms: int = REACH_TIMEOUT_MS) -> None:
         """Find the cluster; raises ClientError when none of its brokers answers in time."""
@@ -104,11 +85,13 @@ class Brokers:
 
     async def change_topics(self, settings: CollectorSettings) -> None:
         """Make sure of the topics of other settings; those of before stay if that raises."""
-        before, self._settings = self._settings, settings
+        before, routed = self._settings, self._routed
+        self._settings = settings
+        self._routed = {name: None for name in routed if settings.section.may_write(name)}
         try:
             await self.prepare()
         except BaseException:
-            self._settings = before
+            self._settings, self._routed = before, {**routed, **self._routed}
             raise
 
     async def prepare(self) -> None:
@@ -118,6 +101,24 @@ class Brokers:
         """
         await self.ensure_topics()
         await self.learn_limits()
+        self._ready |= {DEAD_LETTERS_TOPIC, *self._settings.section.topics, *self._routed}
+
+    async def make_topics(self, names: Collection[str]) -> None:
+        """Make sure of topics that templates name, and learn their limits.
+
+        Raises ClientError or ApiError, and then none of them can be written to.
+        """
+        specs = routed_specs(self._settings, names)
+        await self._admin.ensure_topics(specs, timeout_ms=START_TIMEOUT_MS)
+        fresh = [name for name in names if name not in self._routed]
+        self._routed |= dict.fromkeys(fresh)
+        try:
+            await self.learn_limits()
+        except BaseException:
+            for name in fresh:
+                self._routed.pop(name, None)
+            raise
+        self._ready.update(names)
 
     async def take_over(
         self, instance: str, claim: Claim, host: str, since: Claim | None
@@ -194,7 +195,9 @@ class Brokers:
 
     async def ensure_topics(self) -> None:
         """Create what is missing."""
-        await self._admin.ensure_topics(topic_specs(self._settings), timeout_ms=START_TIMEOUT_MS)
+        await self._admin.ensure_topics(
+            topic_specs(self._settings, self._routed), timeout_ms=START_TIMEOUT_MS
+        )
 
     async def learn_limits(self) -> None:
         """Ask how large a batch each topic takes, and raise what is too small and nobody's choice.
@@ -202,7 +205,7 @@ class Brokers:
         A cluster that refuses that keeps its limits.
         """
         unset = await self._ask_limits()
-        raised = to_raise(wanted_limits(self._settings.section), unset)
+        raised = to_raise(wanted_limits(self._settings.section, self._routed), unset)
         if not raised:
             return
         try:
@@ -223,7 +226,7 @@ class Brokers:
     async def _ask_limits(self) -> dict[str, int]:
         """Take over what is in force; returns the limits that nobody has set."""
         unset: dict[str, int] = {}
-        names = [*self._settings.section.topics, DEAD_LETTERS_TOPIC]
+        names = [*self._settings.section.topics, *self._routed, DEAD_LETTERS_TOPIC]
         found = await self._admin.describe_configs(
             [ConfigResource.topic(name) for name in names],
             [MAX_MESSAGE_BYTES],
@@ -242,8 +245,10 @@ class Brokers:
         limit = min(self._limits.get(topic, DEFAULT_MESSAGE_BYTES), REQUEST_BYTES_MAX)
         return max(limit - BATCH_OVERHEAD_BYTES, BATCH_OVERHEAD_BYTES)
 
-    def partition_of(self, topic: str, key: bytes) -> TopicPartition:
-        """The partition of a key, as Java's client chooses it."""
+    def partition_of(self, topic: str, key: bytes) -> TopicPartition | None:
+        """The partition of a key, as Java's client chooses it; None: the topic is to be made."""
+        if topic not in self._ready:
+            return None
         known = self._cluster.current.topics.get(topic)
         count = len(known.partitions) if known is not None else 0
         return TopicPartition(topic, partition_for_key(key, count) if count else 0)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from collector.send.dead_letters import LINE_HEADER
+
 REPLAYED = "replayed"
 SHOWN_BYTES = 60
 LINE_END_BYTES_MAX = 4
@@ -33,7 +35,7 @@ class Place(NamedTuple):
 class Letter:
     """A dead letter. `offset` and `length` are those in the file, in bytes, where they are known.
 
-    `line_key` is the key that the line would have had.
+    `line_key` is the key that the line would have had, `line_headers` are its headers.
     """
 
     place: Place
@@ -46,6 +48,7 @@ class Letter:
     key: bytes | None
     line_key: bytes | None
     value: bytes
+    line_headers: tuple[tuple[str, bytes], ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -87,6 +90,7 @@ def letter_of(
     """The letter that a record is. What its headers do not say is not known."""
     found = {name: content or b"" for name, content in headers}
     line_key = found.get("key", key)
+    prefix = LINE_HEADER.decode()
     return Letter(
         place,
         timestamp_ms,
@@ -98,6 +102,11 @@ def letter_of(
         key,
         line_key or None,
         value or b"",
+        tuple(
+            (name.removeprefix(prefix), content)
+            for name, content in found.items()
+            if name.startswith(prefix)
+        ),
     )
 
 

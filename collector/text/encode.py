@@ -1,12 +1,14 @@
 """Lines into the records of a Kafka record batch, a block at a time.
 
-Floor: above `lines`. Pure. A record without headers ends in a zero byte (its header count) exactly
-where its line's newline stood, and one timestamp per batch makes every timestamp delta 0:
+Floor: above `lines`. Pure. The headers are the same for all records of a piece, so each record ends
+in the same *tail* where its line's newline stood (a zero byte where there are no headers), and one
+timestamp per batch makes every timestamp delta 0:
 
-    record = length, attributes 0, timestamp delta 0, offset delta, key, value, header count 0
+    record = length, attributes 0, timestamp delta 0, offset delta, key, value, tail
+    tail   = header count, headers
 
 All integers but the attributes are zigzag varints. So what stands before a line differs from line
-to line in three numbers only: one `replace` puts a zero and a template behind each line, and the
+to line in three numbers only: one `replace` puts the tail and a template behind each line, and the
 numbers are filled in as arrays. Where they do not take the same number of bytes for all lines, the
 template has the widest, and one masked copy leaves out the bytes that are too many. The cost is
 about half a nanosecond per byte, or one and a half with that copy.
@@ -51,6 +53,14 @@ class Records(NamedTuple):
     record_count: int
 
 
+class _Stretch(NamedTuple):
+    """Lines whose offset deltas take the same number of bytes."""
+
+    data: memoryview
+    newlines: Positions
+    cut_cr: bool
+
+
 def varint(value: int) -> bytes:
     """`value` as a zigzag varint."""
     rest = value << 1 if value >= 0 else (-value << 1) - 1
@@ -73,20 +83,17 @@ def encode(pieces: Sequence[Piece]) -> Records:
     count = 0
     for piece in pieces:
         block = piece.block
-        if block.count <= FEW_LINES or piece.headers or block.kind is Kind.EVENTS:
+        if block.count <= FEW_LINES or block.kind is Kind.EVENTS:
             parts.append(_encode_few(piece, count))
         else:
-            parts += _encode_block(piece.key, block, count)
+            parts += _encode_block(piece, count)
         count += block.count
     return Records(parts[0] if len(parts) == 1 else b"".join(parts), count)
 
 
-def encode_record(
-    delta: int, key: bytes | None, value: bytes | memoryview, headers: Sequence[Header] = ()
-) -> bytes:
-    """One record with timestamp delta 0."""
-    tail = header_octets(headers)
-    front = b"\x00\x00" + varint(delta) + _key_octets(key) + varint(len(value))
+def _encode_record(delta: int, key: bytes, value: memoryview, tail: bytes) -> bytes:
+    """One record with timestamp delta 0; `key` and `tail` are encoded."""
+    front = b"\x00\x00" + varint(delta) + key + varint(len(value))
     return b"".join((varint(len(front) + len(value) + len(tail)), front, value, tail))
 
 
@@ -162,23 +169,25 @@ def _sizes_max(piece: Piece) -> Positions:
 def _encode_few(piece: Piece, first_delta: int) -> bytes:
     """The plain way, record by record: for a handful, and where records hold newlines."""
     block = piece.block
+    key, tail = _key_octets(piece.key), header_octets(piece.headers)
     out = []
     begin = 0
     for delta, newline in enumerate(block.newlines.tolist(), first_delta):
         end = newline
         if block.cut_cr and end > begin and block.data[end - 1] == CARRIAGE_RETURN:
             end -= 1
-        out.append(encode_record(delta, piece.key, block.data[begin:end], piece.headers))
+        out.append(_encode_record(delta, key, block.data[begin:end], tail))
         begin = newline + 1
     return b"".join(out)
 
 
-def _encode_block(key: bytes | None, block: Block, first_delta: int) -> list[bytes | memoryview]:
+def _encode_block(piece: Piece, first_delta: int) -> list[bytes | memoryview]:
     """All records of a block of LINES, by operations on whole stretches only.
 
     A stretch is a run of lines whose offset deltas take the same number of bytes.
     """
     parts: list[bytes | memoryview] = []
+    block, key, tail = piece.block, _key_octets(piece.key), header_octets(piece.headers)
     first, count = 0, block.count
     while first < count:
         width = varint_width(2 * (first_delta + first))
@@ -186,34 +195,32 @@ def _encode_block(key: bytes | None, block: Block, first_delta: int) -> list[byt
         begin = int(block.newlines[first - 1]) + 1 if first else 0
         end = int(block.newlines[last - 1]) + 1
         newlines = block.newlines[first:last] - begin
-        parts += _encode_stretch(
-            key, block.data[begin:end], newlines, block.cut_cr, first_delta + first
-        )
+        lines = _Stretch(block.data[begin:end], newlines, block.cut_cr)
+        parts += _encode_stretch(lines, key, tail, first_delta + first)
         first = last
     return parts
 
 
 def _encode_stretch(
-    key: bytes | None, data: memoryview, newlines: Positions, cut_cr: bool, first_delta: int
+    lines: _Stretch, key: bytes, tail: bytes, first_delta: int
 ) -> list[bytes | memoryview]:
-    """Lines whose offset deltas take the same number of bytes."""
-    text, standing = bytearray(data), _lengths(newlines)
-    with_cr = _with_cr(data, newlines, standing) if cut_cr else None
+    """The records of a stretch; `key` and `tail` are encoded."""
+    text, standing = bytearray(lines.data), _lengths(lines.newlines)
+    with_cr = _with_cr(lines.data, lines.newlines, standing) if lines.cut_cr else None
     lengths = standing if with_cr is None else standing - with_cr
     if with_cr is not None and text.count(b"\r") == np.count_nonzero(with_cr):
         text, standing, with_cr = text.replace(b"\r", b""), lengths, None
-    key_octets = _key_octets(key)
     delta_width = varint_width(2 * first_delta)
     values = lengths << 1
     value_widths = _varint_sizes(values)
-    totals = (lengths + (value_widths + (3 + delta_width + len(key_octets)))) << 1
+    totals = (lengths + (value_widths + (2 + delta_width + len(key) + len(tail)))) << 1
     total_widths = _varint_sizes(totals)
     total_width, value_width = int(total_widths.max()), int(value_widths.max())
-    template = bytes(total_width + 2 + delta_width) + key_octets + bytes(value_width)
-    filled = text.replace(b"\n", b"\0" + template)
+    template = bytes(total_width + 2 + delta_width) + key + bytes(value_width)
+    filled = text.replace(b"\n", tail + template)
     # The template behind line i is the head of line i + 1; the one behind the last is left out.
     del filled[-len(template) :]
-    heads = np.cumsum(standing[:-1] + (1 + len(template))) - len(template)
+    heads = np.cumsum(standing[:-1] + (len(tail) + len(template))) - len(template)
     deltas = np.arange(first_delta, first_delta + len(lengths), dtype=np.int64) << 1
     value_offset = len(template) - value_width
     octets = np.frombuffer(filled, dtype=np.uint8)
@@ -223,9 +230,9 @@ def _encode_stretch(
     ]
     _fill_column(octets, heads + (total_width + 2), deltas[1:], None, delta_width)
     if with_cr is not None:
-        surplus.append(np.append(heads, len(filled))[with_cr] - 2)
+        surplus.append(np.append(heads, len(filled))[with_cr] - (len(tail) + 1))
     first = (int(number) >> 1 for number in (totals[0], deltas[0], values[0]))
-    front = _front(key_octets, *first)
+    front = _front(key, *first)
     return [front, *_without(filled, np.concatenate(surplus) if surplus else heads[:0])]
 
 
@@ -236,9 +243,9 @@ def _with_cr(data: memoryview, newlines: Positions, lengths: Positions) -> Flags
     return with_cr if with_cr.any() else None
 
 
-def _front(key_octets: bytes, total: int, delta: int, length: int) -> bytes:
+def _front(key: bytes, total: int, delta: int, length: int) -> bytes:
     """What stands before one record's value."""
-    return varint(total) + b"\0\0" + varint(delta) + key_octets + varint(length)
+    return varint(total) + b"\0\0" + varint(delta) + key + varint(length)
 
 
 def _without(filled: bytearray, places: Positions) -> list[bytes | memoryview]:

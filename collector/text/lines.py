@@ -70,7 +70,7 @@ class Block:
     `source` are the source's own bytes of that stretch; None where they were not all kept, and
     then `evidence` says what they amounted to. Where `data` is not the source, `source_ends` says
     where in it each record ends. Of the records, `altered` had bytes that are no text, `shortened`
-    are events that a limit has ended.
+    are events that a limit has ended, `bare` could not be given fields.
     """
 
     data: memoryview
@@ -84,6 +84,7 @@ class Block:
     source_ends: Positions | None = None
     altered: Positions | None = None
     shortened: Positions | None = None
+    bare: Positions | None = None
 
     @property
     def count(self) -> int:
@@ -128,6 +129,7 @@ class Block:
             source_ends=ends[:count],
             altered=_below(self.altered, count),
             shortened=_below(self.shortened, count),
+            bare=_below(self.bare, count),
         )
         rest = replace(
             self,
@@ -138,6 +140,7 @@ class Block:
             source_ends=ends[count:] - source_cut,
             altered=_from(self.altered, count),
             shortened=_from(self.shortened, count),
+            bare=_from(self.bare, count),
         )
         return first, rest
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from collector.config.multiline import EventRules
 from collector.config.settings import BLOCK_BYTES
 from collector.text.events import gather, unfinished
+from collector.text.fields import Fields, put_fields
 from collector.text.fingerprint import Evidence
 from collector.text.lines import (
     Block,
@@ -48,8 +49,15 @@ class Tailer:
     that is too long to keep; and the first bytes of such a line once its end is known.
     """
 
-    def __init__(self, rules: LineRules, evidence: Evidence, block_bytes: int = BLOCK_BYTES):
+    def __init__(
+        self,
+        rules: LineRules,
+        evidence: Evidence,
+        block_bytes: int = BLOCK_BYTES,
+        fields: Fields | None = None,
+    ):
         self.rules = rules
+        self._fields = fields
         self.evidence = evidence
         self.nul_bytes_skipped = 0
         self._block_bytes = block_bytes
@@ -110,6 +118,8 @@ class Tailer:
             blocks = self._take_lines(data)
         if not encoding.is_raw:
             blocks = recode(blocks, encoding)
+        if self._fields is not None:
+            blocks = put_fields(blocks, self._fields)
         return blocks if self.rules.events is None else self._events(blocks, self.rules.events)
 
     def _events(self, blocks: list[Block], rules: EventRules) -> list[Block]:
@@ -217,7 +227,8 @@ class Tailer:
         block = single_block(
             content, begun.position, evidence.position, Kind.UNFINISHED, evidence=evidence
         )
-        return block if encoding.is_raw else recode([block], encoding)[0]
+        blocks = [block] if encoding.is_raw else recode([block], encoding)
+        return (blocks if self._fields is None else put_fields(blocks, self._fields))[0]
 
     def _skip_nuls(self, data: memoryview) -> memoryview:
         nuls = len(data) - len(bytes(data).lstrip(b"\0")) if data[0] == 0 else 0

@@ -72,6 +72,31 @@ def test_reload_says_what_changed_and_what_only_a_restart_applies(mill: TempMill
     assert mill.run("config", "reload").code == 0
 
 
+def test_a_saved_template_names_topics_and_files_beyond_its_limit_are_told(mill: TempMill) -> None:
+    mill.write_config(
+        config("{paths: ['watched/by/*/*'], topic: 't.by.{1}', max_topics: 1, headers: {k: v}}")
+    )
+    assert mill.run("config", "reload").code == 0
+    for name in ("one", "two"):
+        (mill.home.folder / "watched/by" / name).mkdir(parents=True)
+        (mill.home.folder / "watched/by" / name / "a.log").write_bytes(b"%s\n" % name.encode())
+        wait_until(
+            lambda: f"by/{name}/a.log" in mill.run("collector", "status").out,  # noqa: B023
+            WAIT_S,
+            "the file",
+        )
+    reader = TopicReader(f"127.0.0.1:{mill.ports['host']}", "t.by.one")
+    assert reader.values(1) == [b"one"]
+    assert reader.headers == {b"one": [("k", b"v")]}
+    reader.close()
+    wait_until(lambda: bool(collector(mill).problems), WAIT_S, "the problem")
+    for command in ("status", "check"):
+        result = mill.run("collector", command)
+        assert "one more than max_topics, 1, allows" in result.out + result.err, command
+    mill.write_config(config(ACCESS))
+    assert mill.run("config", "reload").code == 0
+
+
 def test_what_is_known_of_a_file_is_shown_and_changed_by_hand(mill: TempMill) -> None:
     path = mill.home.folder / "watched/access/a.log"
     path.write_bytes(b"one\ntwo\n")

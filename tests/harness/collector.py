@@ -20,7 +20,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from collector.config.settings import READER_GROUP
-from collector.send.producer import INPUT_PARTITIONS
+from collector.send.topics import INPUT_PARTITIONS
 from protocol.status import PartStatus, fetch_status
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until

@@ -36,8 +36,10 @@ PURE = {
     },
     "collector": {
         "identity/checkpoints",
+        "identity/copies",
         "identity/decide",
         "identity/delivery",
+        "identity/round",
         "read/open_events",
         "send/lag_windows",
         "send/outbox",

@@ -304,6 +304,49 @@ def test_keys_partitions_and_line_ends_as_configured(
         assert partition == partition_for_key(key, 3)
 
 
+def test_headers_of_an_input_are_on_each_record(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    """As librdkafka reads them, of single lines and of a thousand at once."""
+    headers = {"host": "{host}", "env": "production", "note": "über"}
+    reader = read("t.headers")
+    with CollectorProcess(
+        tmp_path, broker.mill_bootstrap, inputs("t.headers", headers=headers)
+    ) as (collector):
+        path = collector.home / "watched/text/a.log"
+        lines = [b"%d" % number for number in range(1_001)]
+        path.write_bytes(lines[0] + b"\n")
+        assert reader.values(1) == lines[:1]
+        with path.open("ab") as out:
+            out.write(b"".join(line + b"\n" for line in lines[1:]))
+        assert reader.values(1_001) == lines
+    expected = [
+        ("host", socket.gethostname().encode()),
+        ("env", b"production"),
+        ("note", "über".encode()),
+    ]
+    assert reader.headers == dict.fromkeys(lines, expected)
+
+
+def test_fields_are_in_lines_that_are_json_objects(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reader = read("t.fields")
+    section = inputs("t.fields", fields={"host": "{host}", "shard": 3})
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        path = collector.home / "watched/json/a.log"
+        path.write_bytes(b'{"n": 1}\nno object\n{"n": 2, "host": "mine"}\n')
+        host = json.dumps(socket.gethostname()).encode()
+        assert reader.values(3) == [
+            b'{"n": 1,"host":%s,"shard":3}' % host,
+            b"no object",
+            b'{"n": 2, "host": "mine","shard":3}',
+        ]
+        wait_until(lambda: collector.details()["lag_bytes_total"] == 0, 10, "no lag")
+        assert collector.details()["counters"]["fields_not_put"] == 1
+        assert collector.details()["files"][0]["position"] == path.stat().st_size
+
+
 def test_health_and_metrics_are_served(broker: BrokerProcess, tmp_path: Path) -> None:
     with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.metrics")) as collector:
         (collector.home / "watched/text/a.log").write_bytes(b"one\ntwo\n")

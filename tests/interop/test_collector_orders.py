@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from protocol.units import parse_moment_ms
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, TopicReader
 from tests.harness.ports import free_port
@@ -167,6 +169,50 @@ def test_a_file_is_forgotten_or_read_again_by_hand(broker: BrokerProcess, tmp_pa
         assert order("--again", "a.log")["executed"] is False
     assert sorted(reader.values(3)) == [b"a", b"a", b"b"]
     reader.close()
+
+
+def test_brokers_that_are_away_are_told_with_the_moment_since_when(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """The same one, whatever is tried meanwhile."""
+
+    def told() -> str:
+        return " ".join(one.text for one in collector.status().problems if one.code == "broker")
+
+    def since_ms() -> int:
+        found = re.search(r"since (\S+Z)", told())
+        assert found is not None, told()
+        return parse_moment_ms(found[1], 0)
+
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section(("watched/**", "t"))) as (
+        collector
+    ):
+        log = collector.home / "watched/text/a.log"
+        assert told() == ""
+        broker.kill9()
+        before_ms = time.time_ns() // 1_000_000
+        log.write_bytes(b"waits\n")
+        wait_until(lambda: "no acknowledgement" in told(), 30, "the problem")
+        after_ms = time.time_ns() // 1_000_000
+        first_ms = since_ms()
+        assert before_ms - 1_000 < first_ms < after_ms
+        wait_until(lambda: "not ended yet" in told(), 30, "what was tried")
+        assert since_ms() == first_ms
+        broker.start()
+        reader = TopicReader(broker.bootstrap, "t")
+        assert reader.values(1) == [b"waits"]
+        reader.close()
+        wait_until(lambda: told() == "", 30, "no problem")
+    broker.stop()
+    late = CollectorProcess(tmp_path, broker.mill_bootstrap, section(("watched/**", "t")))
+    late.process = late.spawn()
+    collector = late
+    try:
+        wait_until(lambda: "not reached since" in told(), 30, "the problem at the start")
+        assert since_ms() >= after_ms - 1_000
+    finally:
+        late.process.kill()
+        late.process.wait()
 
 
 def once(tmp_path: Path, bootstrap: str) -> CollectorProcess:

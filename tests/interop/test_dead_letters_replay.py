@@ -71,6 +71,19 @@ def ask(
     return json.loads(done.stdout)["data"], done.stderr
 
 
+def test_a_line_put_back_has_the_headers_of_its_input(
+    broker: BrokerProcess, collect: Collect
+) -> None:
+    collect(b"\xff one\n", "t.headers", headers={"env": "test", "topic": "ours"})
+    ask(broker, "--replay", "--execute")
+    reader = TopicReader(broker.bootstrap, "t.headers")
+    try:
+        assert reader.values(1) == [b"\xff one"]
+        assert reader.headers == {b"\xff one": [("env", b"test"), ("topic", b"ours")]}
+    finally:
+        reader.close()
+
+
 def values(broker: BrokerProcess, topic: str, count: int) -> list[tuple[bytes | None, bytes]]:
     """Key and value of all that a topic holds, which are so many."""
     reader = TopicReader(broker.bootstrap, topic)

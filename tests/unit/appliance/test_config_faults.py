@@ -132,6 +132,16 @@ TABLE = [
         "mill.yaml:4:47: stream.metrics[0].key: found unknown column 'stats'",
         "status",
     ),
+    (
+        "collector: {inputs: [{paths: ['w/a'], topic: 'logs.{1}'}]}",
+        "mill.yaml:1:22: collector.inputs[0]: found 0 wildcards in 'w/a'",
+        "at least 1 for the topic 'logs.{1}'",
+    ),
+    (
+        "collector: {inputs: [{paths: [w], topic: t, headers: {millrace.a: b}}]}",
+        "mill.yaml:1:54: collector.inputs[0].headers: found 'millrace.a'",
+        "does not begin with 'millrace.'",
+    ),
     ("monitor: {listen: '0.0.0.0:80'}", "mill.yaml:1:19: monitor.listen: found", "loopback"),
     ("monitor: {listen: 'example.org:80'}", "mill.yaml:1:19: monitor.listen: found", "loopback"),
     ("sinks: {redis: null, mysql: null}", "mill.yaml:1:8: sinks: found redis: null", "one sink"),
@@ -243,6 +253,19 @@ def test_a_foreign_cluster_may_know_more_keys() -> None:
     )
     config = load_text(text, "m", Path("/nowhere"), {}).config
     assert config.cluster.bootstrap_servers == "kafka-1:9092,kafka-2:9092"
+
+
+ROUTED = (
+    "collector: {inputs: [{paths: ['watched/*/*'], topic: 'logs.{1}'}]}\n"
+    "stream: {from: {a: {topic: %s, format: raw}}}\n"
+)
+
+
+def test_a_topic_that_only_a_template_makes_is_one_to_be_counted() -> None:
+    load_text(ROUTED % "logs.web", "m", Path("/nowhere"), {})
+    [found] = faults_of(ROUTED % "log.web")
+    assert "stream.from.a.topic: found 'log.web'" in found
+    assert "topics that a template of them makes" in found
 
 
 ACCESS = "stream: {from: {a: {topic: logs.access, format: combined}}, metrics: [%s]}\n"

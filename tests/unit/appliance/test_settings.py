@@ -82,6 +82,21 @@ def test_every_part_accepts_its_settings(tmp_path: Path, in_containers: bool) ->
         assert parsed.bootstrap_servers == expected
 
 
+def test_a_collector_knows_what_is_listed_for_topics_that_its_templates_may_make(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "collector: {inputs: [{paths: ['watched/*/*'], topic: 'logs.{1}'},"
+        " {paths: ['other/*'], topic: fixed}]}\n"
+        "topics: [{name: logs.web, partitions: 6}, {name: else, partitions: 2}]\n"
+    )
+    found = CollectorSettings.model_validate(as_sent(mill(tmp_path, text), "collector"))
+    assert [(one.name, one.partitions) for one in found.topics] == [
+        ("fixed", None),
+        ("logs.web", 6),
+    ]
+
+
 def test_the_sections_survive_the_way(tmp_path: Path) -> None:
     of = mill(tmp_path)
     stream = StreamSettings.model_validate(as_sent(of, "stream"))

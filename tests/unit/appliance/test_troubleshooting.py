@@ -18,8 +18,8 @@ NAMED = (
     r'\.waiting\(\s*f?"([a-z_{][^"]*)"',
     r'code, text = f?"([a-z_{][^"]*)", (?:str\(error\)|\()',
 )
-# The collector's are kept by their code and a place.
-KEPT = (r'(?:found|problems)\[f?"([a-z]+)(?=[ "])',)
+# The collector's are added by their code, or kept by that and a place.
+KEPT = (r'\badd\("([a-z]+)"', r'problems\[f?"([a-z]+)(?=[ "])')
 
 
 def rows(heading: str) -> list[str]:

@@ -3,7 +3,7 @@
 import os
 import random
 
-from collector.text.encode import Piece, encode
+from collector.text.encode import Header, Piece, encode
 from collector.text.lines import Block, LineRules, split_lines
 from protocol.wire.records import assemble_batch, iterate_records
 
@@ -19,8 +19,10 @@ def blocks_of(
     return split_lines(memoryview(data), start, LineRules(limit, cut_cr))
 
 
-def values_of(pieces: list[Piece]) -> list[tuple[bytes | None, bytes | None]]:
-    """Key and value of each record, as the protocol's own reader sees the encoded batch."""
+def records_of(
+    pieces: list[Piece],
+) -> list[tuple[bytes | None, bytes | None, tuple[Header, ...]]]:
+    """Key, value and headers of each record, as the protocol's own reader sees the batch."""
     records = encode(pieces)
     batch = assemble_batch(
         records.payload,
@@ -30,7 +32,19 @@ def values_of(pieces: list[Piece]) -> list[tuple[bytes | None, bytes | None]]:
     )
     found = list(iterate_records(memoryview(batch), 1 << 28))
     assert [record.offset for record in found] == list(range(records.record_count))
-    return [(_bytes(record.key), _bytes(record.value)) for record in found]
+    return [
+        (
+            _bytes(record.key),
+            _bytes(record.value),
+            tuple((name.encode(), bytes(content or b"")) for name, content in record.headers),
+        )
+        for record in found
+    ]
+
+
+def values_of(pieces: list[Piece]) -> list[tuple[bytes | None, bytes | None]]:
+    """Key and value of each record."""
+    return [(key, value) for key, value, _ in records_of(pieces)]
 
 
 def _bytes(value: bytes | memoryview | None) -> bytes | None:

@@ -1,6 +1,7 @@
 """Files that are moved or deleted once all of them is committed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.unit.collector.world import World
 class Tidy:
     """A world whose files are put away."""
 
-    def __init__(self, folder: Path, **keys: object):
+    def __init__(self, folder: Path, **keys: Any):
         self.world = World(folder, **keys)
         self.ingested = Ingested(self.world.registry, self.world.handles, str(folder))
 

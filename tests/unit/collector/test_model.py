@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,11 @@ PROGRAMS = 150
 MANY_PROGRAMS = 10_000
 """Of each kind."""
 IN_ONE = 50
-KINDS: dict[str, dict[str, object]] = {"lines": {}, "events": EVENTS}
+ROUTED: dict[str, Any] = {
+    "globs": ("*",), "exclude": ["*.off"], "topic": "t.{1}", "max_topics": 1_000,
+}  # fmt: skip
+"""Each line to the topic of the first name of its file, whatever that is called later."""
+KINDS: dict[str, dict[str, Any]] = {"lines": {}, "events": EVENTS, "routed": ROUTED}
 STEPS = 40
 LINE_LENGTH = 99
 
@@ -34,7 +39,7 @@ LINE_LENGTH = 99
 class Program:
     """One program; the names are `a`, `a.1` …, `b…`."""
 
-    def __init__(self, folder: Path, rng: random.Random, **keys: object):
+    def __init__(self, folder: Path, rng: random.Random, **keys: Any):
         folder.mkdir()
         self.world = World(folder, **keys)
         self.rng = rng
@@ -311,9 +316,12 @@ class Program:
                 assert int(line) > last[owner]
                 last[owner] = int(line)
         assert all(len(found) == 1 for found in keys.values())
+        if world.inputs[0].template is not None:
+            named = [f"t.{(key or b'').decode()}" for key in world.keys]
+            assert [topic for topic, _ in world.sent] == named
 
 
-def run_one(folder: Path, index: int, **keys: object) -> None:
+def run_one(folder: Path, index: int, **keys: Any) -> None:
     number = seed()
     program = Program(folder / "w", random.Random(number * 1000 + index), **keys)
     try:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.identity.decide import _Session
 from collector.identity.recognition import Recognition
+from collector.identity.round import Round
 from collector.identity.sightings import Verdict
 from tests.unit.collector import test_rotations as rotations
 from tests.unit.collector import test_scenarios as files
@@ -93,17 +93,17 @@ def test_a_row_that_is_taken_out_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
     is_taken_out, scenario = ROWS[row]
-    add = _Session._add
+    add = Round.add
     missed = 0
 
-    def without(session: _Session, verdict: Verdict, *rest: object, **more: object) -> None:
+    def without(session: Round, verdict: Verdict, *rest: object, **more: object) -> None:
         nonlocal missed
         if is_taken_out(verdict, more):
             missed += 1
         else:
             add(session, verdict, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(_Session, "_add", without)
+    monkeypatch.setattr(Round, "add", without)
     with pytest.raises(AssertionError):
         scenario(World(tmp_path))
     assert missed

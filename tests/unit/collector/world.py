@@ -2,25 +2,34 @@
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from collector.config.settings import DRAIN_QUIET_MS, InputSection
-from collector.feeder import Feeder, file_key
+from collector.config.settings import (
+    DEAD_LETTERS_TOPIC,
+    DRAIN_QUIET_MS,
+    LINE_BYTES_MIN,
+    InputSection,
+)
+from collector.feeder import Feeder
 from collector.identity.checkpoints import decode, decode_key
 from collector.identity.discovery import is_matched, plan
 from collector.identity.files import Walker
+from collector.identity.generation import Generation
 from collector.identity.handles import Handles
 from collector.identity.registry import Registry
 from collector.identity.sightings import State
 from collector.read.reader import Reader
+from collector.send.addresses import Addresses
 from collector.send.lag_windows import Progress
 from collector.send.outbox import Batch, Outbox
 from collector.send.positions import Positions
+from collector.text.encode import Header
 from collector.timing.rhythm import Rhythm
 from protocol.types import TopicPartition
-from tests.unit.collector.blocks import values_of
+from tests.unit.collector.blocks import records_of
 
 BATCH_LIMIT = 1 << 20
 LOOK_MS = 100
@@ -29,11 +38,13 @@ LOOKS_MAX = DRAIN_QUIET_MS // LOOK_MS + 10
 EVENT_ROUNDS = 8
 """Each of LOOK_MS: an event may wait for that of the file before, and be waited for."""
 INSTANCE = "i"
+HOST = "a-host"
+GLOBS = ("a*", "b*", "cur")
 FORGET_AFTER_MS = 7 * 86_400_000
 
 
 # Every other line belongs to the event before it: so each scenario is one of events, too.
-EVENTS: dict[str, object] = {"multiline": {"continue": "[13579]$", "max_age": "100ms"}}
+EVENTS: dict[str, Any] = {"multiline": {"continue": "[13579]$", "max_age": "100ms"}}
 
 
 class World:
@@ -42,21 +53,24 @@ class World:
     `W n f` of that list is `write(n, f)`, LOOK is `look()`, DOWN and UP are `down()` and `up()`.
     """
 
-    def __init__(self, folder: Path, **keys: object):
+    def __init__(self, folder: Path, globs: Sequence[str] = GLOBS, **keys: object):
         self.folder = folder
-        section = {"paths": [f"{folder}/{glob}" for glob in ("a*", "b*", "cur")], "topic": "t"}
+        section = {"paths": [f"{folder}/{glob}" for glob in globs], "topic": "t"}
+        self.made: set[str] = {DEAD_LETTERS_TOPIC}
         self.inputs = [InputSection.model_validate(section | keys)]
         self.now_ms = 1_000_000
         self.sent: list[tuple[str, bytes]] = []  # topic and value, in order
         self.records: list[tuple[str, bytes]] = []
         self.has_events = self.inputs[0].multiline is not None
         self.keys: list[bytes | None] = []
+        self.headers: list[tuple[Header, ...]] = []
         self.owners: list[str] = []  # the generation of each
         self.stored: dict[str, bytes] = {}
         self.sending: list[Batch] = []  # the transaction at hand
         self.limit = BATCH_LIMIT
         self.limits: dict[str, int] = {}
         self.open_files = 64
+        self.addresses = Addresses(HOST)
         self._numbers = itertools.count(1)
         self._names = itertools.count(1)
         self.up()
@@ -85,7 +99,7 @@ class World:
         self.registry = Registry(self.inputs, str(self.folder), lambda: f"g{next(self._names)}")
         self.registry.restore(decode(name, value) for name, value in self.stored.items())
         self.handles = Handles(self.open_files)
-        reader = Reader(self.registry, self.handles, lambda generation: self.limit - 1000)
+        reader = Reader(self.registry, self.handles, self._line_limit, self.addresses.fields_of)
         self._new_feeder(reader)
         self.positions = Positions(self.registry, INSTANCE, FORGET_AFTER_MS)
         self.walker = Walker(plan(self.inputs, str(self.folder)))
@@ -105,9 +119,23 @@ class World:
             reader,
             Outbox(lambda topic: self.limits.get(topic, self.limit), 1 << 24),
             Rhythm(1 << 22),
-            lambda topic, key: TopicPartition(topic, 0),
-            file_key,
+            self._partition_of,
+            self.addresses,
         )
+
+    def _line_limit(self, generation: Generation) -> int:
+        room = max(1000, self.addresses.overhead_max(generation))
+        return max(LINE_BYTES_MIN, self.limit - room)
+
+    def _partition_of(self, topic: str, key: bytes) -> TopicPartition | None:
+        fixed = [one.topic for one in self.feeder.registry.inputs]
+        return TopicPartition(topic, 0) if topic in (*fixed, *self.made) else None
+
+    def make_topics(self) -> None:
+        """What templates name and files wait for."""
+        for topic in self.feeder.wanted_topics:
+            self.made.add(topic)
+            self.feeder.topic_made(topic)
 
     def tell_progress(self, lines: int) -> None:
         """The topic's reader has read so many of its lines."""
@@ -216,6 +244,7 @@ class World:
     def read(self) -> None:
         while True:
             self.feeder.step(self.now_ms)
+            self.make_topics()
             self.send()
             if not self.feeder.is_busy:
                 self.commit()
@@ -232,20 +261,22 @@ class World:
         owners = [
             entry.generation for entry in batch.entries for _ in range(entry.piece.block.count)
         ]
-        values = values_of([entry.piece for entry in batch.entries])
-        for owner, (key, value) in zip(owners, values, strict=True):
+        records = records_of([entry.piece for entry in batch.entries])
+        for owner, (key, value, headers) in zip(owners, records, strict=True):
             assert value is not None
             self.records.append((owner, value))
             for line in value.split(b"\n") if self.has_events else [value]:
                 self.sent.append((batch.partition.topic, line))
                 self.keys.append(key)
+                self.headers.append(headers)
                 self.owners.append(owner)
 
     # --- what came of it ----------------------------------------------------------------------
 
     @property
     def lines(self) -> list[bytes]:
-        return [value for topic, value in self.sent if topic == "t"]
+        """Those of `t`, and of the topics that a template `t.…` makes."""
+        return [value for topic, value in self.sent if topic == "t" or topic.startswith("t.")]
 
     @property
     def numbers(self) -> list[int]:

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from protocol.units import (
     format_duration_ms,
+    format_moment_ms,
     parse_duration_ms,
+    parse_moment_ms,
     parse_size_bytes,
 )
 
@@ -58,3 +60,9 @@ def test_the_shortest_spelling_is_chosen() -> None:
     assert format_duration_ms(86_400_000) == "1d"
     assert format_duration_ms(90_000) == "90s"
     assert format_duration_ms(0) == "0ms"
+
+
+def test_a_moment_is_told_in_utc_and_read_back() -> None:
+    text = format_moment_ms(1_785_578_400_999)
+    assert text == "2026-08-01T10:00:00Z"
+    assert parse_moment_ms(text, 0) == 1_785_578_400_000

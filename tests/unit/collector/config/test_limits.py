@@ -30,6 +30,19 @@ def test_each_topic_wants_room_for_its_longest_line_and_the_dead_letters_for_all
     }
 
 
+def test_topics_that_templates_have_made_want_what_their_input_needs() -> None:
+    inputs = [
+        {"paths": ["w/*/*"], "topic": "logs.{1}", "max_line_bytes": "2MiB"},
+        {"paths": ["a"], "topic": "other", "max_line_bytes": "64KiB"},
+    ]
+    wanted = wanted_limits(CollectorSection.model_validate({"inputs": inputs}), ["logs.web"])
+    assert wanted == {
+        "logs.web": 2 * MIB + RECORD_ROOM_BYTES,
+        "other": DEFAULT_MESSAGE_BYTES,
+        DEAD_LETTERS_TOPIC: 2 * MIB + RECORD_ROOM_BYTES,
+    }
+
+
 def test_only_what_is_too_small_and_nobody_has_set_is_raised() -> None:
     wanted = {"a": 2 * MIB, "b": MIB, "c": 2 * MIB}
     assert to_raise(wanted, {"a": MIB, "b": MIB, "other": 1}) == {"a": 2 * MIB}

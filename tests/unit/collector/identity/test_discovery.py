@@ -2,8 +2,9 @@
 
 import pytest
 
+from collector.config.globs import wildcard_count
 from collector.config.settings import InputSection
-from collector.identity.discovery import Pattern, plan, record_key
+from collector.identity.discovery import Pattern, is_matched, plan, record_key
 
 
 def pattern(glob: str, **keys: object) -> Pattern:
@@ -28,6 +29,29 @@ def test_glob(glob: str, root: str, yes: list[str], no: list[str]) -> None:
     assert found.root == root
     assert [below for below in yes if not found.matches(below)] == []
     assert [below for below in no if found.matches(below)] == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "words"),
+    [
+        ("watched/*/*.log", "/mill/watched/web/a.b.log", ("web", "a.b")),
+        ("watched/**", "/mill/watched/x/y.log", ("x/y.log",)),
+        ("logs/**/app-?.log", "/mill/logs/x/y/app-1.log", ("x/y", "1")),
+        ("logs/**/app-?.log", "/mill/logs/app-1.log", ("", "1")),
+        ("/l/??-[ab]*", "/l/xy-banana", ("xy", "anana")),
+        ("/l/*-*", "/l/a-b-c", ("a-b", "c")),
+        ("/l/a?b??c", "/l/a1b23c", ("1", "23")),
+        ("/l/plain", "/l/plain", ()),
+        ("/*/log", "/srv/log", ("srv",)),
+        ("/l/*", "/l/x/y", None),
+        ("/l/*", "/l/.hidden", None),
+        ("/l/plain", "/l/other", None),
+    ],
+)
+def test_what_wildcards_stand_for(glob: str, path: str, words: tuple[str, ...] | None) -> None:
+    assert pattern(glob).wildcards(path) == words
+    assert is_matched([pattern(glob)], path) == (words is not None)
+    assert wildcard_count(glob) == (len(words) if words is not None else glob.count("*"))
 
 
 def test_depth_limits_the_walk() -> None:

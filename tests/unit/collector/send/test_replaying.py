@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from collector.config.settings import DEAD_LETTERS_TOPIC
-from collector.feeder import Feeder
 from collector.send.replaying import (
     Letter,
     Place,
@@ -16,8 +15,7 @@ from collector.send.replaying import (
     note_of,
     repaired,
 )
-from protocol.types import TopicPartition
-from tests.unit.collector.world import World
+from tests.unit.collector.world import HOST, World
 
 
 def letter(value: bytes = b"\xe4bc", **fields: object) -> Letter:
@@ -31,15 +29,13 @@ def letter(value: bytes = b"\xe4bc", **fields: object) -> Letter:
 
 def test_a_letter_says_what_its_record_said(tmp_path: Path) -> None:
     """By what the collector writes itself, whatever its input's key is."""
-    for kind, expected in (("path", b"a.log"), ("none", None), ("host", b"a-host")):
+    headers = {"reason": "ours", "host": "{host}"}
+    for kind, expected in (("path", b"a.log"), ("none", None), ("host", HOST.encode())):
         folder = tmp_path / kind
         folder.mkdir()
-        world = World(folder, key=kind, encoding="shift_jis", on_invalid="dead_letter")
-        keys = {"path": b"a.log", "none": None, "host": b"a-host"}
-        world.feeder = Feeder(
-            world.feeder.reader, world.feeder.outbox, world.feeder.rhythm,
-            lambda topic, key: TopicPartition(topic, 0), lambda generation: keys[kind],  # noqa: B023
-        )  # fmt: skip
+        world = World(
+            folder, key=kind, headers=headers, encoding="shift_jis", on_invalid="dead_letter"
+        )
         world.append("a.log", b"one\n\xff two\n")
         world.scan()
         world.feeder.step(world.now_ms)
@@ -49,15 +45,16 @@ def test_a_letter_says_what_its_record_said(tmp_path: Path) -> None:
             if batch.partition.topic == DEAD_LETTERS_TOPIC
             for entry in batch.entries
         )
-        headers = [(name.decode(), content) for name, content in piece.headers]
+        said = [(name.decode(), content) for name, content in piece.headers]
         value = bytes(piece.block.data).removesuffix(b"\n")
-        found = letter_of(Place(0, 0), 1, piece.key, value, headers)
+        found = letter_of(Place(0, 0), 1, piece.key, value, said)
         assert (found.reason, found.topic, found.offset, found.length) == (
             "invalid_bytes", "t", 4, 6,
         )  # fmt: skip
         assert found.file == f"{folder}/a.log"
         assert found.line_key == expected
         assert found.value == b"\xff two"
+        assert found.line_headers == (("reason", b"ours"), ("host", HOST.encode()))
         assert found.is_whole
 
 

@@ -1,6 +1,8 @@
 """Encoded records equal those of aiokafka's and kafka-python's builders, byte for byte."""
 
 import random
+import sys
+from types import FrameType
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
@@ -10,6 +12,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 
 from collector.text.encode import (
     FEW_LINES,
+    Header,
     Piece,
     encode,
     encoded_size_max,
@@ -23,7 +26,14 @@ from tests.unit.collector.blocks import blocks_of, seed, values_of
 HEADER_BYTES = 61
 
 
-def reference(builder: type, key: bytes | None, lines: list[bytes]) -> bytes:
+# With the bytes that the encoder looks for in lines, which a header may hold as well.
+HEADERS: tuple[Header, ...] = ((b"host", b"web-1"), (b"odd", b"\r\n\0" * 30), (b"empty", b""))
+
+
+def reference(
+    builder: type, key: bytes | None, lines: list[bytes], headers: tuple[Header, ...] = ()
+) -> bytes:
+    named = [(name.decode(), content) for name, content in headers]
     made = builder(
         magic=2,
         compression_type=0,
@@ -34,7 +44,7 @@ def reference(builder: type, key: bytes | None, lines: list[bytes]) -> bytes:
         batch_size=1 << 30,
     )
     for offset, line in enumerate(lines):
-        assert made.append(offset, 1_000, key, line, []) is not None
+        assert made.append(offset, 1_000, key, line, named) is not None
     return bytes(made.build())[HEADER_BYTES:]
 
 
@@ -54,24 +64,49 @@ def random_lines(rng: random.Random, count: int) -> list[bytes]:
 @pytest.mark.parametrize("builder", [AiokafkaBuilder, KafkaPythonBuilder])
 @pytest.mark.parametrize("count", [1, FEW_LINES, FEW_LINES + 1, 64, 65, 700])
 @pytest.mark.parametrize("key", [None, b"access/access.log", b"k" * 200])
-def test_records_equal_the_reference(builder: type, count: int, key: bytes | None) -> None:
+@pytest.mark.parametrize("headers", [(), HEADERS])
+def test_records_equal_the_reference(
+    builder: type, count: int, key: bytes | None, headers: tuple[Header, ...]
+) -> None:
     number = seed()
     lines = random_lines(random.Random(number), count)
     block = one_block(b"".join(line + b"\n" for line in lines), cut_cr=False)
-    assert encode([Piece(key, block)]).payload == reference(builder, key, lines), (
-        f"MILLRACE_SEED={number}"
-    )
+    assert encode([Piece(key, block, headers)]).payload == reference(
+        builder, key, lines, headers
+    ), f"MILLRACE_SEED={number}"
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
-def test_cr_is_cut_only_before_a_newline(line_end: bytes) -> None:
+@pytest.mark.parametrize("headers", [(), HEADERS])
+def test_cr_is_cut_only_before_a_newline(line_end: bytes, headers: tuple[Header, ...]) -> None:
     lines = [b"", b"a\rb", b"\r", b"x" * 100, b"last"] * 5
     block = one_block(b"".join(line + line_end for line in lines))
     expected = [line.removesuffix(b"\r") if line_end == b"\n" else line for line in lines]
-    assert encode([Piece(b"k", block)]).payload == reference(AiokafkaBuilder, b"k", expected)
+    assert encode([Piece(b"k", block, headers)]).payload == reference(
+        AiokafkaBuilder, b"k", expected, headers
+    )
     kept = one_block(b"".join(line + b"\r\n" for line in lines), cut_cr=False)
     with_cr = [line + b"\r" for line in lines]
-    assert encode([Piece(b"k", kept)]).payload == reference(AiokafkaBuilder, b"k", with_cr)
+    assert encode([Piece(b"k", kept, headers)]).payload == reference(
+        AiokafkaBuilder, b"k", with_cr, headers
+    )
+
+
+def test_headers_of_many_lines_cost_no_call_for_each() -> None:
+    """A header is part of what stands between two lines: a handful of calls does for all."""
+    piece = Piece(b"k", one_block(b"x\n" * 50_000), HEADERS)
+    calls = 0
+
+    def count_calls(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count_calls)
+    try:
+        encode([piece])
+    finally:
+        sys.setprofile(None)
+    assert calls < 1_000
 
 
 def test_a_mebibyte_of_newlines() -> None:
@@ -122,21 +157,28 @@ def test_headers_travel_with_the_record() -> None:
     st.none() | st.binary(max_size=80),
     st.booleans(),
     st.integers(0, 3000),
+    st.sampled_from(((), HEADERS)),
 )
 def test_any_lines_come_back_and_sizes_are_never_too_small(
-    lines: list[bytes], times: int, key: bytes | None, cut_cr: bool, room: int
+    lines: list[bytes],
+    times: int,
+    key: bytes | None,
+    cut_cr: bool,
+    room: int,
+    headers: tuple[Header, ...],
 ) -> None:
     lines = lines * times
     block = one_block(b"".join(line + b"\n" for line in lines), cut_cr=cut_cr)
-    piece = Piece(key, block)
+    piece = Piece(key, block, headers)
     expected = [line.removesuffix(b"\r") if cut_cr else line for line in lines]
     assert values_of([piece]) == [(key, line) for line in expected]
     assert len(encode([piece]).payload) <= encoded_size_max(piece)
     count = fitting_count(piece, room)
     if 0 < count < block.count:
         first, rest = block.split_at(count)
-        assert len(encode([Piece(key, first)]).payload) <= room
-        assert values_of([Piece(key, first), Piece(key, rest)]) == values_of([piece])
+        parts = [piece._replace(block=first), piece._replace(block=rest)]
+        assert len(encode(parts[:1]).payload) <= room
+        assert values_of(parts) == values_of([piece])
 
 
 @given(st.integers(0, 1 << 20), st.none() | st.binary(max_size=300))

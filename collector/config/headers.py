@@ -1,0 +1,84 @@
+"""The headers that an input's records carry, and the fields put into its lines: which there may be.
+
+Floor: ground of the room. Pure. Values are given by the configuration, with `{host}` in place of
+the machine's name. The limits keep all of them together well below what is left beside the longest
+line (`limits.RECORD_ROOM_BYTES`).
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+
+HEADERS_MAX = 16
+NAME_BYTES_MAX = 100
+VALUE_BYTES_MAX = 1_000
+OWN_PREFIX = "millrace."
+"""Begins the names of the headers that the collector gives by itself."""
+
+FIELDS_BYTES_MAX = 4_000
+"""Of all fields of an input as JSON, which may spell a byte with six."""
+
+HOST = "{host}"
+FieldValue = bool | int | float | str
+_PLACEHOLDER = re.compile(r"\{[a-z_]+\}")
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Raise ValueError with what was found and what was expected."""
+    _check(headers, "headers")
+    for name in headers:
+        if name.startswith(OWN_PREFIX):
+            raise ValueError(
+                f"found {name!r}, expected a name that does not begin with {OWN_PREFIX!r}: these"
+                " are the collector's own"
+            )
+
+
+def check_fields(fields: Mapping[str, FieldValue]) -> None:
+    """The same for the fields that are put into lines."""
+    _check(fields, "fields")
+    size = 0
+    for name, value in fields.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"found {value} for {name!r}, expected a number that JSON knows")
+        size += len(json.dumps({name: value}))
+    if size > FIELDS_BYTES_MAX:
+        raise ValueError(
+            f"found fields of {size} bytes as JSON, expected at most {FIELDS_BYTES_MAX}"
+        )
+
+
+def _check(values: Mapping[str, FieldValue], what: str) -> None:
+    if len(values) > HEADERS_MAX:
+        raise ValueError(f"found {len(values)} {what}, expected at most {HEADERS_MAX}")
+    for name, value in values.items():
+        if not 0 < len(_octets(name)) <= NAME_BYTES_MAX:
+            raise ValueError(f"found {name!r}, expected a name of 1 to {NAME_BYTES_MAX} bytes")
+        if not isinstance(value, str):
+            continue
+        if len(_octets(value)) > VALUE_BYTES_MAX:
+            raise ValueError(
+                f"found a value of {len(_octets(value))} bytes for {name!r}, expected at most"
+                f" {VALUE_BYTES_MAX}"
+            )
+        unknown = [found for found in _PLACEHOLDER.findall(value) if found != HOST]
+        if unknown:
+            raise ValueError(f"found {unknown[0]} for {name!r}, expected {HOST} or no placeholder")
+
+
+def on_host(value: FieldValue, host: str) -> FieldValue:
+    """A value as it is on this machine."""
+    return value.replace(HOST, host) if isinstance(value, str) else value
+
+
+def filled_in(headers: Mapping[str, str], host: str) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers as records carry them on this machine."""
+    return tuple(
+        (_octets(name), _octets(value.replace(HOST, host))) for name, value in headers.items()
+    )
+
+
+def _octets(text: str) -> bytes:
+    # A lone surrogate, which JSON and YAML can spell, is no text: it stands as it was written.
+    return text.encode(errors="backslashreplace")

@@ -1,0 +1,93 @@
+"""Which topic the lines of a file go to, where that is named by a part of its path.
+
+Floor: above `discovery`. Pure. What counts is the name under which a file was first seen, as for
+the key of its records: a rotation moves no line to another topic. A template makes at most
+`max_topics` topics; those of all files that are known count, also of files that have ended. A file
+that gets no topic is not read, and keeps its place until it gets one.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from collector.config.settings import InputSection, check_input_topic
+from collector.config.topics import TopicTemplate
+from collector.identity.discovery import Pattern, plan
+
+
+class Route(NamedTuple):
+    """The topic of a file, or why it has none."""
+
+    topic: str
+    refusal: str = ""
+
+
+class _Way(NamedTuple):
+    """An input whose topic is a template, with the patterns of its globs."""
+
+    template: TopicTemplate
+    patterns: tuple[Pattern, ...]
+
+
+class Routes:
+    """The topics of the files of these inputs."""
+
+    def __init__(self, inputs: Sequence[InputSection], home: str):
+        self.edition = 0
+        """Grows whenever a file that was refused a topic may be given one."""
+        self._home = home
+        self._in_use: set[str] = set()
+        self.change(inputs)
+
+    def change(self, inputs: Sequence[InputSection]) -> None:
+        """Other inputs."""
+        self._inputs = tuple(inputs)  # held, so that no other object has the id of one
+        self._fixed = {entry.topic for entry in inputs if entry.template is None}
+        patterns = plan(inputs, self._home)
+        self._ways = {
+            id(entry): _Way(template, tuple(one for one in patterns if one.input_index == index))
+            for index, entry in enumerate(inputs)
+            if (template := entry.template) is not None
+        }
+        self.hold(self._in_use)
+
+    def hold(self, topics: Iterable[str]) -> None:
+        """These are the topics of all files that are known."""
+        self.edition += 1
+        self._in_use = {topic for topic in topics if topic}
+        self._made: dict[TopicTemplate, set[str]] = {
+            way.template: {topic for topic in self._in_use if self._counts(way.template, topic)}
+            for way in self._ways.values()
+        }
+
+    def of(self, section: InputSection, *paths: str) -> Route:
+        """The topic of a file by the first of these paths that a glob of its input matches."""
+        way = self._ways.get(id(section))
+        if way is None:
+            is_gone = section.topic not in self._fixed and section.template is not None
+            return Route("", "its input is gone") if is_gone else Route(section.topic)
+        matches = (pattern.wildcards(path) for path in paths for pattern in way.patterns)
+        words = next((found for found in matches if found is not None), None)
+        if words is None:
+            return Route("", f"no path of its input tells the topic {section.topic!r}")
+        for place in way.template.places:
+            if not words[place - 1]:
+                return Route("", f"in its path {{{place}}} of {section.topic!r} stands for nothing")
+        topic = way.template.filled(words)
+        try:
+            check_input_topic(topic)
+        except ValueError as error:
+            return Route("", f"its topic by {section.topic!r}: {error}")
+        made = self._made[way.template]
+        if topic not in made and self._counts(way.template, topic):
+            if len(made) >= section.max_topics:
+                return Route(
+                    "",
+                    f"its topic {topic!r} would be one more than max_topics, {section.max_topics},"
+                    f" allows for {section.topic!r}",
+                )
+            self._in_use.add(topic)
+            made.add(topic)
+        return Route(topic)
+
+    def _counts(self, template: TopicTemplate, topic: str) -> bool:
+        return topic not in self._fixed and template.makes(topic)

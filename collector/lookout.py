@@ -1,0 +1,146 @@
+"""What happens to the files: inotify's events wake the agent, its own scans are what counts.
+
+Floor: above `reader`. A scan runs in a thread. Where a folder cannot be watched, the files that
+were just read are looked at between scans.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from collector.config.settings import RESCAN_GAP_MS, CollectorSettings
+from collector.identity.discovery import is_matched, plan
+from collector.identity.files import Scan, Walker
+from collector.identity.generation import Generation
+from collector.identity.watch import Watch
+from collector.read.reader import Reader
+from protocol.log import fields
+
+HOT_MS = 10_000  # without a watch, files read in this time are looked at between scans
+HOT_TICK_MS = 200
+
+logger = logging.getLogger(__name__)
+
+Wakes = Callable[[Iterable[Generation]], None]
+
+
+class Lookout:
+    """Looks at the files of the inputs.
+
+    `wakes` is told which of them may have something to read, `on_event` that there is something to
+    do at once. `last` is the last scan.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        settings: CollectorSettings,
+        clock: Callable[[], int],
+        wakes: Wakes,
+        on_event: Callable[[], None],
+    ):
+        self.last = Scan((), (), True)
+        self._reader = reader
+        self._registry = reader.registry
+        self._clock = clock
+        self._wakes = wakes
+        self._on_event = on_event
+        self._watch: Watch | None = None
+        self._scan_at_ms = 0
+        self._hot_at_ms = 0
+        self._last_scan_ms = 0
+        self.change(settings)
+
+    def start(self) -> None:
+        """Begin to hear of changes."""
+        self._watch = Watch(asyncio.get_running_loop(), self._changed)
+        self._watch.start()
+
+    def stop(self) -> None:
+        """Hear of no more."""
+        if self._watch is not None:
+            self._watch.stop()
+
+    @property
+    def watch_problems(self) -> dict[str, str]:
+        """The folders that cannot be watched, each with the reason."""
+        return {} if self._watch is None else self._watch.problems
+
+    @property
+    def deadline_ms(self) -> int:
+        """When there is something to look at without any event."""
+        return min(self._scan_at_ms, self._hot_at_ms) if self.watch_problems else self._scan_at_ms
+
+    def change(self, settings: CollectorSettings) -> None:
+        """Look at the files of these settings' inputs from the next scan on, which is due."""
+        patterns = plan(self._registry.inputs, settings.home)
+        self._interval_ms = settings.section.scan_interval
+        self._is_matched = partial(is_matched, patterns)
+        self._walker = Walker(patterns)
+        self._scan_at_ms = 0
+
+    def leave_unmatched(self) -> int:
+        """Let go of files that no input reads; returns how many."""
+        left = self._registry.leave_unmatched(self._is_matched, self._clock())
+        for generation in left:
+            self._reader.close(generation)
+        return len(left)
+
+    def is_scan_due(self, now_ms: int) -> bool:
+        """Whether it is time for a scan."""
+        return now_ms >= self._scan_at_ms
+
+    def heed_reader(self, now_ms: int) -> None:
+        """Scan soon, if only that can tell the reader what happened."""
+        if self._reader.wants_scan:
+            self._scan_soon(now_ms + RESCAN_GAP_MS)
+
+    def look_between(self, now_ms: int) -> None:
+        """Wake what was just read, where nobody tells when it grows."""
+        if self.watch_problems and now_ms >= self._hot_at_ms:
+            self._hot_at_ms = now_ms + HOT_TICK_MS
+            self._wakes(self._hot(now_ms))
+
+    async def scan(self) -> None:
+        """Look at every name there is, and judge what became of each file."""
+        started_ms = self._clock()
+        overflows = 0 if self._watch is None else self._watch.overflows
+        self.last = await asyncio.to_thread(self._walker.scan)
+        if overflows != self._registry.counters["rescans_forced"]:
+            self._registry.counters["rescans_forced"] = overflows
+        self._wakes(self._reader.judge(self.last, self._clock()))
+        if self._watch is not None:
+            await self._follow_folders(self._watch)
+        self._last_scan_ms = self._clock()
+        took_ms = self._last_scan_ms - started_ms
+        # A scan that takes long is not allowed to take more than a tenth of the time.
+        self._scan_at_ms = self._last_scan_ms + max(self._interval_ms, 10 * took_ms)
+
+    async def _follow_folders(self, watch: Watch) -> None:
+        folders = await asyncio.to_thread(self._walker.roots)
+        before = set(watch.problems)
+        await asyncio.to_thread(watch.sync, folders, self._clock())
+        for path in set(watch.problems) - before:
+            logger.warning(
+                "folder not watched, looking instead",
+                extra=fields(path=path, reason=watch.problems[path]),
+            )
+
+    def _changed(self, paths: frozenset[str], names_changed: bool) -> None:
+        known = [self._registry.at_path(path) for path in paths]
+        self._wakes(generation for generation in known if generation is not None)
+        if names_changed or None in known:
+            self._scan_soon(max(self._clock(), self._last_scan_ms + RESCAN_GAP_MS))
+        self._on_event()
+
+    def _scan_soon(self, at_ms: int) -> None:
+        self._scan_at_ms = min(self._scan_at_ms, at_ms)
+
+    def _hot(self, now_ms: int) -> list[Generation]:
+        return [
+            generation
+            for name, _ in self._reader.handles
+            if (generation := self._registry.generations.get(name)) is not None
+            and generation.read_at_ms + HOT_MS > now_ms
+        ]

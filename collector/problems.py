@@ -1,0 +1,49 @@
+"""What is wrong at this moment, in words, with the remedy where there is one.
+
+Floor: above `agent`. Reads only.
+"""
+
+from collector.agent import Agent
+from collector.committer import Committer
+from protocol.status import Problem
+from protocol.units import format_moment_ms
+
+SILENT_MS = 5_000  # so long without an acknowledgement is a problem to be shown
+PLACES_MAX = 10  # of one kind, named
+
+
+def problems_of(agent: Agent) -> tuple[Problem, ...]:
+    """All that is wrong."""
+    found: list[Problem] = []
+
+    def add(code: str, text: str | None) -> None:
+        if text is not None:
+            found.append(Problem(code, text))
+
+    add("broker", agent.unreached or brokers_away(agent.committer, agent.clock()))
+    for place, reason in agent.committer.refused.items():
+        add("refused", f"{place}: {reason}")
+    for topic, reason in list(agent.topic_maker.problems.items())[:PLACES_MAX]:
+        add("topic", f"{topic} is not made: {reason}; its files wait")
+    for code, text in agent.positions.problems.items():
+        add(code.split(" ")[0], text)
+    add("config", None if agent.reloading is None else agent.reloading.problem)
+    for path, text in list(agent.ingested.problems.items())[:PLACES_MAX]:
+        add("ingested", f"{path}: {text}")
+    for place_text in agent.lookout.last.problems[:PLACES_MAX]:
+        add("unreadable", place_text)
+    for path, text in agent.lookout.watch_problems.items():
+        add("watch", f"{path}: {text}; changes are found by looking instead")
+    return tuple(found)
+
+
+def brokers_away(committer: Committer, now_ms: int) -> str | None:
+    """Since when lines wait for the brokers, if that is long or has a reason."""
+    since_ms = committer.unsettled_since_ms
+    if since_ms is None:
+        return None
+    if committer.unclear is None and now_ms - since_ms <= SILENT_MS:
+        return None
+    why = "" if committer.unclear is None else f" ({committer.unclear})"
+    since = format_moment_ms(since_ms)
+    return f"no acknowledgement since {since}{why}; lines wait in their files"

@@ -1,0 +1,114 @@
+"""Has the topics made that files wait for: those that a template names, when they are first needed.
+
+Floor: beside `committer`. Thin: the feeder says which files wait. One that the brokers refuse keeps
+only its own files waiting, and is asked for again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from collector.config.settings import RETRY_MS
+from protocol.client.errors import ClientError
+from protocol.errors import ApiError
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+
+class Waiting(Protocol):
+    """Who waits for topics; the feeder."""
+
+    @property
+    def wanted_topics(self) -> list[str]: ...
+
+    def topic_made(self, topic: str) -> None: ...
+
+
+class Makes(Protocol):
+    """Who makes them; `producer.Brokers`. Raises ClientError or ApiError."""
+
+    async def make_topics(self, names: Collection[str]) -> None: ...
+
+
+class TopicMaker:
+    """`problems` says of each topic that is waited for why it is not there yet."""
+
+    def __init__(
+        self,
+        brokers: Makes,
+        waiting: Waiting,
+        clock: Callable[[], int],
+        on_made: Callable[[], None],
+    ):
+        self.problems: dict[str, str] = {}
+        self.waiting_since_ms: int | None = None
+        """Since when files wait for a topic."""
+        self._brokers = brokers
+        self._waiting = waiting
+        self._clock = clock
+        self._on_made = on_made
+        self._making: asyncio.Task[None] | None = None
+        self._retry_at_ms: dict[str, int] = {}
+
+    def step(self, now_ms: int) -> None:
+        """Have made what is wanted, and was not refused a moment ago."""
+        wanted = self._waiting.wanted_topics
+        if not wanted:
+            self.waiting_since_ms = None
+            self._forget(())
+            return
+        if self.waiting_since_ms is None:
+            self.waiting_since_ms = now_ms
+        self._forget(wanted)
+        due = [topic for topic in wanted if self._retry_at_ms.get(topic, now_ms) <= now_ms]
+        if due and self._making is None:
+            self._making = asyncio.create_task(self._make(due))
+            self._making.add_done_callback(self._done)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When `step` is to be called though nothing happens."""
+        return None if self._making is not None else min(self._retry_at_ms.values(), default=None)
+
+    def stop(self) -> None:
+        """Make no more."""
+        if self._making is not None:
+            self._making.cancel()
+
+    async def _make(self, topics: list[str]) -> None:
+        try:
+            if not await self._is_made(topics) and len(topics) > 1:
+                # One that is refused is not to keep the others from being made.
+                for topic in topics:
+                    await self._is_made([topic])
+        finally:
+            self._making = None
+        self._on_made()
+
+    async def _is_made(self, topics: list[str]) -> bool:
+        try:
+            await self._brokers.make_topics(topics)
+        except (ClientError, ApiError) as error:
+            for topic in topics:
+                self._retry_at_ms[topic] = self._clock() + RETRY_MS[1]
+                self.problems[topic] = str(error)
+            logger.warning("topics not made", extra=fields(topics=topics, reason=str(error)))
+            return False
+        for topic in topics:
+            self._retry_at_ms.pop(topic, None)
+            self.problems.pop(topic, None)
+            self._waiting.topic_made(topic)
+        return True
+
+    def _forget(self, wanted: Collection[str]) -> None:
+        for topic in [topic for topic in self._retry_at_ms if topic not in wanted]:
+            del self._retry_at_ms[topic]
+            self.problems.pop(topic, None)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            task.get_loop().call_exception_handler(
+                {"message": "making topics failed", "exception": error, "task": task}
+            )

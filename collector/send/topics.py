@@ -1,0 +1,48 @@
+"""The topics that a collector makes sure of, and what is asked of each.
+
+Floor: ground of the room. Pure. *Routed* topics are those that the inputs' templates have made
+names of so far; they are made when the first file wants to write to them, with as many partitions
+as the cluster gives a topic, unless the configuration says something about them.
+"""
+
+from collections.abc import Collection
+
+from collector.config.settings import (
+    DEAD_LETTERS_TOPIC,
+    POSITIONS_TOPIC,
+    CollectorSettings,
+    TopicSettings,
+)
+from protocol.client.admin_types import TopicSpec
+
+INPUT_PARTITIONS = 3  # of an input's topic that the configuration says nothing about
+
+POSITIONS_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(8 << 20),
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": "3600000",
+}
+
+
+def topic_specs(settings: CollectorSettings, routed: Collection[str] = ()) -> list[TopicSpec]:
+    """The topics that must exist: those of the configuration, the inputs' and our own."""
+    specs = {
+        POSITIONS_TOPIC: TopicSpec(POSITIONS_TOPIC, 1, None, POSITIONS_SETTINGS),
+        DEAD_LETTERS_TOPIC: TopicSpec(DEAD_LETTERS_TOPIC, 1),
+    }
+    specs |= {name: TopicSpec(name, INPUT_PARTITIONS) for name in settings.section.topics}
+    specs |= {name: TopicSpec(name) for name in routed}
+    for topic in settings.topics:
+        specs[topic.name] = _spec(topic)
+    return list(specs.values())
+
+
+def routed_specs(settings: CollectorSettings, routed: Collection[str]) -> list[TopicSpec]:
+    """The same for some routed topics alone."""
+    return [spec for spec in topic_specs(settings, routed) if spec.name in routed]
+
+
+def _spec(topic: TopicSettings) -> TopicSpec:
+    return TopicSpec(topic.name, topic.partitions, topic.replication, topic.settings)

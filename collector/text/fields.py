@@ -1,0 +1,115 @@
+"""Fields put into lines that are JSON objects.
+
+Floor: above `lines`. Pure. The fields stand behind those of the line, whose own bytes stay as they
+are; a field that the line has is not put in. A line that is no JSON object goes as it is. Each line
+is parsed, which costs what it costs: inputs without fields never come here.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from collector.config.headers import FieldValue
+from collector.text.encodings import Positions
+from collector.text.lines import Block, Kind
+
+WHITESPACE = b" \t\r"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+# Numbers are not looked at: one of a thousand digits is as good as any.
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Names, and each with its value as it is written into an object."""
+
+    names: tuple[str, ...]
+    texts: tuple[bytes, ...]
+
+    @property
+    def bytes_max(self) -> int:
+        """The most bytes that they add to a line."""
+        return sum(len(text) + 1 for text in self.texts)
+
+    def put_into(self, line: bytes) -> bytes | None:
+        """The line with the fields that it lacks; None when it is no JSON object."""
+        end = len(line.rstrip(WHITESPACE)) - 1
+        if end < 1 or line[end] != ord("}"):
+            return None
+        try:
+            found = _DECODER.decode(line.decode())
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        texts = [
+            text for name, text in zip(self.names, self.texts, strict=True) if name not in found
+        ]
+        if not texts:
+            return line
+        before = [line[:end]] if found else [line[:end] + texts.pop(0)]
+        return b",".join(before + texts) + line[end:]
+
+
+def fields_of(values: Mapping[str, FieldValue]) -> Fields:
+    """The fields as they are written. Raises ValueError for a number that JSON does not know."""
+    return Fields(
+        tuple(values), tuple(_text(name) + b":" + _text(value) for name, value in values.items())
+    )
+
+
+def put_fields(blocks: Iterable[Block], fields: Fields) -> list[Block]:
+    """The blocks with the fields in those of their records that are JSON objects.
+
+    Positions, and so `source`, stay those of the file. `bare` tells the records without fields.
+    """
+    return [block if block.is_dead_letter else _with_fields(block, fields) for block in blocks]
+
+
+def _with_fields(block: Block, fields: Fields) -> Block:
+    if block.kind in (Kind.PIECE, Kind.CUT):
+        return replace(block, bare=np.arange(block.count, dtype=np.int64))
+    lines, bare = _lines(block, fields)
+    data = memoryview(b"\n".join(lines) + b"\n")
+    lengths = np.fromiter((len(line) + 1 for line in lines), dtype=np.int64, count=len(lines))
+    return replace(
+        block,
+        data=data,
+        newlines=np.cumsum(lengths) - 1,
+        source_ends=_source_ends(block),
+        bare=np.array(bare, dtype=np.int64),
+    )
+
+
+def _lines(block: Block, fields: Fields) -> tuple[Sequence[bytes], list[int]]:
+    """The records' new texts, and the numbers of those that are no JSON objects."""
+    text = bytes(block.data)
+    lines, bare, begin = [], [], 0
+    for index, newline in enumerate(block.newlines.tolist()):
+        line = text[begin:newline]
+        with_fields = fields.put_into(line)
+        if with_fields is None:
+            bare.append(index)
+        lines.append(line if with_fields is None else with_fields)
+        begin = newline + 1
+    return lines, bare
+
+
+def _source_ends(block: Block) -> Positions | None:
+    """Where in the source each record ends; of one record that is known anyhow."""
+    if block.source_ends is not None or block.kind is not Kind.LINES:
+        return block.source_ends
+    return block.newlines + 1
+
+
+def _text(value: FieldValue) -> bytes:
+    # A lone surrogate is written as JSON escapes it.
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text.encode(errors="backslashreplace")
