@@ -66,7 +66,7 @@ class Pattern:
 def plan(inputs: Sequence[InputSection], home: str) -> tuple[Pattern, ...]:
     """The patterns of all inputs, relative globs taken from `home`."""
     return tuple(
-        _pattern(index, glob if glob.startswith("/") else f"{home}/{glob}", entry.exclude)
+        _pattern(index, "/" if glob.startswith("/") else home, glob, entry.exclude)
         for index, entry in enumerate(inputs)
         for glob in entry.paths
     )
@@ -84,7 +84,9 @@ def record_key(path: str, home: str) -> str:
     return path[len(home) + 1 :].removeprefix(HOME_PREFIX)
 
 
-def _pattern(index: int, glob: str, exclude: tuple[str, ...]) -> Pattern:
+def _pattern(index: int, folder: str, glob: str, exclude: tuple[str, ...]) -> Pattern:
     parts = segments_of(glob)
     fixed = next((i for i, part in enumerate(parts) if MAGIC & set(part)), len(parts))
-    return Pattern(index, "/" + "/".join(parts[:fixed]), tuple(parts[fixed:]), exclude)
+    # The folder is no glob, whatever its name has in it.
+    root = "/" + "/".join(segments_of(folder) + parts[:fixed])
+    return Pattern(index, root, tuple(parts[fixed:]), exclude)

@@ -31,6 +31,14 @@ def test_glob(glob: str, root: str, yes: list[str], no: list[str]) -> None:
     assert [below for below in no if found.matches(below)] == []
 
 
+@pytest.mark.parametrize("home", ["/mill", "/srv/[a] b*?/mill"])
+def test_a_folder_of_the_mill_is_no_part_of_a_glob(home: str) -> None:
+    section = InputSection.model_validate({"paths": ["watched/*/x.log"], "topic": "t"})
+    [found] = plan([section], home)
+    assert found.root == f"{home}/watched"
+    assert found.wildcards(f"{home}/watched/web/x.log") == ("web",)
+
+
 @pytest.mark.parametrize(
     ("glob", "path", "words"),
     [
