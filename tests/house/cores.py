@@ -87,6 +87,7 @@ PURE = {
         "levels",
         "messages",
         "operations",
+        "orders",
         "partition_health",
         "plots",
         "progress",
