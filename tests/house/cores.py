@@ -126,6 +126,7 @@ PURE = {
         "kafka/lines",
         "service",
         "supervisor/core",
+        "supervisor/one_part",
         "supervisor/turns",
     },
 }
