@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 from broker.budget import TurnBudget
 from broker.config import BROKER_LISTENER, InForce, Listener
 from broker.fetch.replica_fetch import ReplicaFetches, ReplicaFetchPorts
-from broker.metadata.image import (
-    MetadataDelta,
-    MetadataImage,
-)
+from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metrics.metrics import Metrics
 from broker.metrics.warnings import Warnings
 from broker.replicas.flusher import Flusher
@@ -34,6 +31,7 @@ from broker.sessions.sessions import Sessions
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
+from broker.storage.retention import drop_below
 from broker.world import End
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import BETWEEN_BROKERS, ApiKey, request_class
@@ -262,7 +260,7 @@ class ReplicatedNode:
 
         def drop(_: None) -> None:
             durable()
-            dropped = log.drop_below(start_offset, self.world.clock.now_ms())
+            dropped = drop_below(log, start_offset, self.world.clock.now_ms())
             if dropped is not None:
                 self.files.run(dropped.perform, lambda _: None, lambda error: None)
 
