@@ -200,7 +200,7 @@ class Broker:
         self._serve(broker_epoch)
         assert self._replication is not None and self._logs is not None
         try:
-            self._logs.mark_running(broker_epoch)
+            self._logs.marks.running(broker_epoch)
         except DiskError as error:
             # Without it the next start is believed less, nothing else.
             if error.is_final:
@@ -387,7 +387,7 @@ class Broker:
 
     def _disk_died(self, reason: str) -> NoReturn:
         if self._logs is not None:
-            self._logs.distrust_cache()
+            self._logs.marks.distrust_cache()
         self._world.die(reason)
 
     def on_flushed(self, log: Log) -> None:

@@ -9,7 +9,6 @@ own files stands in the checkpoints (`node_checkpoints`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -31,9 +30,10 @@ from broker.storage.folder_jobs import (
     Renamed,
 )
 from broker.storage.gap_mark import gap_mark_path
-from broker.storage.identity import take_identity
+from broker.storage.identity import read_topic_id, take_identity
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
+from broker.storage.stop_marks import StopMarks
 from broker.storage.truncation import Cut, Truncation
 from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
@@ -70,15 +70,13 @@ class LogManager:
         self.offline: dict[TopicPartition, str] = {}
         self.marked: dict[Log, str] = {}
         """Those among `logs` that an earlier process has found damaged, with the reason."""
-        self.previous_broker_epoch = NO_BROKER_EPOCH
-        """Under which the process was registered of whose writes nothing is lost: its stop was
-        clean, or the kernel that has them in its page cache still runs."""
         self._disk = disk
         self._config = config
         self._folder = config.log_dir.rstrip("/") or "/"
         disk.make_folder(self._folder)
         self._lock = disk.lock(f"{self._folder}/{LOCK_FILE}")
         self._checkpoints = NodeCheckpoints(disk, self._folder)
+        self.marks = StopMarks(disk, self._folder)
         try:
             self.directory_id = take_identity(disk, self._folder, config, new_directory_id)
         except BaseException:
@@ -92,9 +90,7 @@ class LogManager:
         by assigning `log.config`. A damaged partition goes offline; damaged checkpoints raise
         CorruptionError, for without them damage cannot be told from a torn tail.
         """
-        report = OpenReport(self._take_clean_marker())
-        if not report.was_clean:
-            self._look_for_the_same_boot()
+        report = OpenReport(self.marks.take())
         found = self._checkpoints.read()
         points, starts = found[checkpoint.RECOVERY_POINTS], found[checkpoint.LOG_START_OFFSETS]
         high_watermarks = found[checkpoint.HIGH_WATERMARKS]
@@ -109,7 +105,7 @@ class LogManager:
             if topic_partition is None or not self._disk.is_folder(path):
                 continue
             try:
-                topic_id = self._read_topic_id(path)
+                topic_id = read_topic_id(self._disk, path)
                 if topic_id is None:
                     self._disk.remove_folder(path)
                     continue
@@ -391,65 +387,10 @@ class LogManager:
         if refused is not None:
             raise refused
         if not self.offline:
-            marker = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
-            text = checkpoint.encode_clean_stop(broker_epoch)
-            self._disk.replace(marker, text, is_durable=True)
+            self.marks.stopped_clean(broker_epoch)
         self.release()
 
     def release(self) -> None:
         """Let go of files and lock without any writing, as after a crash."""
         self.logs = {}
         self._lock.release()
-
-    def _take_clean_marker(self) -> bool:
-        """Whether the last stop was clean; the marker is removed for good before anything else."""
-        path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
-        if not self._disk.exists(path):
-            return False
-        # One that does not parse, of an older version, vouches for the logs, and for no epoch.
-        with suppress(ValueError):
-            self.previous_broker_epoch = checkpoint.decode_clean_stop(self._disk.read_all(path))
-        self._disk.unlink(path)
-        self._disk.sync_folder(self._folder)
-        return True
-
-    def mark_running(self, broker_epoch: int) -> None:
-        """Say, before anybody counts on it, who writes here under this run of the kernel.
-
-        Not synced: what it vouches for is lost whenever it is.
-        """
-        text = checkpoint.encode_running(broker_epoch, self._disk.boot_id())
-        self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)
-
-    def distrust_cache(self) -> None:
-        """A sync has failed: the kernel may drop what it took, and say that it is on the disk."""
-        with suppress(DiskError):
-            self._disk.unlink(f"{self._folder}/{checkpoint.RUNNING}")
-
-    def _look_for_the_same_boot(self) -> None:
-        """A process that was killed has lost nothing that the kernel took, if that still runs."""
-        path = f"{self._folder}/{checkpoint.RUNNING}"
-        if not self._disk.exists(path):
-            return
-        with suppress(ValueError):
-            broker_epoch, boot_id = checkpoint.decode_running(self._disk.read_all(path))
-            if boot_id and boot_id == self._disk.boot_id():
-                self.previous_broker_epoch = broker_epoch
-
-    def _read_topic_id(self, path: str) -> UUID | None:
-        """The topic's id; None for a folder whose making was interrupted before it held data."""
-        file = f"{path}/{checkpoint.PARTITION_METADATA}"
-        if self._disk.exists(file):
-            try:
-                return checkpoint.decode_partition_metadata(self._disk.read_all(file))
-            except ValueError as error:
-                if self._has_data(path):
-                    raise CorruptionError(file, 0, str(error)) from error
-                return None
-        if self._has_data(path):
-            raise CorruptionError(file, 0, "there are segments but no topic id")
-        return None
-
-    def _has_data(self, path: str) -> bool:
-        names = [name for name in self._disk.list_folder(path) if name.endswith(".log")]
-        return any(self._disk.size_bytes(f"{path}/{name}") for name in names)
