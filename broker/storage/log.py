@@ -19,12 +19,12 @@ from broker.storage.disk import Disk, DiskFile
 from broker.storage.flush import Flushing, FlushTarget
 from broker.storage.follower_append import GapsUnmarked, fitting, has_gaps, markers_of, take_over
 from broker.storage.gap_mark import GapMark
+from broker.storage.known_producer import LastMarker
 from broker.storage.log_writer import LogWriter
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker
 from broker.storage.outcomes import NOTHING, Appended, LogRead, Seen
 from broker.storage.producer_files import ProducerFiles
-from broker.storage.producer_state import LastMarker
 from broker.storage.segments import Segments
 from broker.storage.storing import as_stored
 from broker.storage.txn_index import AbortedEntry, AbortedTransaction

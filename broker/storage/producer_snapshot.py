@@ -15,15 +15,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from broker.storage.producer_state import (
-    NO_BATCH,
-    SEQUENCE_MASK,
-    UNKNOWN_BATCH,
-    KnownBatch,
-    LastMarker,
-    Producer,
-    ProducerState,
-)
+from broker.storage.known_producer import NO_BATCH, UNKNOWN_BATCH, KnownBatch, LastMarker, Producer
+from broker.storage.producer_state import SEQUENCE_MASK, ProducerState
 from protocol.wire.crc32c import crc32c
 
 VERSION = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.storage.errors import DiskError
+from broker.storage.known_producer import ActiveProducer
 from broker.storage.markers import marker_of
 from broker.storage.outcomes import Appended
-from broker.storage.producer_state import ActiveProducer
 from broker.storage.txn_index import AbortedTransaction
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import Marker, check_batch, read_header
