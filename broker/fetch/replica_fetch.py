@@ -218,7 +218,7 @@ class ReplicaFetches:
         heard = hear(replica.state, leader_log, asked, fetcher, self._ports.lived_ms())
         if heard.is_refusal:
             return _refused(replica, heard)
-        self._ports.replicas.take_over(replica)
+        self._ports.replicas.counting.take_over(replica)
         self._ports.heard(replica)
         if heard.is_again:
             line.asked_again.add(partition)

@@ -44,9 +44,10 @@ from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import STOP_S_MAX, Flusher
 from broker.replicas.folders import Folders
 from broker.replicas.housekeeping import Housekeeping
+from broker.replicas.place import Alone
 from broker.replicas.refusals import note_refusals
 from broker.replicas.replica import Replica
-from broker.replicas.replicas import Alone, Replicas
+from broker.replicas.replicas import Replicas
 from broker.replication.follower_session import Fetcher
 from broker.settings import LONG_MAX
 from broker.shards.groups import GroupCoordinator
@@ -307,7 +308,7 @@ class Broker:
         transactions, verifier = transacting.transactions, transacting.verifier
         judge = Judge(settings, metrics, replicas, verifier)
         fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
-        replicas.on_advance = fetches.advanced
+        replicas.counting.on_advance = fetches.advanced
         self.parts = Parts(
             settings,
             world.clock,
@@ -392,7 +393,7 @@ class Broker:
 
     def on_flushed(self, log: Log) -> None:
         """A log's recovery point has moved."""
-        self.replicas.flushed(log)
+        self.replicas.counting.flushed(log)
 
     def _lost(self, replica: Replica) -> None:
         """A partition is not led here any more: in the same turn nobody counts on it."""
@@ -443,7 +444,7 @@ class Broker:
         if self._replication is not None:
             self._replication.complete_all()
         self.parts.groups.stop()
-        self.replicas.flush_all()
+        self.replicas.counting.flush_all()
 
     @property
     def is_quiet(self) -> bool:

@@ -122,12 +122,12 @@ class Housekeeping:
         self._checkpoints.write(drop, self._checkpoint_failed, frees_room=True)
 
     def _flush_overdue(self) -> None:
-        self._replicas.flush_overdue(self._clock.now_ms())
+        self._replicas.counting.flush_overdue(self._clock.now_ms())
 
     def _checkpoint(self) -> None:
         """Sync what is only in the page cache, and write the recovery points of the last time."""
         replicas = self._replicas
-        replicas.flush_all()
+        replicas.counting.flush_all()
         now = {
             one.topic_partition: (one.log.recovery_point, one.log.log_start_offset)
             for one in replicas
@@ -166,7 +166,7 @@ class Housekeeping:
                 continue
             try:
                 if expire(partition.log, now_ms):
-                    replicas.trimmed(partition)
+                    replicas.counting.trimmed(partition)
                     waiting.append((partition, partition.log.log_start_offset))
             except DiskError as error:
                 self._retention_failed(partition, error)
