@@ -18,8 +18,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
-from broker.coordinators.offsets import shard_of
 from broker.coordinators.outcome import Outcome
+from broker.coordinators.placing import shard_of
 from broker.replicas.replica import Replica
 from broker.shards.loaded_shard import (
     Answering,
