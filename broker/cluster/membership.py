@@ -20,6 +20,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from broker.cluster.membership_effects import (
+    Ask,
+    Effect,
+    Fenced,
+    MayStop,
+    Refused,
+    Registered,
+    Unfenced,
+)
 from broker.controller.liveness import SESSION_TIMEOUT_MS
 from broker.metadata.image import BrokerImage
 from protocol.errors import ErrorCode
@@ -31,7 +40,6 @@ from protocol.messages.membership import (
     DamagedTopic,
 )
 from protocol.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition, uuid_to_base64
-from protocol.wire.schema import Message
 
 HEARTBEAT_MS = 2_000
 """Kafka's `broker.heartbeat.interval.ms`."""
@@ -64,48 +72,6 @@ DUPLICATE_GAP_MS_MAX = 2 * RETRY_MS_MAX
 
 FINAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REQUEST})
 """Refusals of a registration that waiting does not change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A request to the controller on a node; it is answered, or has failed, under its number."""
-
-    number: int
-    node_id: int
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """The registration is in force here: what the metadata say of partitions is meant for this
-    process from here on. Whoever hears it calls `ready` when the broker can serve."""
-
-    broker_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unfenced:
-    """The broker is in service."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """The broker was in service and is not any more: taken for dead, or about to stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class MayStop:
-    """Nobody counts on the broker any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """There is no place for this process; the text says why, and nothing follows."""
-
-    text: str
-
-
-Effect = Ask | Registered | Unfenced | Fenced | MayStop | Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ PURE = {
         "cluster/found",
         "cluster/leader_watch",
         "cluster/membership",
+        "cluster/membership_effects",
         "cluster/reports",
         "alarm",
         "budget",

@@ -14,11 +14,13 @@ from broker.cluster.membership import (
     RETRY_MS_MIN,
     STOP_HEARTBEAT_MS,
     STOP_PATIENCE_MS,
+    Membership,
+)
+from broker.cluster.membership_effects import (
     Ask,
     Effect,
     Fenced,
     MayStop,
-    Membership,
     Refused,
     Registered,
     Unfenced,
