@@ -17,6 +17,7 @@ PURE = {
         "cluster/envelopes",
         "cluster/found",
         "cluster/leader_watch",
+        "cluster/held_id",
         "cluster/membership",
         "cluster/membership_effects",
         "cluster/reports",
