@@ -34,6 +34,7 @@ PURE = {
         "client/fetch_core",
         "client/group_core",
         "client/producer_core",
+        "client/reading",
         "client/transaction_core",
     },
     "collector": {
