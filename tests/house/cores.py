@@ -33,6 +33,7 @@ PURE = {
         "messages",
         "client/fetch_core",
         "client/group_core",
+        "client/polls",
         "client/producer_core",
         "client/reading",
         "client/transaction_core",
