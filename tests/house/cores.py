@@ -34,6 +34,7 @@ PURE = {
         "client/fetch_core",
         "client/group_core",
         "client/polls",
+        "client/produce_codes",
         "client/producer_core",
         "client/reading",
         "client/transaction_core",
