@@ -26,6 +26,7 @@ from broker.storage.known_producer import (
 from broker.storage.transactions import Finished, Transactions
 from broker.storage.verifications import Verifications
 from protocol.errors import ApiError, ErrorCode
+from protocol.wire.batch_header import SEQUENCE_MAX, TRANSACTIONAL
 from protocol.wire.records import BatchHeader
 
 BATCHES_KEPT = 5
@@ -33,12 +34,6 @@ BATCHES_KEPT = 5
 
 NO_COORDINATOR_EPOCH = -1
 """What Kafka has for a producer whose transactions no marker has ended yet."""
-
-SEQUENCE_MASK = 2**31 - 1
-"""Sequences wrap: 0 follows 2147483647."""
-
-TRANSACTIONAL = 0x10
-"""The attribute of a batch that belongs to a transaction."""
 
 # What `_make` does, without the call around it: every batch of an idempotent producer passes here.
 _new_batch = tuple.__new__
@@ -94,9 +89,9 @@ class ProducerState:
         producer_epoch = header.producer_epoch
         base_sequence = header.base_sequence
         if producer_epoch == producer.producer_epoch:
-            last_sequence = (base_sequence + header.last_offset_delta) & SEQUENCE_MASK
+            last_sequence = (base_sequence + header.last_offset_delta) & SEQUENCE_MAX
             batches = producer.batches
-            expected = (batches[-1].last_sequence + 1) & SEQUENCE_MASK
+            expected = (batches[-1].last_sequence + 1) & SEQUENCE_MAX
             if base_sequence == expected:
                 return None
             for known in batches:
@@ -275,7 +270,7 @@ class ProducerState:
             self.transactions.begin(header.producer_id, base_offset)
         base_sequence = header.base_sequence
         delta = header.last_offset_delta
-        last_sequence, last_offset = (base_sequence + delta) & SEQUENCE_MASK, base_offset + delta
+        last_sequence, last_offset = (base_sequence + delta) & SEQUENCE_MAX, base_offset + delta
         values = base_sequence, last_sequence, base_offset, last_offset, max_timestamp_ms
         batch = _new_batch(KnownBatch, values)
         producer = self.producers.get(header.producer_id)
