@@ -49,7 +49,8 @@ from broker.shards.producer_ids import ProducerIds
 from broker.storage.disk import Disk
 from broker.storage.errors import DiskError, FolderError
 from broker.storage.log import Log
-from broker.storage.log_manager import LogManager, OpenReport
+from broker.storage.log_manager import LogManager
+from broker.storage.open_report import OpenReport
 from broker.world import World
 from protocol.log import fields
 from protocol.messages.api import ApiKey

@@ -8,8 +8,7 @@ own files stands in the checkpoints (`node_checkpoints`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from broker.config import BrokerConfig, LogConfig
@@ -33,6 +32,7 @@ from broker.storage.gap_mark import gap_mark_path
 from broker.storage.identity import read_topic_id, take_identity
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
+from broker.storage.open_report import OpenReport
 from broker.storage.stop_marks import StopMarks
 from broker.storage.truncation import Cut, Truncation
 from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
@@ -40,19 +40,6 @@ from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 LOCK_FILE = ".lock"
 UNSYNCED_MAX = 256
 """Index files that a stop keeps open until they are synced together."""
-
-
-@dataclass(slots=True)
-class OpenReport:
-    """What opening found, for the log and for `/status`."""
-
-    was_clean: bool
-    dropped: DroppedFiles | None = None
-    """Left-overs of deletions, to be unlinked in a thread."""
-    truncated: list[tuple[TopicPartition, int, str]] = field(default_factory=list)
-    """Torn tails that were cut: partition, bytes, what was wrong with the first of them."""
-    offline: dict[TopicPartition, str] = field(default_factory=dict)
-    """Partitions whose data is damaged below the durable floor, with the reason."""
 
 
 class LogManager:
@@ -92,7 +79,7 @@ class LogManager:
         """
         report = OpenReport(self.marks.take())
         found = self._checkpoints.read()
-        points, starts = found[checkpoint.RECOVERY_POINTS], found[checkpoint.LOG_START_OFFSETS]
+        points = found[checkpoint.RECOVERY_POINTS]
         high_watermarks = found[checkpoint.HIGH_WATERMARKS]
         cleaned = found[checkpoint.CLEANED_OFFSETS]
         dropped: list[str] = []
@@ -109,18 +96,7 @@ class LogManager:
                 if topic_id is None:
                     self._disk.remove_folder(path)
                     continue
-                rules = recovery.LoadRules(
-                    log_start_offset=starts.get(topic_partition, 0),
-                    recovery_point=points.get(topic_partition, 0),
-                    epochs=self._checkpoints.read_epochs(path),
-                    interval_bytes=self._config.log_config().index_interval_bytes,
-                    expiration_ms=self._config.producer_id_expiration_ms,
-                    producer_count_max=self._config.max_producers_per_partition,
-                    is_clean=report.was_clean,
-                    now_ms=now_ms,
-                    has_gaps=topic_partition in cleaned,
-                    has_gap_mark=self._disk.exists(gap_mark_path(path)),
-                )
+                rules = self._rules(path, topic_partition, found, report.was_clean, now_ms)
                 loaded = recovery.load(self._disk, path, rules)
                 damage = read_damage_mark(self._disk, path)
             except (CorruptionError, DiskError) as error:
@@ -150,6 +126,28 @@ class LogManager:
         if not report.was_clean:
             self._vouch(frees_room=bool(dropped))
         return report
+
+    def _rules(
+        self,
+        path: str,
+        topic_partition: TopicPartition,
+        found: Mapping[str, Offsets],
+        was_clean: bool,
+        now_ms: int,
+    ) -> recovery.LoadRules:
+        """How to open one partition's folder, by what the checkpoints have of it."""
+        return recovery.LoadRules(
+            log_start_offset=found[checkpoint.LOG_START_OFFSETS].get(topic_partition, 0),
+            recovery_point=found[checkpoint.RECOVERY_POINTS].get(topic_partition, 0),
+            epochs=self._checkpoints.read_epochs(path),
+            interval_bytes=self._config.log_config().index_interval_bytes,
+            expiration_ms=self._config.producer_id_expiration_ms,
+            producer_count_max=self._config.max_producers_per_partition,
+            is_clean=was_clean,
+            now_ms=now_ms,
+            has_gaps=topic_partition in found[checkpoint.CLEANED_OFFSETS],
+            has_gap_mark=self._disk.exists(gap_mark_path(path)),
+        )
 
     def _vouch(self, *, frees_room: bool) -> None:
         """Say that what was recovered is on the disk, lest the next crash check it again."""

@@ -11,7 +11,8 @@ from broker.storage.disk import Disk
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import RecordsUnseen
 from broker.storage.log import Log
-from broker.storage.log_manager import LogManager, OpenReport
+from broker.storage.log_manager import LogManager
+from broker.storage.open_report import OpenReport
 from broker.storage.outcomes import Appended, Seen
 from broker.storage.retention import drop_below, expire
 from broker.storage.validation import look_at_records
