@@ -1,6 +1,6 @@
 """A broker that serves: what it does by the clock, and when a partition is led by another.
 
-Floor: node. `broker` puts the parts together, and stops them; here is what goes on in between, over
+Floor: node. `broker` starts and closes the parts; here is what goes on in between, over
 several of them at once.
 """
 
@@ -22,7 +22,7 @@ RETRY_MS = 2_000
 class Serving:
     """The parts of one broker at work."""
 
-    house: Housekeeping
+    _house: Housekeeping
     """From `keep` on."""
 
     def __init__(self, parts: Parts, listeners: Listeners, replication: Replication | None) -> None:
@@ -33,7 +33,7 @@ class Serving:
 
     def keep(self, house: Housekeeping) -> None:
         """All partitions are open: give housekeeping what it does not do of itself."""
-        self.house = house
+        self._house = house
         parts, metadata = self._parts, self._parts.metadata
         metadata.snapshotter.trimmed = lambda offset: house.trim(metadata.log.log, offset)
         config, clock = parts.settings.config, parts.clock
@@ -78,7 +78,7 @@ class Serving:
 
     def on_time(self, now_ms: int) -> int:
         """Do what is due by the monotonic clock; returns the next deadline."""
-        parts, house = self._parts, self.house
+        parts, house = self._parts, self._house
         parts.waits.expire(now_ms)
         parts.fetches.expire(now_ms)
         parts.groups.on_time(now_ms)
