@@ -6,6 +6,7 @@ without lines, and says so.
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from monitor import render
@@ -34,7 +35,8 @@ class HistoryView:
         span = span_of(range_key, self.settings.section.retain_ms)
         oldest_ms = None
         if span.key == "all" and self.recorder is not None:
-            oldest_ms = self.recorder.store.facts().oldest_ms
+            with suppress(sqlite3.Error):
+                oldest_ms = self.recorder.store.facts().oldest_ms
         return span, axis_of(span, snapshot.taken_at_ms, snapshot.refresh_ms, oldest_ms)
 
     def _read(self, names: Sequence[str], span: Span, axis: Axis) -> dict[str, list[Point]]:
