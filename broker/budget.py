@@ -1,4 +1,4 @@
-"""How long one turn of the loop may work for clients.
+"""How long one turn of the loop may work for clients, and for one of them.
 
 Ground floor. Pure. A connection has a budget of its own (`sessions`); a hundred busy ones would
 still keep everybody else waiting for a hundred times as long. So all connections of clients share
@@ -12,6 +12,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.world import Soon
+
+SESSION_TURN_NS_MAX = 20_000_000
+"""Requests of one session that take longer together let the others have a turn in between."""
+
+TURN_GAP_NS = 2_000_000
+"""A read that follows so soon belongs to the same turn: libuv reads one socket many times in a row.
+
+A read that merely seems to follow costs a pause; one taken for a new turn would cost the others 20
+ms each time.
+"""
 
 LOOP_TURN_NS_MAX = 50_000_000
 """After so much work for clients the loop looks around."""

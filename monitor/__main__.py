@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 from pydantic import ValidationError
 
 from monitor.alerts import Alerts
@@ -118,6 +119,17 @@ def main() -> int:
         orders=operator_of(settings),
         clusters=clusters_of(settings, clock_ms),
     )
+    logger.info("serving", extra=fields(address=f"{host}:{port}"))
+    server = _server(app, host, port)
+    # The server raises the signal that ended it once more, for whoever was there before it.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGINT, lambda *_: None)
+    server.run()
+    logger.info("stopped")
+    return 1 if failures else 0
+
+
+def _server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         host=host,
@@ -129,14 +141,7 @@ def main() -> int:
         timeout_keep_alive=30,
         server_header=False,
     )
-    logger.info("serving", extra=fields(address=f"{host}:{port}"))
-    server = uvicorn.Server(config)
-    # The server raises the signal that ended it once more, for whoever was there before it.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.signal(signal.SIGINT, lambda *_: None)
-    server.run()
-    logger.info("stopped")
-    return 1 if failures else 0
+    return uvicorn.Server(config)
 
 
 if __name__ == "__main__":

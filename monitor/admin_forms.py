@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from monitor.operations import Operation
+from monitor.orders import Operation
 
 
 @dataclass(frozen=True, slots=True)

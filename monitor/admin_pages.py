@@ -19,7 +19,8 @@ from monitor.admin_forms import FORMS
 from monitor.admin_session import Door, Refused, Session
 from monitor.levels import Event
 from monitor.operating import OperationFailed, Orders, Reader
-from monitor.operations import DeleteRecords, Operation, Order, Plan, order_of
+from monitor.operations import Plan
+from monitor.orders import DeleteRecords, Operation, Order, order_of
 from monitor.sampler import Sampler
 from protocol.log import fields
 

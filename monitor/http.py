@@ -56,15 +56,17 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 PAGES = {
-    "/": "overview.html",
-    "/counts": "counts.html",
-    "/stream": "stream.html",
-    "/groups": "groups.html",
-    "/topics": "topics.html",
-    "/brokers": "brokers.html",
-    "/collector": "collector.html",
-    "/alerts": "alerts.html",
+    "/": "Overview",
+    "/counts": "Counts",
+    "/stream": "Stream",
+    "/groups": "Groups",
+    "/topics": "Topics",
+    "/brokers": "Brokers",
+    "/collector": "Collector",
+    "/alerts": "Alerts",
 }
+"""Those that every page leads to, in this order; behind them come clusters and orders, if any."""
+
 READS = ["GET", "HEAD"]
 
 
@@ -140,6 +142,7 @@ def _templates(settings: MonitorSettings) -> Environment:
     templates.globals["states"] = CellState
     templates.globals["glyphs"] = GLYPHS
     templates.globals["group_href"] = group_href
+    templates.globals["pages"] = tuple(PAGES.items())
     templates.globals["spans"] = span_keys()
     templates.globals["version"] = VERSION
     templates.globals["root"] = settings.section.root_path

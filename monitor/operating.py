@@ -11,15 +11,9 @@ from typing import Protocol
 
 from monitor.ask_brokers import FAILURES, say
 from monitor.operations import (
-    AlterTopic,
-    CreateTopic,
-    DeleteRecords,
-    ElectLeaders,
     GroupStanding,
     Led,
-    Order,
     Plan,
-    ResetOffsets,
     TopicLogs,
     alteration,
     creation,
@@ -28,6 +22,7 @@ from monitor.operations import (
     resetting,
     rows_of,
 )
+from monitor.orders import AlterTopic, CreateTopic, DeleteRecords, ElectLeaders, Order, ResetOffsets
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource, ConfigSource
 from protocol.client.cluster import Cluster

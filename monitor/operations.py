@@ -1,4 +1,4 @@
-"""What a person may order on the page: words as orders, and an order's plan. Pure.
+"""The plan of each order that a person gives on the page. Pure.
 
 A plan says what an order would do to the cluster as it was found a moment ago, or why it is
 refused. `basis` is all that it rests upon: when that is another one as the person confirms, nothing
@@ -7,81 +7,29 @@ is done and the new plan is shown. What is carried out is the plan that was seen
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from protocol.client.admin_types import TopicSpec
+from monitor.orders import (
+    AlterTopic,
+    CreateTopic,
+    DeleteRecords,
+    ElectLeaders,
+    Order,
+    ResetOffsets,
+    subject_of,
+)
 from protocol.client.group_offset_reset import (
     Bounds,
     NothingCommitted,
-    Target,
     To,
     new_offset,
-    target_of,
     why_it_stays,
 )
 from protocol.types import TopicPartition
 
-FIELD_CHARS_MAX = 10_000
-SETTINGS_MAX = 100
-PARTITIONS_MAX = 100_000
 KEPT_TOPICS = frozenset({"millrace.positions"})
 """Of the collector: which line of which file was sent. Records without them would come twice."""
 
 STAYS = "–"
-
-
-class Operation(StrEnum):
-    """The kinds of orders, as they stand in addresses."""
-
-    CREATE_TOPIC = "create-topic"
-    ALTER_TOPIC = "alter-topic"
-    DELETE_RECORDS = "delete-records"
-    RESET_OFFSETS = "reset-offsets"
-    ELECT_LEADERS = "elect-leaders"
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
-    """A topic to make."""
-
-    spec: TopicSpec
-
-
-@dataclass(frozen=True, slots=True)
-class AlterTopic:
-    """Settings to set, or with None to take back, and how many partitions there shall be."""
-
-    topic: str
-    changes: Mapping[str, str | None]
-    partitions: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteRecords:
-    """Let logs begin later: at an offset, a time, or their end; None: all partitions."""
-
-    topic: str
-    partitions: tuple[int, ...] | None
-    below: Target
-
-
-@dataclass(frozen=True, slots=True)
-class ResetOffsets:
-    """Where a group shall go on; without topics in all that it has committed."""
-
-    group_id: str
-    topics: tuple[str, ...]
-    target: Target
-
-
-@dataclass(frozen=True, slots=True)
-class ElectLeaders:
-    """Let preferred replicas lead again, of one topic or (None) of all."""
-
-    topic: str | None
-
-
-Order = CreateTopic | AlterTopic | DeleteRecords | ResetOffsets | ElectLeaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,110 +59,6 @@ class Plan:
     def subject(self) -> str:
         """What is to be typed by whoever confirms: the topic's or group's name."""
         return subject_of(self.order)
-
-
-def subject_of(order: Order) -> str:
-    """The name that an order is about."""
-    match order:
-        case CreateTopic():
-            return order.spec.name
-        case ResetOffsets():
-            return order.group_id
-        case ElectLeaders():
-            return order.topic or "all topics"
-        case _:
-            return order.topic
-
-
-# --- words ----------------------------------------------------------------------------------------
-
-
-def order_of(operation: Operation, words: Mapping[str, str], now_ms: int) -> Order:
-    """The order that the fields of a form mean. Raises ValueError with the field's name."""
-    for name, text in words.items():
-        if len(text) > FIELD_CHARS_MAX:
-            raise ValueError(f"{name}: found {len(text)} characters, expected {FIELD_CHARS_MAX}")
-    match operation:
-        case Operation.CREATE_TOPIC:
-            settings = settings_of(words.get("settings", ""))
-            set_ones = {key: value for key, value in settings.items() if value is not None}
-            if len(set_ones) != len(settings):
-                raise ValueError("settings: found one to take back, expected key=value")
-            return CreateTopic(
-                TopicSpec(
-                    _required(words, "topic"),
-                    _count(words, "partitions"),
-                    _count(words, "replicas"),
-                    set_ones,
-                )
-            )
-        case Operation.ALTER_TOPIC:
-            changes, count = settings_of(words.get("settings", "")), _count(words, "partitions")
-            if not changes and count is None:
-                raise ValueError("settings: found nothing to change, expected key=value, or -key")
-            return AlterTopic(_required(words, "topic"), changes, count)
-        case Operation.DELETE_RECORDS:
-            return DeleteRecords(
-                _required(words, "topic"),
-                _numbers(words.get("partitions", "")),
-                _target(words, "below", now_ms),
-            )
-        case Operation.RESET_OFFSETS:
-            topics = tuple(words.get("topics", "").split())
-            return ResetOffsets(_required(words, "group"), topics, _target(words, "to", now_ms))
-        case Operation.ELECT_LEADERS:
-            return ElectLeaders(words.get("topic", "").strip() or None)
-
-
-def settings_of(text: str) -> dict[str, str | None]:
-    """`key=value` a line; `-key` takes a setting back (None). Raises ValueError."""
-    found: dict[str, str | None] = {}
-    for line in filter(None, map(str.strip, text.splitlines())):
-        name, separator, value = line.partition("=")
-        is_taken_back = not separator and name.startswith("-")
-        key = (name[1:] if is_taken_back else name).strip()
-        if not key or not (separator or is_taken_back) or key in found:
-            again = " a second time" if key in found else ""
-            raise ValueError(f"settings: found {line!r}{again}, expected key=value, or -key")
-        found[key] = None if is_taken_back else value.strip()
-    if len(found) > SETTINGS_MAX:
-        raise ValueError(f"settings: found {len(found)}, expected at most {SETTINGS_MAX}")
-    return found
-
-
-def _required(words: Mapping[str, str], name: str) -> str:
-    # A group's name may begin and end with blanks, so that nothing is taken off it.
-    text = words.get(name, "")
-    if not text.strip():
-        raise ValueError(f"{name}: found nothing, expected a name")
-    return text if name == "group" else text.strip()
-
-
-def _count(words: Mapping[str, str], name: str) -> int | None:
-    text = words.get(name, "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= PARTITIONS_MAX:
-        raise ValueError(f"{name}: found {text!r}, expected a number from 1 to {PARTITIONS_MAX}")
-    return int(text)
-
-
-def _numbers(text: str) -> tuple[int, ...] | None:
-    """`0, 2` as partitions; None for all of them."""
-    parts = text.replace(",", " ").split()
-    if any(not (part.isascii() and part.isdecimal()) or len(part) > 9 for part in parts):
-        raise ValueError(f"partitions: found {text!r}, expected numbers such as 0, 2")
-    return tuple(sorted({int(part) for part in parts})) or None
-
-
-def _target(words: Mapping[str, str], name: str, now_ms: int) -> Target:
-    try:
-        return target_of(words.get(name, "").strip(), now_ms)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
-# --- plans ----------------------------------------------------------------------------------------
 
 
 def creation(order: CreateTopic, refused: str | None) -> Plan:

@@ -1,11 +1,10 @@
 """What stands on each page: the snapshot, the history and the counts, put together for a template.
 
-Runs in worker threads, since the history is read from the disk; nothing here asks a broker or waits
-for one. A history that cannot be read leaves its charts without lines, and says so.
+Runs in worker threads, since the history is read from the disk (`history_view`); nothing here asks
+a broker or waits for one.
 """
 
-import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,30 +13,26 @@ import psutil
 from monitor import plots, render
 from monitor.alerts_view import alert_views, rule_views
 from monitor.brokers_view import brokers_view
-from monitor.charts import ChartView, Mark, Plot, Spark, draw, letters_of, spark
+from monitor.charts import Spark
 from monitor.config import MonitorSettings
 from monitor.counts import SIZES, Asked, Counts, MetricView, described, metric_view
 from monitor.findings import findings_of
 from monitor.flow import flow_of
+from monitor.history_view import HistoryView
 from monitor.lag import add_up
-from monitor.levels import Event, Point
 from monitor.notifier import Notifier
-from monitor.ranges import Axis, Span, axis_of, span_of
 from monitor.reader_status import SEVERITY
 from monitor.recorder import Recorder
-from monitor.series import ALERT_EVENT, cell_series, samples_of
+from monitor.series import cell_series
 from monitor.snapshot import GroupView, LagCell, MemberView, PartView, Snapshot
 
 MINIS_MAX = 48
 CELLS_SHOWN_MAX = 500
 GROUPS_SHOWN_MAX = 200
 FILES_SHOWN_MAX = 500
-EVENTS_SHOWN = 12
 DEAD_LETTERS = "millrace.dead-letters"
 """The collector's topic of what could not be sent as a line."""
 
-EVENTS_READ = 500
-ALERT_EVENTS_SHOWN = 30
 STATION_SERIES = ("collected", "counted", "unread_bytes", "bytes_in")
 CELL_COLUMNS = (
     ("partition", "Partition", False),
@@ -66,6 +61,10 @@ class Site:
     started_at_ms: int
     notifier: Notifier | None = None
 
+    @property
+    def _past(self) -> HistoryView:
+        return HistoryView(self.settings, self.recorder)
+
     def common(self, snapshot: Snapshot) -> Values:
         """What every page shows: the snapshot and its findings."""
         inputs = [(one.paths, one.topic) for one in self.settings.inputs]
@@ -77,28 +76,28 @@ class Site:
 
     def overview(self, snapshot: Snapshot, range_key: str) -> Values:
         """`/`."""
-        span, axis = self._axis(snapshot, range_key)
+        span, axis = self._past.axis(snapshot, range_key)
         brokers = [part.name for part in snapshot.parts if part.name.startswith("broker-")]
         wanted = [
             plots.LAG, plots.LINES, plots.AGE, plots.BATCH, plots.TRAFFIC, plots.sync_plot(brokers),
         ]  # fmt: skip
-        letters, events = self._events(snapshot, axis)
+        letters, events = self._past.events(snapshot, axis)
         groups = snapshot.groups[:12]
         names = {name: name for name in STATION_SERIES}
         names |= {group.group_id: f"group.{group.group_id}.lag" for group in groups}
         own = psutil.Process().memory_info().rss
         return {
             "flow": flow_of(snapshot, self.settings.stream_group),
-            "sparks": self._sparks(snapshot, names),
+            "sparks": self._past.sparks(snapshot, names),
             "range": span.key,
             "axis": axis,
-            "charts": self._charts(snapshot, wanted, span, axis, letters),
+            "charts": self._past.charts(snapshot, wanted, span, axis, letters),
             "counts": self._counts_table(),
             "events": events,
             "started_at_ms": self.started_at_ms,
             "own_memory": own,
             "own_problem": self._own_problem(),
-            "history_says": self._history_says(),
+            "history_says": self._past.says(),
         }
 
     def counts_page(self, size: str, only: str | None) -> Values:
@@ -118,8 +117,8 @@ class Site:
 
     def stream(self, snapshot: Snapshot, range_key: str) -> Values:
         """`/stream`."""
-        span, axis = self._axis(snapshot, range_key)
-        letters, _ = self._events(snapshot, axis)
+        span, axis = self._past.axis(snapshot, range_key)
+        letters, _ = self._past.events(snapshot, axis)
         part = snapshot.part("stream")
         durations = part.details.get("duration_ms") if part else None
         stages = []
@@ -137,7 +136,7 @@ class Site:
             "range": span.key,
             "axis": axis,
             "letters": letters,
-            "charts": self._charts(
+            "charts": self._past.charts(
                 snapshot,
                 [plots.LAG, plots.LINES, plots.AGE, plots.BATCH, plots.SINKS, plots.NOT_PARSED],
                 span, axis, letters,
@@ -155,7 +154,7 @@ class Site:
             "unlisted": len(found) - len(shown),
             "sort": sort,
             "q": query,
-            "sparks": self._sparks(snapshot, names),
+            "sparks": self._past.sparks(snapshot, names),
         }
 
     def group(
@@ -163,8 +162,8 @@ class Site:
     ) -> Values:
         """`/groups/<id>`."""
         assert group is not None, "the route looked"
-        span, axis = self._axis(snapshot, range_key)
-        letters, _ = self._events(snapshot, axis)
+        span, axis = self._past.axis(snapshot, range_key)
+        letters, _ = self._past.events(snapshot, axis)
         worst = sorted(group.cells, key=lambda cell: -(cell.lag.lag or 0))[:MINIS_MAX]
         kept = {(cell.topic, cell.partition) for cell in worst}
         minis = [cell for cell in group.cells if (cell.topic, cell.partition) in kept]
@@ -174,14 +173,14 @@ class Site:
             )
             for cell in minis
         }
-        drawn = self._sparks(snapshot, names, axis, span)
+        drawn = self._past.sparks(snapshot, names, axis, span)
         cells = sorted(group.cells, key=lambda cell: _cell_rank(cell, sort))
         return {
             "group": group,
             "range": span.key,
             "axis": axis,
             "letters": letters,
-            "charts": self._charts(
+            "charts": self._past.charts(
                 snapshot, plots.group_plots(group.group_id), span, axis, letters
             ),
             "minis": [(cell, drawn[f"{cell.topic}-{cell.partition}"]) for cell in minis],
@@ -205,15 +204,15 @@ class Site:
             "topics": found,
             "q": query,
             "readers": readers,
-            "sparks": self._sparks(snapshot, names),
+            "sparks": self._past.sparks(snapshot, names),
         }
 
     def topic(self, snapshot: Snapshot, name: str, range_key: str) -> Values:
         """`/topics/<name>`."""
         topic = snapshot.topic(name)
         assert topic is not None, "the route looked"
-        span, axis = self._axis(snapshot, range_key)
-        letters, _ = self._events(snapshot, axis)
+        span, axis = self._past.axis(snapshot, range_key)
+        letters, _ = self._past.events(snapshot, axis)
         readers = [
             group for group in snapshot.groups if any(cell.topic == name for cell in group.cells)
         ]
@@ -226,11 +225,11 @@ class Site:
             "topic": topic,
             "readers": readers,
             "config": config,
-            "sparks": self._sparks(snapshot, names),
+            "sparks": self._past.sparks(snapshot, names),
             "range": span.key,
             "axis": axis,
             "letters": letters,
-            "charts": self._charts(snapshot, plots.topic_plots(name), span, axis, letters),
+            "charts": self._past.charts(snapshot, plots.topic_plots(name), span, axis, letters),
         }
 
     def brokers(self, snapshot: Snapshot) -> Values:
@@ -254,8 +253,8 @@ class Site:
 
     def collector(self, snapshot: Snapshot, range_key: str) -> Values:
         """`/collector`."""
-        span, axis = self._axis(snapshot, range_key)
-        letters, _ = self._events(snapshot, axis)
+        span, axis = self._past.axis(snapshot, range_key)
+        letters, _ = self._past.events(snapshot, axis)
         return {
             "files": render.file_rows(snapshot.part("collector"))[:FILES_SHOWN_MAX],
             "inputs": self.settings.inputs,
@@ -264,7 +263,7 @@ class Site:
             "range": span.key,
             "axis": axis,
             "letters": letters,
-            "charts": self._charts(snapshot, [plots.LINES, plots.UNREAD], span, axis, letters),
+            "charts": self._past.charts(snapshot, [plots.LINES, plots.UNREAD], span, axis, letters),
         }
 
     def alerts(self, snapshot: Snapshot) -> Values:
@@ -275,78 +274,12 @@ class Site:
             "open": alert_views(snapshot, has_webhook=notifier is not None),
             "unlisted": snapshot.alerts.unlisted,
             "rules": rule_views(snapshot),
-            "events": self._alert_events(snapshot),
+            "events": self._past.alert_events(snapshot),
             "webhook": notifier.where if notifier else None,
             "told_at_ms": notifier.told_at_ms if notifier else None,
             "problem": notifier.problem if notifier else None,
             "repeat": render.duration(section.repeat_ms),
         }
-
-    def _alert_events(self, snapshot: Snapshot) -> list[Event]:
-        if self.recorder is None:
-            return []
-        try:
-            last = self.recorder.store.events(0, snapshot.taken_at_ms + 1, EVENTS_READ)
-        except sqlite3.Error:
-            return []
-        return [one for one in last if one.kind == ALERT_EVENT][:ALERT_EVENTS_SHOWN]
-
-    def _axis(self, snapshot: Snapshot, range_key: str) -> tuple[Span, Axis]:
-        span = span_of(range_key, self.settings.section.retain_ms)
-        oldest_ms = None
-        if span.key == "all" and self.recorder is not None:
-            oldest_ms = self.recorder.store.facts().oldest_ms
-        return span, axis_of(span, snapshot.taken_at_ms, snapshot.refresh_ms, oldest_ms)
-
-    def _read(self, names: Sequence[str], span: Span, axis: Axis) -> dict[str, list[Point]]:
-        if self.recorder is None:
-            return {}
-        try:
-            return self.recorder.store.read(names, axis.begin_ms, axis.end_ms, span.level)
-        except sqlite3.Error:
-            return {}
-
-    def _charts(
-        self,
-        snapshot: Snapshot,
-        wanted: Sequence[Plot],
-        span: Span,
-        axis: Axis,
-        letters: Sequence[Mark],
-    ) -> list[tuple[ChartView, float]]:
-        names = [name for plot in wanted for name in plot.labels]
-        points = self._read(names, span, axis)
-        current = samples_of(snapshot, self.settings.stream_group)
-        return [(draw(plot, points, axis, letters, current), plot.scale) for plot in wanted]
-
-    def _sparks(
-        self,
-        snapshot: Snapshot,
-        names: dict[str, str],
-        axis: Axis | None = None,
-        span: Span | None = None,
-    ) -> dict[str, Spark]:
-        """Small lines by key, over ten minutes unless an axis is given."""
-        if axis is None or span is None:
-            span, axis = self._axis(snapshot, "10m")
-        points = self._read(list(names.values()), span, axis)
-        return {key: spark(points.get(name, ()), axis) for key, name in names.items()}
-
-    def _events(
-        self, snapshot: Snapshot, axis: Axis
-    ) -> tuple[list[Mark], list[tuple[object, str | None]]]:
-        """The letters of an axis, and the last events with theirs."""
-        if self.recorder is None:
-            return [], []
-        try:
-            store = self.recorder.store
-            on_axis = store.events(axis.begin_ms, axis.end_ms, EVENTS_READ)
-            last = store.events(0, snapshot.taken_at_ms + 1, EVENTS_SHOWN)
-        except sqlite3.Error:
-            return [], []
-        letters = letters_of(on_axis, axis)
-        known = {(mark.event.at_ms, mark.event.text): mark.letter for mark in letters}
-        return letters, [(one, known.get((one.at_ms, one.text))) for one in last]
 
     def _broker_lines(
         self, snapshot: Snapshot, node_id: int, part: PartView | None
@@ -361,7 +294,7 @@ class Site:
             "sync_p99_us": ("Sync, 99 %", render.micros(told.get("flush_us_p99"))),
             "loop_late_us": ("Loop late, 99 %", render.micros(told.get("loop_late_us_p99"))),
         }
-        drawn = self._sparks(snapshot, {key: f"broker-{node_id}.{key}" for key in texts})
+        drawn = self._past.sparks(snapshot, {key: f"broker-{node_id}.{key}" for key in texts})
         return [(label, drawn[key], text) for key, (label, text) in texts.items()]
 
     def _views(self, asked: Asked) -> list[MetricView]:
@@ -390,18 +323,6 @@ class Site:
         told = (self.recorder, self.notifier)
         problems = [one.problem for one in told if one is not None and one.problem is not None]
         return "; ".join(problems) or None
-
-    def _history_says(self) -> str:
-        if self.recorder is None:
-            return "keeps no history"
-        try:
-            facts = self.recorder.store.facts()
-        except sqlite3.Error as error:
-            return f"the history cannot be read: {error}"
-        text = f"history {render.size(facts.size_bytes)}"
-        if facts.oldest_ms is not None:
-            text += f", back to {render.clock(facts.oldest_ms)[:16].replace('T', ' ')}"
-        return text + (f"; {facts.dropped} series too many" if facts.dropped else "")
 
 
 def _missed(snapshot: Snapshot) -> Values:

@@ -12,6 +12,7 @@ from appliance.cli.rooms import cell_or_dash
 from collector.send.replaying import Letter, first_bytes
 
 if TYPE_CHECKING:
+    from appliance.kafka.consume import Beginning
     from appliance.kafka.replay import Shelf
 
 REASONS = ("overlong", "invalid_bytes", "damaged_archive")
@@ -58,19 +59,12 @@ def dead_letters(
 
     With --replay they are put back where they would have gone, each once.
     """
-    from appliance.kafka.consume import Begin, Beginning
-    from appliance.kafka.moments import moment_ms
     from appliance.kafka.replay import look
     from appliance.kafka.session import open_cluster, run
     from collector.naming import is_meant
 
-    if reason is not None and reason not in REASONS:
-        raise CommandError(f"found {reason!r}, expected one of {', '.join(REASONS)}", Exit.USAGE)
-    if not replay and (execute or decode is not None or cut or stdin):
-        raise CommandError("--execute, --decode, --cut and --stdin go with --replay", Exit.USAGE)
-    beginning = Beginning(Begin.START)
-    if since is not None:
-        beginning = Beginning(Begin.TIME, moment_ms(since))
+    _refuse(reason, not replay and (execute or decode is not None or cut or stdin))
+    beginning = _beginning(since)
 
     def chooses(letter: Letter) -> bool:
         return (file is None or is_meant(letter.file, file)) and reason in (None, letter.reason)
@@ -88,6 +82,23 @@ def dead_letters(
             return await look(cluster, beginning, chooses)
 
     _show(run(work()), as_json)
+
+
+def _refuse(reason: str | None, lacks_replay: bool) -> None:
+    if reason is not None and reason not in REASONS:
+        raise CommandError(f"found {reason!r}, expected one of {', '.join(REASONS)}", Exit.USAGE)
+    if lacks_replay:
+        raise CommandError("--execute, --decode, --cut and --stdin go with --replay", Exit.USAGE)
+
+
+def _beginning(since: str | None) -> "Beginning":
+    """Where to begin to look: everywhere, or at a moment."""
+    from appliance.kafka.consume import Begin, Beginning
+    from appliance.kafka.moments import moment_ms
+
+    if since is None:
+        return Beginning(Begin.START)
+    return Beginning(Begin.TIME, moment_ms(since))
 
 
 def _show(shelf: "Shelf", as_json: bool) -> None:

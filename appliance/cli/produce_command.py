@@ -55,18 +55,7 @@ def produce(
     from appliance.kafka.session import open_cluster, run
 
     _refuse_keys(key, key_delimiter)
-    if acks not in ACKS:
-        raise CommandError(f"--acks {acks}: expected all, 1 or 0", Exit.USAGE)
-    if compression not in CODECS:
-        text = f"-z {compression}: expected one of {', '.join(CODECS)}"
-        raise CommandError(text, Exit.USAGE)
-    settings: dict[str, Any] = {
-        "required_acks": ACKS[acks],
-        "idempotent": acks == "all",
-        "compression": compression,
-        "transactional_id": transactional_id,
-        "unknown_topic_timeout_ms": UNKNOWN_TOPIC_MS,
-    }
+    settings = _settings(acks, compression, transactional_id)
     headers = tuple(_header(text) for text in header or [])
     records = _records(files or [], key, key_delimiter, headers, partition)
     tally = Tally()
@@ -108,6 +97,22 @@ def _refuse_keys(key: str | None, delimiter: str | None) -> None:
         raise CommandError("-k and -K exclude each other", Exit.USAGE)
     if delimiter == "":
         raise CommandError("-K: expected what ends the key in a line, found nothing", Exit.USAGE)
+
+
+def _settings(acks: str, compression: str, transactional_id: str | None) -> dict[str, Any]:
+    """The producer's settings that these options mean."""
+    if acks not in ACKS:
+        raise CommandError(f"--acks {acks}: expected all, 1 or 0", Exit.USAGE)
+    if compression not in CODECS:
+        text = f"-z {compression}: expected one of {', '.join(CODECS)}"
+        raise CommandError(text, Exit.USAGE)
+    return {
+        "required_acks": ACKS[acks],
+        "idempotent": acks == "all",
+        "compression": compression,
+        "transactional_id": transactional_id,
+        "unknown_topic_timeout_ms": UNKNOWN_TOPIC_MS,
+    }
 
 
 def _header(text: str) -> tuple[str, bytes | None]:

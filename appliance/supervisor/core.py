@@ -23,29 +23,13 @@ import random
 from collections.abc import Collection, Iterable
 
 from appliance.parts import Part
-from appliance.supervisor.effects import (
-    LIVE,
-    AllStopped,
-    Answer,
-    Ask,
-    Effect,
-    Note,
-    Start,
-    State,
-    Terminate,
-)
+from appliance.supervisor import one_part
+from appliance.supervisor.effects import LIVE, AllStopped, Answer, Ask, Effect, Note, State
+from appliance.supervisor.one_part import PROBE_STARTING_MS
 from appliance.supervisor.part_state import PartState
 from appliance.supervisor.turns import IN_SYNC_MS, Turns
 
-PROBE_STARTING_MS = 250
 PROBE_HEALTHY_MS = 2_000
-FAILURES_TO_UNHEALTHY = 3
-HANG_MS = 60_000
-BACK_OFF_MS_MIN = 250
-BACK_OFF_MS_MAX = 30_000
-BACK_OFF_JITTER = 0.2
-STEADY_MS = 30_000
-"""A part healthy for so long has recovered: its next restart is a quick one again."""
 
 EXIT_SETTINGS = 2
 EXIT_FENCED = 75
@@ -125,7 +109,9 @@ class Supervisor:
             )
             effects.append(Note(name, f"ended with code {code}: {entry.reason}", True))
         else:
-            self._back_off(entry, ended, was, now_ms, effects)
+            effects += one_part.back_off(entry, ended, was, self._chance, now_ms)
+            if self.is_stopping:
+                entry.state, entry.act_at_ms = State.STOPPED, None
         effects.extend(self.tick(now_ms))
         return effects
 
@@ -141,9 +127,9 @@ class Supervisor:
         if answer is not Answer.SILENT:
             entry.silent_since_ms = None
         if answer is Answer.OK:
-            self._found_healthy(entry, now_ms, effects)
+            effects += one_part.found_healthy(entry, now_ms)
         else:
-            self._found_unwell(entry, answer, reason, now_ms, effects)
+            effects += one_part.found_unwell(entry, answer, reason, now_ms)
         if entry.state in (State.STARTING, State.HEALTHY, State.UNHEALTHY):
             wait = PROBE_STARTING_MS if entry.state is State.STARTING else PROBE_HEALTHY_MS
             entry.probe_at_ms = now_ms + wait
@@ -159,7 +145,7 @@ class Supervisor:
         effects: list[Effect] = []
         was_over = self.turns.is_over
         if self.turns.found(number, not_in_sync, why, now_ms):
-            self._begin_stop(self._awaiting_turns()[0], now_ms, effects)
+            effects += one_part.begin_stop(self._awaiting_turns()[0], now_ms)
         elif self.turns.is_over and not was_over:
             effects.append(Note(self._awaiting_turns()[0].part.name, self.round_ended, True))
         effects.extend(self.tick(now_ms))
@@ -204,7 +190,7 @@ class Supervisor:
         if entry.state in LIVE:
             entry.starts_again = True
             if entry.state is not State.STOPPING:
-                self._begin_stop(entry, now_ms, effects)
+                effects += one_part.begin_stop(entry, now_ms)
         else:
             entry.state, entry.act_at_ms, entry.reason = State.WAITING, None, ""
         effects.extend(self.tick(now_ms))
@@ -223,7 +209,7 @@ class Supervisor:
         if entry.state not in LIVE:
             entry.state, entry.act_at_ms, entry.reason = State.STOPPED, None, ""
         elif entry.state is not State.STOPPING:
-            self._begin_stop(entry, now_ms, effects)
+            effects += one_part.begin_stop(entry, now_ms)
         effects.extend(self.tick(now_ms))
         return effects
 
@@ -272,15 +258,15 @@ class Supervisor:
             if missing:
                 entry.reason = f"waits for {', '.join(missing)}"
             else:
-                self._start(entry, now_ms, effects)
+                effects += one_part.start(entry, now_ms)
         elif entry.state is State.STARTING and due:
             entry.act_at_ms = None
             effects.append(Note(name, f"not healthy in time: {entry.reason}", True))
-            self._kill(entry, effects)
+            effects += one_part.kill(entry)
         elif entry.state is State.STOPPING and due:
             entry.act_at_ms = None
             effects.append(Note(name, "did not stop in time, so it is killed", True))
-            self._kill(entry, effects)
+            effects += one_part.kill(entry)
         if (
             entry.state in (State.STARTING, State.HEALTHY, State.UNHEALTHY)
             and not entry.is_asked
@@ -299,76 +285,6 @@ class Supervisor:
             or (other.is_changing and not other.awaits_its_turn and not entry.was_healthy)
         ]
 
-    def _start(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
-        entry.state, entry.reason = State.STARTING, "starting"
-        entry.started_at_ms = now_ms
-        entry.failures = 0
-        entry.is_asked = False
-        entry.probe_at_ms = now_ms + PROBE_STARTING_MS
-        entry.act_at_ms = now_ms + entry.part.start_timeout_ms
-        effects.append(Start(entry.part.name))
-
-    def _found_healthy(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
-        if entry.state is not State.HEALTHY:
-            effects.append(Note(entry.part.name, "healthy"))
-            entry.healthy_since_ms = now_ms
-            entry.act_at_ms = None
-        elif now_ms - entry.healthy_since_ms >= STEADY_MS:
-            entry.attempts = 0
-        entry.state, entry.reason = State.HEALTHY, ""
-        entry.was_healthy = True
-        entry.failures = 0
-
-    def _found_unwell(
-        self, entry: PartState, answer: Answer, reason: str, now_ms: int, effects: list[Effect]
-    ) -> None:
-        entry.failures += 1
-        if entry.state is State.STARTING:
-            entry.reason = reason
-            if answer is Answer.NOT_READY:
-                # It lives and says what it waits for: the time to start begins anew.
-                entry.act_at_ms = now_ms + entry.part.start_timeout_ms
-            return
-        if entry.failures >= FAILURES_TO_UNHEALTHY or entry.state is State.UNHEALTHY:
-            if entry.state is State.HEALTHY:
-                effects.append(Note(entry.part.name, f"unhealthy: {reason}", True))
-            entry.state, entry.reason = State.UNHEALTHY, reason
-        if answer is not Answer.SILENT:
-            return
-        if entry.silent_since_ms is None:
-            entry.silent_since_ms = now_ms
-        elif now_ms - entry.silent_since_ms >= HANG_MS:
-            effects.append(Note(entry.part.name, "hangs: killed to be started again", True))
-            entry.silent_since_ms = now_ms
-            self._kill(entry, effects)
-
-    def _back_off(
-        self, entry: PartState, ended: str, was: State, now_ms: int, effects: list[Effect]
-    ) -> None:
-        if was is State.HEALTHY and now_ms - entry.healthy_since_ms >= STEADY_MS:
-            entry.attempts = 0
-        delay_ms = min(BACK_OFF_MS_MIN * 2**entry.attempts, BACK_OFF_MS_MAX)
-        delay_ms = round(delay_ms * self._chance.uniform(1 - BACK_OFF_JITTER, 1 + BACK_OFF_JITTER))
-        entry.attempts = min(entry.attempts + 1, 16)
-        entry.restarts += 1
-        entry.state = State.BACKING_OFF
-        entry.reason = ended
-        entry.act_at_ms = now_ms + delay_ms
-        effects.append(
-            Note(entry.part.name, f"ended by itself ({ended}); again in {delay_ms} ms", True)
-        )
-        if self.is_stopping:
-            entry.state, entry.act_at_ms = State.STOPPED, None
-
-    def _begin_stop(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
-        entry.state, entry.reason = State.STOPPING, "stopping"
-        entry.probe_at_ms = None
-        entry.act_at_ms = now_ms + entry.part.stop_timeout_ms
-        effects.append(Terminate(entry.part.name, force=False))
-
-    def _kill(self, entry: PartState, effects: list[Effect]) -> None:
-        effects.append(Terminate(entry.part.name, force=True))
-
     def _stop_lowest(
         self, entries: Iterable[PartState], now_ms: int, effects: list[Effect]
     ) -> None:
@@ -379,7 +295,7 @@ class Supervisor:
             if entry.part.stop_rank != rank or entry.state is State.STOPPING:
                 continue
             if not (entry.part.takes_turns and self._is_a_turn_taken()):
-                self._begin_stop(entry, now_ms, effects)
+                effects += one_part.begin_stop(entry, now_ms)
 
     def _awaiting_turns(self) -> list[PartState]:
         """Who is to start anew while the others do its work: those that are unwell first, for what
@@ -399,7 +315,7 @@ class Supervisor:
             self.turns.hold("")
         elif waiting[0].state is not State.HEALTHY:
             self.turns.hold("")
-            self._begin_stop(waiting[0], now_ms, effects)
+            effects += one_part.begin_stop(waiting[0], now_ms)
         else:
             kind = [entry for entry in self.parts.values() if entry.part.takes_turns]
             absent = [entry.part.name for entry in kind if entry.state is not State.HEALTHY]

@@ -20,6 +20,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from broker.cluster.held_id import RETRY_MS_MAX, HeldId
+from broker.cluster.membership_effects import (
+    Ask,
+    Effect,
+    Fenced,
+    MayStop,
+    Refused,
+    Registered,
+    Unfenced,
+)
 from broker.controller.liveness import SESSION_TIMEOUT_MS
 from broker.metadata.image import BrokerImage
 from protocol.errors import ErrorCode
@@ -31,7 +41,6 @@ from protocol.messages.membership import (
     DamagedTopic,
 )
 from protocol.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition, uuid_to_base64
-from protocol.wire.schema import Message
 
 HEARTBEAT_MS = 2_000
 """Kafka's `broker.heartbeat.interval.ms`."""
@@ -52,60 +61,8 @@ ANSWER_TIMEOUT_MS = READ_LEASE_MS
 RETRY_MS_MIN = 20
 """Before a request is made again that was not answered as it should; doubled each time."""
 
-RETRY_MS_MAX = 640
-
-DUPLICATE_PATIENCE_MS = SESSION_TIMEOUT_MS + 3_000
-"""How long an id may be held by a process of before: one that is gone holds it for a session at
-most, and with a new controller for another. A session is counted in what its controller has lived:
-so what passes without an answer of it does not count here either."""
-
-DUPLICATE_GAP_MS_MAX = 2 * RETRY_MS_MAX
-"""What counts at most between two answers that an id is held."""
-
 FINAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REQUEST})
 """Refusals of a registration that waiting does not change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A request to the controller on a node; it is answered, or has failed, under its number."""
-
-    number: int
-    node_id: int
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """The registration is in force here: what the metadata say of partitions is meant for this
-    process from here on. Whoever hears it calls `ready` when the broker can serve."""
-
-    broker_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unfenced:
-    """The broker is in service."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """The broker was in service and is not any more: taken for dead, or about to stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class MayStop:
-    """Nobody counts on the broker any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """There is no place for this process; the text says why, and nothing follows."""
-
-    text: str
-
-
-Effect = Ask | Registered | Unfenced | Fenced | MayStop | Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +124,7 @@ class Membership:
         self._due_ms: int | None = None
         """When to ask next; None while there is nobody to be asked."""
         self._wait_ms = RETRY_MS_MIN
-        self._duplicate_at_ms: int | None = None
-        """When this controller last said that the id is held; None before it has."""
-        self._held_ms = 0
-        """How long it has said so."""
+        self._held_id = HeldId()
         self._stopping_known = 0
         self._heard: list[_Heard] = []
         self._counts_from_ms = 0
@@ -206,7 +160,8 @@ class Membership:
         self._controller = (node_id, epoch)
         self._is_known_there = False
         # Whoever was asked before may answer what he likes.
-        self._asked = self._duplicate_at_ms = None
+        self._asked = None
+        self._held_id.forget()
         self._wait_ms = RETRY_MS_MIN
         self._due_ms = None if node_id == NO_NODE else now_ms
         return self.tick(now_ms)
@@ -308,18 +263,14 @@ class Membership:
                 return self._taken_out()
             self._broker_epoch = answer.broker_epoch
             self._is_known_there = True
-            self._wait_ms, self._duplicate_at_ms = RETRY_MS_MIN, None
-            self._due_ms = now_ms
+            self._held_id.forget()
+            self._wait_ms, self._due_ms = RETRY_MS_MIN, now_ms
             return [*self._look(now_ms), *self.tick(now_ms)]
         text = answer.error_message or code.name
         if code in FINAL:
             return self._refuse(text)
         if code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            before_ms, self._duplicate_at_ms = self._duplicate_at_ms, now_ms
-            gap_ms = 0 if before_ms is None else now_ms - before_ms
-            self._held_ms = 0 if before_ms is None else self._held_ms
-            self._held_ms += min(gap_ms, DUPLICATE_GAP_MS_MAX)
-            is_over = self._held_ms >= DUPLICATE_PATIENCE_MS
+            is_over = self._held_id.said(now_ms)
             # Whoever was registered before has been replaced by the one that holds the id.
             if is_over or self._broker_epoch is not None:
                 return self._refuse(text)

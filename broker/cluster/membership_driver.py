@@ -14,14 +14,12 @@ from typing import Any, Protocol
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.liveness_driver import LivenessDriver, broker_address
-from broker.cluster.membership import (
-    ANSWER_TIMEOUT_MS,
-    HEARTBEAT_MS,
+from broker.cluster.membership import ANSWER_TIMEOUT_MS, HEARTBEAT_MS, Membership
+from broker.cluster.membership_effects import (
     Ask,
     Effect,
     Fenced,
     MayStop,
-    Membership,
     Refused,
     Registered,
     Unfenced,

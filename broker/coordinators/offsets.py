@@ -7,12 +7,11 @@ is a member, and so may commit, `members` knows.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
 from random import Random
 from typing import NamedTuple, Protocol
 
+from broker.coordinators.expiry import Expiry, tombstone_of
 from broker.coordinators.group_rebalance import CONSUMER_PROTOCOL_TYPE
 from broker.coordinators.group_records import (
     CommittedOffset,
@@ -21,7 +20,6 @@ from broker.coordinators.group_records import (
     decode_group_value,
     decode_offset_key,
     decode_offset_value,
-    encode_group_key,
     encode_offset_key,
     encode_offset_value,
 )
@@ -52,11 +50,6 @@ from protocol.types import TopicPartition
 from protocol.wire.primitives import Buffer
 from protocol.wire.records import BatchHeader, Marker
 
-PLACED_COUNT = 256
-"""Groups whose place is remembered: every request asks for it, and a long name takes long."""
-
-NATIVE_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
-
 HasPartition = Callable[[str, int], bool]
 
 
@@ -77,32 +70,6 @@ class ListedState(NamedTuple):
     state: GroupState
 
 
-class Doomed(NamedTuple):
-    """A committed offset that may go; without a partition, the group's generation."""
-
-    group_id: str
-    partition: TopicPartition | None
-
-    @property
-    def key(self) -> bytes:
-        """Under which its tombstone stands."""
-        if self.partition is None:
-            return encode_group_key(self.group_id)
-        return encode_offset_key(self.group_id, *self.partition)
-
-
-@lru_cache(PLACED_COUNT)
-def shard_of(group_id: str, shard_count: int) -> int:
-    """The partition of the offsets topic that holds a group: Java's hash of the name."""
-    value = 0
-    # Java's characters are the units of UTF-16.
-    for unit in memoryview(group_id.encode(NATIVE_UTF_16, "surrogatepass")).cast("H"):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    signed = value - (1 << 32) if value & 0x80000000 else value
-    # Java cannot negate its smallest number; Kafka takes 0 for it.
-    return 0 if signed == -(1 << 31) else abs(signed) % shard_count
-
-
 class GroupShard:
     """The groups whose facts lie in one partition of the offsets topic."""
 
@@ -114,7 +81,7 @@ class GroupShard:
         self.members = Membership(limits, random)
         self._group_count_max = limits.group_count_max
         self._metadata_units_max = metadata_units_max
-        self._retention_ms = retention_ms
+        self.expiry = Expiry(self.offsets, self.members, retention_ms)
         self._stored: dict[str, GroupMetadataValue] | None = {}
         """The last generation of each group while the log is being loaded; None from then on."""
         self._voided: dict[Place, int] = {}
@@ -308,14 +275,7 @@ class GroupShard:
         if state is not GroupState.EMPTY:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         tombstones = self._tombstones(self.offsets.places_of(group_id))
-        return tombstones + self._tombstone_of(group_id)
-
-    def _tombstone_of(self, group_id: str) -> list[CoordinatorRecord]:
-        """A tombstone for a group's generation, if one was ever stored."""
-        group = self.members.get(group_id)
-        if group is None or not group.generation_id:
-            return []
-        return [CoordinatorRecord(encode_group_key(group_id), None)]
+        return tombstones + tombstone_of(group_id, self.members)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest, has_partition: HasPartition
@@ -355,68 +315,6 @@ class GroupShard:
         if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         return group.topics
-
-    def expired(self, now_ms: int) -> list[Doomed]:
-        """The offsets whose time is over at this date, each group's before the group itself, if
-        nothing is left of it; for `expire`.
-
-        Retention counts from the commit, and in a group that had members not before it became
-        Empty; a topic that members read never expires, nor does what a transaction holds open.
-        """
-        doomed: list[Doomed] = []
-        for group_id in sorted(self.offsets.group_ids() | self.members.groups.keys()):
-            doomed += [
-                Doomed(group_id, partition)
-                for partition, committed in self.offsets.of_group(group_id).items()
-                if self._is_expired(group_id, partition, committed, now_ms)
-            ]
-            if self._is_over(group_id, now_ms):
-                doomed.append(Doomed(group_id, None))
-        return doomed
-
-    def expire(self, doomed: Iterable[Doomed], now_ms: int) -> list[CoordinatorRecord]:
-        """Tombstones for these, but for those that have got more time since they were found."""
-        tombstones: list[CoordinatorRecord] = []
-        for one in doomed:
-            group_id, partition = one
-            if partition is None:
-                if self._is_over(group_id, now_ms):
-                    tombstones += self._tombstone_of(group_id)
-                continue
-            committed = self.offsets.get(group_id, partition)
-            if committed is not None and self._is_expired(group_id, partition, committed, now_ms):
-                tombstones.append(CoordinatorRecord(one.key, None))
-        return tombstones
-
-    def _is_over(self, group_id: str, now_ms: int) -> bool:
-        """Whether nobody is in a group, nor coming, and all of its offsets expire."""
-        group = self.members.get(group_id)
-        if group is None or group.state is not GroupState.EMPTY or group.pending:
-            return False
-        return not self.offsets.has_pending(group_id) and all(
-            self._is_expired(group_id, partition, committed, now_ms)
-            for partition, committed in self.offsets.of_group(group_id).items()
-        )
-
-    def _is_expired(
-        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, now_ms: int
-    ) -> bool:
-        if self.offsets.is_unstable(group_id, partition):
-            return False
-        since_ms = committed.commit_ms
-        group = self.members.get(group_id)
-        if group is not None and group.protocol_type is not None:
-            if group.state is GroupState.EMPTY:
-                since_ms = max(since_ms, group.state_since_ms)
-            elif (
-                group.state is not GroupState.STABLE
-                or group.topics is None
-                or partition.topic in group.topics
-            ):
-                return False
-        if committed.expire_ms >= 0:
-            return now_ms >= committed.expire_ms
-        return now_ms >= since_ms + self._retention_ms
 
     def of_topics(self, topics: Collection[str]) -> list[CoordinatorRecord]:
         """Tombstones for the offsets of topics that are gone; a new one of the name is another."""

@@ -17,17 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.alarm import Alarm
+from broker.fetch.replica_answer import Answer, partition_data, refused_data
 from broker.metrics.warnings import Warnings
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FULL_EPOCH
-from broker.replication.follower_session import (
-    Fetcher,
-    FollowerSession,
-    Heard,
-    LeaderLog,
-    hear,
-)
+from broker.replication.follower_session import Fetcher, FollowerSession, LeaderLog, hear
 from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import Leader, RoleChange
 from broker.sessions.call import Call
@@ -36,15 +31,7 @@ from broker.storage.walk import check_region
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
-from protocol.messages.fetch import (
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
-from protocol.types import NO_OFFSET, Uuid
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
 
 logger = logging.getLogger(__name__)
 
@@ -212,13 +199,13 @@ class ReplicaFetches:
         replica = self._ports.replicas.by_id(partition)
         if replica is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return _data(partition.partition_index, None, code)
+            return partition_data(partition.partition_index, None, code)
         log = replica.log
         leader_log = LeaderLog(log.leader_epochs, log.log_start_offset, log.written_end_offset)
         heard = hear(replica.state, leader_log, asked, fetcher, self._ports.lived_ms())
         if heard.is_refusal:
-            return _refused(replica, heard)
-        self._ports.replicas.take_over(replica)
+            return refused_data(replica, heard)
+        self._ports.replicas.counting.take_over(replica)
         self._ports.heard(replica)
         if heard.is_again:
             line.asked_again.add(partition)
@@ -251,11 +238,11 @@ class ReplicaFetches:
         batch, which keeps its mark."""
         index = partition.partition_index
         if replica is None:
-            return _data(index, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return partition_data(index, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         asked = line.session.partitions[partition]
         code = replica.state.refusal(asked.current_leader_epoch)
         if code is not ErrorCode.NONE:
-            return _data(index, replica, code)
+            return partition_data(index, replica, code)
         log = replica.log
         max_bytes = min(asked.partition_max_bytes, line.max_bytes - taken_bytes)
         try:
@@ -263,7 +250,7 @@ class ReplicaFetches:
             if found.region is not None and partition in line.asked_again:
                 check_region(found.region)
         except ApiError as error:
-            return _data(index, replica, error.code)
+            return partition_data(index, replica, error.code)
         except (DiskError, CorruptionError, WireError) as error:
             self._ports.warnings.warn(
                 logger,
@@ -272,12 +259,12 @@ class ReplicaFetches:
                 error=error,
             )
             self._ports.replicas.read_failed(replica, error)
-            return _data(index, replica, ErrorCode.KAFKA_STORAGE_ERROR)
+            return partition_data(index, replica, ErrorCode.KAFKA_STORAGE_ERROR)
         if found.region is None:
             if asked.fetch_offset >= log.written_end_offset:
                 line.session.looked(partition)
             return None
-        data = _data(index, replica, ErrorCode.NONE)
+        data = partition_data(index, replica, ErrorCode.NONE)
         data.records = found.region
         return data
 
@@ -294,7 +281,7 @@ class ReplicaFetches:
         for partition in line.session.also():
             replica = self._ports.replicas.by_id(partition)
             if replica is not None and replica.is_led:
-                data = _data(partition.partition_index, replica, ErrorCode.NONE)
+                data = partition_data(partition.partition_index, replica, ErrorCode.NONE)
                 answer.add(partition.topic_id, data)
             line.session.served(partition)
         return answer.response
@@ -407,49 +394,3 @@ class ReplicaFetches:
         """The high watermark or the start has moved: the next answer tells of it."""
         for line in self._lines.values():
             line.session.moved(replica.partition_id)
-
-
-class Answer:
-    """An answer in the making."""
-
-    __slots__ = ("_topics", "response", "size_bytes")
-
-    def __init__(self, session_id: int) -> None:
-        self.response = FetchResponse(session_id=session_id)
-        self.size_bytes = 0
-        """Of records."""
-        self._topics: dict[Uuid, FetchableTopicResponse] = {}
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it tells nothing."""
-        return not self._topics
-
-    def add(self, topic_id: Uuid, data: PartitionData) -> None:
-        """It tells this of one partition too."""
-        topic = self._topics.get(topic_id)
-        if topic is None:
-            topic = self._topics[topic_id] = FetchableTopicResponse(topic_id=topic_id)
-            self.response.responses.append(topic)
-        topic.partitions.append(data)
-        self.size_bytes += len(data.records or b"")
-
-
-def _data(index: int, replica: Replica | None, code: ErrorCode) -> PartitionData:
-    """One partition's part without records; where its log begins is told with an error too."""
-    return PartitionData(
-        partition_index=index,
-        error_code=code,
-        high_watermark=NO_OFFSET if replica is None else replica.state.high_watermark,
-        log_start_offset=NO_OFFSET if replica is None else replica.log.log_start_offset,
-        records=b"",
-    )
-
-
-def _refused(replica: Replica, heard: Heard) -> PartitionData:
-    data = _data(replica.index, replica, heard.code)
-    if heard.diverging is not None:
-        data.diverging_epoch = EpochEndOffset(
-            epoch=heard.diverging.epoch, end_offset=heard.diverging.end_offset
-        )
-    return data

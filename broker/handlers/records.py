@@ -142,7 +142,7 @@ class RecordHandlers:
             if offset < 0:
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
             log.advance_log_start(offset)
-            self._replicas.trimmed(partition)
+            self._replicas.counting.trimmed(partition)
             deletion.trimmed.append(_Trimmed(deletion, partition, offset, result))
         except ApiError as error:
             result.error_code = error.code

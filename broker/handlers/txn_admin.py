@@ -71,7 +71,7 @@ class TransactionAdminHandlers:
                 coordinator_epoch=one.coordinator_epoch,
                 current_txn_start_offset=one.current_txn_start_offset,
             )
-            for one in log.active_producers()
+            for one in log.producer_state.active()
         ]
         return answer
 

@@ -19,34 +19,28 @@ from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
 from broker.controller.controller import Controller
 from broker.controller.registration import Registration
-from broker.fetch.fetches import Fetches
-from broker.fetch.listing import Listings
 from broker.metadata.image import (
     METADATA_PARTITION,
     METADATA_TOPIC_ID,
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
 )
 from broker.metrics.metrics import Metrics
 from broker.node.joining import Joining, OwnDisk
 from broker.node.leaving import Leaving
 from broker.node.listeners import Listeners
-from broker.node.parts import Parts
+from broker.node.parts import Parts, put_together
 from broker.node.publisher import NodePublisher, reconfigure
 from broker.node.replication import Replication
+from broker.node.serving import Serving
 from broker.node.tables import client_table, controller_table, quorum_table
 from broker.node.transacting import Transacting
-from broker.produce.judge import Judge
-from broker.produce.produces import Produces
-from broker.produce.proving import Proving
 from broker.produce.short import QuickProduces
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import STOP_S_MAX, Flusher
 from broker.replicas.folders import Folders
 from broker.replicas.housekeeping import Housekeeping
+from broker.replicas.place import Alone
 from broker.replicas.refusals import note_refusals
-from broker.replicas.replica import Replica
-from broker.replicas.replicas import Alone, Replicas
+from broker.replicas.replicas import Replicas
 from broker.replication.follower_session import Fetcher
 from broker.settings import LONG_MAX
 from broker.shards.groups import GroupCoordinator
@@ -55,7 +49,8 @@ from broker.shards.producer_ids import ProducerIds
 from broker.storage.disk import Disk
 from broker.storage.errors import DiskError, FolderError
 from broker.storage.log import Log
-from broker.storage.log_manager import LogManager, OpenReport
+from broker.storage.log_manager import LogManager
+from broker.storage.open_report import OpenReport
 from broker.world import World
 from protocol.log import fields
 from protocol.messages.api import ApiKey
@@ -63,14 +58,9 @@ from protocol.types import NO_BROKER_EPOCH, random_uuid
 
 logger = logging.getLogger(__name__)
 
-SESSION_SWEEP_MS = 1_000
-
 METADATA_CONFIG = LogConfig(segment_bytes=SNAPSHOT_BYTES, segment_ms=LONG_MAX)
 """Settings of its own: those of the node are about what clients write. A segment goes when two
 snapshots lie behind it; its age says nothing, for what the quorum writes has no timestamps."""
-
-RETRY_MS = 2_000
-"""How often the folders, markers and tombstones are tried again that a full disk has refused."""
 
 
 class Broker:
@@ -89,11 +79,13 @@ class Broker:
         self._metadata_worker = world.jobs("metadata", self.disk_failed)
         self.flusher = Flusher(
             world,
-            self.on_flushed,
+            lambda log: self.replicas.counting.flushed(log),
             lambda error: self._disk_died(f"sync failed: {error}"),
             self.metrics.flushes.add,
         )
-        self.alarm = Alarm(world, self.on_time, self.metrics.loop_lateness.add)
+        self.alarm = Alarm(
+            world, lambda now_ms: self.serving.on_time(now_ms), self.metrics.loop_lateness.add
+        )
         self.write_failed = note_refusals(self.metrics, self._disk_died)
         self.is_serving = False
         self.joining: Joining | None = None
@@ -200,7 +192,7 @@ class Broker:
         self._serve(broker_epoch)
         assert self._replication is not None and self._logs is not None
         try:
-            self._logs.mark_running(broker_epoch)
+            self._logs.marks.running(broker_epoch)
         except DiskError as error:
             # Without it the next start is believed less, nothing else.
             if error.is_final:
@@ -293,7 +285,7 @@ class Broker:
             self._logs,
             self.flusher,
             folders,
-            self._lost,
+            lambda replica: self.serving.lost(replica),
             Alone(world.clock) if membership is None else membership,
         )
         if membership is not None:
@@ -304,29 +296,21 @@ class Broker:
         groups = GroupCoordinator(ports, settings, alarm, world.chance, metrics.warnings)
         peers = None if membership is None else self.joining.peers
         transacting = self._transacting = Transacting(ports, settings, groups, world, peers)
-        transactions, verifier = transacting.transactions, transacting.verifier
-        judge = Judge(settings, metrics, replicas, verifier)
-        fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
-        replicas.on_advance = fetches.advanced
-        self.parts = Parts(
+        self.parts = put_together(
             settings,
-            world.clock,
+            world,
+            alarm,
             metrics,
             metadata,
             waits,
             folders,
             CheckpointQueue(self._logs, self.worker),
             replicas,
-            judge,
-            Produces(world, waits, judge, Proving(verifier, replicas), replicas, self.write_failed),
-            fetches,
-            Listings(replicas, world.soon, world.turn_ns),
-            groups,
-            transactions,
-            transacting.markers,
-            verifier,
+            transacting,
             ProducerIds(metadata, self.config.node_id, broker_epoch),
+            self.write_failed,
         )
+        self.serving = Serving(self.parts, self.listeners, self._replication)
         metadata.serve(
             NodePublisher(self.config, self._controller, self.parts),
             Hands(self._metadata_worker, self.worker),
@@ -336,7 +320,6 @@ class Broker:
         return self.parts
 
     def _keep_house(self, parts: Parts) -> None:
-        config, clock = self.settings.config, self.clock
         house = self.housekeeping = Housekeeping(
             self.settings,
             self._world,
@@ -347,39 +330,9 @@ class Broker:
             parts.checkpoints,
             self.worker,
         )
-        metadata = parts.metadata
-        metadata.snapshotter.trimmed = lambda offset: house.trim(metadata.log.log, offset)
-        house.repeat(SESSION_SWEEP_MS, lambda: self.listeners.sessions.sweep(clock.monotonic_ms()))
-        warnings = self.metrics.warnings
-        house.repeat(SESSION_SWEEP_MS, lambda: warnings.close_due(clock.monotonic_ms()))
-        house.repeat(RETRY_MS, self._retry)
-        house.repeat(
-            config.offsets_retention_check_interval_ms,
-            lambda: parts.groups.expire(clock.now_ms()),
-        )
-        house.repeat(
-            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            parts.transactions.abort_overdue,
-        )
-        house.repeat(
-            config.transaction_remove_expired_transaction_cleanup_interval_ms,
-            parts.transactions.expire,
-        )
+        self.serving.keep(house)
 
     # What happens inside.
-
-    def _retry(self) -> None:
-        """Try again what the disk has refused."""
-        parts = self.parts
-
-        def made() -> None:
-            # A shard may have been among it.
-            parts.groups.follow()
-            parts.transactions.follow()
-
-        parts.groups.retry()
-        parts.transactions.retry()
-        parts.replicas.retry(lambda: parts.metadata.image, made)
 
     def disk_failed(self, error: Exception) -> None:
         """A sync has failed, or the disk takes no more writes: no answer may follow."""
@@ -387,36 +340,8 @@ class Broker:
 
     def _disk_died(self, reason: str) -> NoReturn:
         if self._logs is not None:
-            self._logs.distrust_cache()
+            self._logs.marks.distrust_cache()
         self._world.die(reason)
-
-    def on_flushed(self, log: Log) -> None:
-        """A log's recovery point has moved."""
-        self.replicas.flushed(log)
-
-    def _lost(self, replica: Replica) -> None:
-        """A partition is not led here any more: in the same turn nobody counts on it."""
-        parts = self.parts
-        if replica.topic == OFFSETS_TOPIC:
-            parts.groups.resigned(replica)
-        elif replica.topic == TRANSACTIONS_TOPIC:
-            parts.transactions.resigned(replica)
-        parts.fetches.lost(replica)
-
-    def on_time(self, now_ms: int) -> int:
-        """Do what is due by the monotonic clock; returns the next deadline."""
-        parts = self.parts
-        parts.waits.expire(now_ms)
-        parts.fetches.expire(now_ms)
-        parts.groups.on_time(now_ms)
-        self.housekeeping.run_due(now_ms)
-        deadlines = (
-            parts.waits.next_deadline_ms,
-            parts.fetches.next_deadline_ms,
-            parts.groups.next_deadline_ms,
-            self.housekeeping.next_deadline_ms,
-        )
-        return min(one for one in deadlines if one is not None)
 
     # Stopping.
 
@@ -437,13 +362,7 @@ class Broker:
             if self.joining is not None:
                 self.joining.stop()
             return
-        for session in list(self.listeners.sessions.open):
-            session.stop_reading()
-        self.parts.fetches.complete_all()
-        if self._replication is not None:
-            self._replication.complete_all()
-        self.parts.groups.stop()
-        self.replicas.flush_all()
+        self.serving.stop()
 
     @property
     def is_quiet(self) -> bool:

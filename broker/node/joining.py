@@ -216,7 +216,7 @@ class Joining:
                 )
             ],
             log_dirs=[self._me.directory_id],
-            previous_broker_epoch=self._own.logs.previous_broker_epoch,
+            previous_broker_epoch=self._own.logs.marks.previous_broker_epoch,
             damaged=damaged_topics(self._own.logs.offline),
         )
 

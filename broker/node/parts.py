@@ -1,35 +1,39 @@
 """The parts of one broker that serve requests, once they are made.
 
-Floor: node. Only `broker` makes it, and only `tables` and `status` read it: whoever serves is given
-what it uses, and no more.
+Floor: node. Only `broker` has them made; `serving`, `tables` and `status` read them: whoever serves
+is given what it uses, and no more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.alarm import Alarm
 from broker.cluster.metadata import Metadata
 from broker.commitments import Waits
 from broker.config import InForce
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
 from broker.metrics.metrics import Metrics
+from broker.node.transacting import Transacting
 from broker.produce.judge import Judge
 from broker.produce.produces import Produces
+from broker.produce.proving import Proving
 from broker.produce.verification import Verifier
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.folders import Folders
+from broker.replicas.refusals import WriteFailed
 from broker.replicas.replicas import Replicas
 from broker.shards.groups import GroupCoordinator
 from broker.shards.markers import Markers
 from broker.shards.producer_ids import ProducerIds
 from broker.shards.transactions import TxnCoordinator
-from broker.world import Clock
+from broker.world import Clock, World
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What `node/broker` has put together."""
+    """What `put_together` has made of them."""
 
     settings: InForce
     clock: Clock
@@ -48,3 +52,43 @@ class Parts:
     markers: Markers
     verifier: Verifier
     producer_ids: ProducerIds
+
+
+def put_together(
+    settings: InForce,
+    world: World,
+    alarm: Alarm,
+    metrics: Metrics,
+    metadata: Metadata,
+    waits: Waits,
+    folders: Folders,
+    checkpoints: CheckpointQueue,
+    replicas: Replicas,
+    transacting: Transacting,
+    producer_ids: ProducerIds,
+    write_failed: WriteFailed,
+) -> Parts:
+    """Make the ways of records to a log and back, around the partitions that are held here."""
+    verifier = transacting.verifier
+    judge = Judge(settings, metrics, replicas, verifier)
+    fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
+    replicas.counting.on_advance = fetches.advanced
+    return Parts(
+        settings,
+        world.clock,
+        metrics,
+        metadata,
+        waits,
+        folders,
+        checkpoints,
+        replicas,
+        judge,
+        Produces(world, waits, judge, Proving(verifier, replicas), replicas, write_failed),
+        fetches,
+        Listings(replicas, world.soon, world.turn_ns),
+        transacting.groups,
+        transacting.transactions,
+        transacting.markers,
+        verifier,
+        producer_ids,
+    )

@@ -35,16 +35,12 @@ from protocol.messages.api import ApiKey
 
 def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
     """What clients and the mill's parts are served."""
-    admin = TopicHandlers(parts.metadata)
-    cluster = ClusterHandlers(parts.metadata, parts.settings, parts.groups, parts.transactions)
-    configs = ConfigHandlers(parts.metadata, parts.settings)
-    group_admin = GroupAdminHandlers(parts.groups, parts.metadata)
-    group_membership = MembershipHandlers(parts.groups)
-    groups = OffsetHandlers(parts.groups)
-    placement = PlacementHandlers(parts.replicas, parts.settings, parts.metadata)
-    quorum = QuorumHandlers(parts.metadata)
+    return {**_of_records(parts), **_of_groups(parts), **_of_cluster(parts)}
+
+
+def _of_records(parts: Parts) -> dict[ApiKey, Handler]:
+    """Batches in and out, and the transactions they belong to."""
     records = RecordHandlers(parts.replicas, parts.checkpoints, parts.waits, parts.clock)
-    topic_pages = TopicPageHandlers(parts.metadata)
     transactions = TransactionHandlers(
         parts.producer_ids,
         parts.transactions,
@@ -59,19 +55,6 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
         ApiKey.PRODUCE: parts.produces.append,
         ApiKey.FETCH: parts.fetches.start,
         ApiKey.LIST_OFFSETS: parts.listings.start,
-        ApiKey.METADATA: cluster.metadata,
-        ApiKey.OFFSET_COMMIT: groups.offset_commit,
-        ApiKey.OFFSET_FETCH: groups.offset_fetch,
-        ApiKey.FIND_COORDINATOR: cluster.find_coordinator,
-        ApiKey.JOIN_GROUP: group_membership.join_group,
-        ApiKey.HEARTBEAT: group_membership.heartbeat,
-        ApiKey.LEAVE_GROUP: group_membership.leave_group,
-        ApiKey.SYNC_GROUP: group_membership.sync_group,
-        ApiKey.DESCRIBE_GROUPS: group_admin.describe_groups,
-        ApiKey.LIST_GROUPS: group_admin.list_groups,
-        ApiKey.API_VERSIONS: cluster.api_versions,
-        ApiKey.CREATE_TOPICS: admin.create_topics,
-        ApiKey.DELETE_TOPICS: admin.delete_topics,
         ApiKey.DELETE_RECORDS: records.delete_records,
         ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: records.offset_for_leader_epoch,
@@ -80,24 +63,58 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
         ApiKey.END_TXN: transactions.end_txn,
         ApiKey.TXN_OFFSET_COMMIT: transactions.txn_offset_commit,
         ApiKey.WRITE_TXN_MARKERS: markers.write_txn_markers,
+        ApiKey.DESCRIBE_PRODUCERS: txn_admin.describe_producers,
+        ApiKey.DESCRIBE_TRANSACTIONS: txn_admin.describe_transactions,
+        ApiKey.LIST_TRANSACTIONS: txn_admin.list_transactions,
+    }
+
+
+def _of_groups(parts: Parts) -> dict[ApiKey, Handler]:
+    """Members and their offsets."""
+    group_admin = GroupAdminHandlers(parts.groups, parts.metadata)
+    group_membership = MembershipHandlers(parts.groups)
+    groups = OffsetHandlers(parts.groups)
+    return {
+        ApiKey.OFFSET_COMMIT: groups.offset_commit,
+        ApiKey.OFFSET_FETCH: groups.offset_fetch,
+        ApiKey.JOIN_GROUP: group_membership.join_group,
+        ApiKey.HEARTBEAT: group_membership.heartbeat,
+        ApiKey.LEAVE_GROUP: group_membership.leave_group,
+        ApiKey.SYNC_GROUP: group_membership.sync_group,
+        ApiKey.DESCRIBE_GROUPS: group_admin.describe_groups,
+        ApiKey.LIST_GROUPS: group_admin.list_groups,
+        ApiKey.DELETE_GROUPS: group_admin.delete_groups,
+        ApiKey.OFFSET_DELETE: group_admin.offset_delete,
+    }
+
+
+def _of_cluster(parts: Parts) -> dict[ApiKey, Handler]:
+    """What there is, who leads it, and its settings."""
+    admin = TopicHandlers(parts.metadata)
+    cluster = ClusterHandlers(parts.metadata, parts.settings, parts.groups, parts.transactions)
+    configs = ConfigHandlers(parts.metadata, parts.settings)
+    placement = PlacementHandlers(parts.replicas, parts.settings, parts.metadata)
+    quorum = QuorumHandlers(parts.metadata)
+    topic_pages = TopicPageHandlers(parts.metadata)
+    return {
+        ApiKey.METADATA: cluster.metadata,
+        ApiKey.FIND_COORDINATOR: cluster.find_coordinator,
+        ApiKey.API_VERSIONS: cluster.api_versions,
+        ApiKey.CREATE_TOPICS: admin.create_topics,
+        ApiKey.DELETE_TOPICS: admin.delete_topics,
         ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
         ApiKey.ALTER_CONFIGS: configs.alter_configs,
         ApiKey.ALTER_REPLICA_LOG_DIRS: placement.alter_replica_log_dirs,
         ApiKey.DESCRIBE_LOG_DIRS: placement.describe_log_dirs,
         ApiKey.CREATE_PARTITIONS: admin.create_partitions,
-        ApiKey.DELETE_GROUPS: group_admin.delete_groups,
         ApiKey.ELECT_LEADERS: placement.elect_leaders,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: placement.alter_partition_reassignments,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.list_partition_reassignments,
-        ApiKey.OFFSET_DELETE: group_admin.offset_delete,
         ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,
         ApiKey.UPDATE_FEATURES: quorum.update_features,
         ApiKey.UNREGISTER_BROKER: quorum.unregister_broker,
         ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
-        ApiKey.DESCRIBE_PRODUCERS: txn_admin.describe_producers,
-        ApiKey.DESCRIBE_TRANSACTIONS: txn_admin.describe_transactions,
-        ApiKey.LIST_TRANSACTIONS: txn_admin.list_transactions,
         ApiKey.LIST_CONFIG_RESOURCES: configs.list_config_resources,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_pages.describe_topic_partitions,
     }

@@ -34,6 +34,7 @@ class Transacting:
         peers: Peers | None,
     ) -> None:
         """`peers`: the way to the other brokers, None for one that is alone."""
+        self.groups = groups
         self._ports = ports
         self.markers = Markers(ports, groups)
         self._sender = None

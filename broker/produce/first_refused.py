@@ -8,7 +8,7 @@ one must not be taken, or the first would come behind it.
 from __future__ import annotations
 
 from broker.replicas.replica import Replica
-from broker.storage.producer_state import Awaited, note_refused
+from broker.storage.known_producer import Awaited, note_refused
 from protocol.errors import WireError
 from protocol.wire.records import read_header
 

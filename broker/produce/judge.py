@@ -12,11 +12,12 @@ from typing import Protocol
 from broker.config import InForce
 from broker.metrics.metrics import Metrics
 from broker.produce.first_refused import FirstRefused
-from broker.produce.verification import TRANSACTIONAL, Proofs, Verifier, refuse_batch
+from broker.produce.verification import Proofs, Verifier, refuse_batch
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.storage.outcomes import Appended, Seen
 from protocol.errors import ApiError, ErrorCode, WireError
+from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.compression import Codec
 from protocol.wire.records import CODEC_BITS, BatchHeader, read_header
 

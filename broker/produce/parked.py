@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from broker.commitments import Commitments, Waits
 from broker.produce.refusing import refuse
-from broker.produce.verification import NO_PROOFS, TRANSACTIONAL
+from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
 from broker.sessions.call import Call
 from broker.world import Clock
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.records import read_header
 
 LEADER_ALONE = 1

@@ -185,7 +185,7 @@ class Produces:
                 failed[replica] = error
                 self._write_failed(replica.topic_partition, error, now_ms)
             else:
-                self._replicas.written(replica)
+                self._replicas.counting.written(replica)
         if failed:
             for parked in self._openings.parked:
                 self._withdraw(parked, failed)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from broker.produce.opening import copy_batches
 from broker.produce.parked import ParkedProduce
 from broker.produce.verification import (
-    TRANSACTIONAL,
     Owner,
     Proofs,
     Verifier,
@@ -24,6 +23,7 @@ from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from protocol.errors import WireError
 from protocol.messages.produce import ProduceRequest
+from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.records import BatchHeader, read_header
 
 

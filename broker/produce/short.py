@@ -17,7 +17,7 @@ from typing import Protocol
 from broker.metrics.times import ApiTimes, Timing
 from broker.produce.parked import ParkedProduce, Parking, Part, line_of
 from broker.produce.refusing import refuse
-from broker.produce.verification import NO_PROOFS, TRANSACTIONAL
+from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
 from broker.sessions.call import Asking, Call
 from broker.sessions.pipeline import Slot
@@ -32,6 +32,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.primitives import encode_uvarint, read_uvarint
 from protocol.wire.records import BatchHeader, read_header
 

@@ -22,8 +22,6 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
 from protocol.wire.records import BatchHeader
 
-TRANSACTIONAL = 0x10
-
 UNANSWERED = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

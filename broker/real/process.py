@@ -27,7 +27,7 @@ from broker.real.world import LoopWorld
 from broker.settings import ConfigError
 from broker.storage.disk import OsDisk
 from broker.storage.errors import CorruptionError, DiskError, FolderError
-from broker.storage.log_manager import OpenReport
+from broker.storage.open_report import OpenReport
 from broker.world import Clock, PortTaken
 from protocol.errors import WireError
 from protocol.log import configure, fields

@@ -15,6 +15,7 @@ from broker.replicas.replicas import Replicas
 from broker.storage.cleaner import CleaningJob
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError, DiskError
+from broker.storage.log_cleaning import adopt_cleaned, cleaning_failed, dirt_in, plan_cleaning
 from broker.world import Jobs, World
 from protocol.log import fields
 
@@ -56,7 +57,7 @@ class Cleaner:
         now_ms = self._world.clock.now_ms()
         dirtiest: tuple[float, Replica] | None = None
         for partition in self._replicas:
-            if partition in self._left_alone or (dirt := partition.log.dirt(now_ms)) is None:
+            if partition in self._left_alone or (dirt := dirt_in(partition.log, now_ms)) is None:
                 continue
             if dirtiest is None or dirt.ratio > dirtiest[0]:
                 dirtiest = dirt.ratio, partition
@@ -65,7 +66,7 @@ class Cleaner:
         partition = dirtiest[1]
         map_bytes = self._settings.config.log_cleaner_dedupe_buffer_size
         try:
-            job = partition.log.plan_cleaning(now_ms, map_bytes)
+            job = plan_cleaning(partition.log, now_ms, map_bytes)
         except (CorruptionError, DiskError) as error:
             self._report(partition, error)
             return
@@ -74,7 +75,7 @@ class Cleaner:
             self._slice(partition, job)
 
     def _slice(self, partition: Replica, job: CleaningJob) -> None:
-        if not partition.log.is_cleaning(job):
+        if partition.log.cleaning is not job:
             self._given_up(job)
             return
         world = self._world
@@ -97,12 +98,12 @@ class Cleaner:
 
     def _swap(self, partition: Replica, job: CleaningJob) -> None:
         log = partition.log
-        if not log.is_cleaning(job):
+        if log.cleaning is not job:
             self._given_up(job)
             return
         size_bytes = log.size_bytes
         try:
-            dropped = log.cleaned(job, self._world.clock.now_ms())
+            dropped = adopt_cleaned(log, job, self._world.clock.now_ms())
         except DiskError as error:
             self._failed(partition, job, error, is_over=True)
             return
@@ -130,9 +131,9 @@ class Cleaner:
     ) -> None:
         if not is_over:
             self._given_up(job)
-            if not partition.log.is_cleaning(job):
+            if partition.log.cleaning is not job:
                 return
-            partition.log.cleaning_failed(job)
+            cleaning_failed(partition.log, job)
         self._is_busy = False
         if self._replicas.logs.get(partition.topic_partition) is not partition.log:
             return

@@ -240,8 +240,8 @@ class Followers(Deaf):
             if not self._write(replica, memoryview(action.records)):
                 line.fetch.refused(action.key, self._clock.monotonic_ms())
                 return
-            replicas.written(replica)
-        replicas.learned(replica, action.high_watermark)
+            replicas.counting.written(replica)
+        replicas.counting.learned(replica, action.high_watermark)
         self._trim(line, replica, action)
 
     def _write(self, replica: Replica, records: memoryview) -> bool:

@@ -22,6 +22,7 @@ from broker.replication.partition import Follower
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
+from broker.storage.retention import drop_below, expire
 from broker.timers import Timers
 from broker.world import Jobs, World
 from protocol.log import fields
@@ -114,19 +115,19 @@ class Housekeeping:
 
         def drop() -> None:
             durable()
-            dropped = log.drop_below(start_offset, self._clock.now_ms())
+            dropped = drop_below(log, start_offset, self._clock.now_ms())
             if dropped is not None:
                 self.unlink(dropped)
 
         self._checkpoints.write(drop, self._checkpoint_failed, frees_room=True)
 
     def _flush_overdue(self) -> None:
-        self._replicas.flush_overdue(self._clock.now_ms())
+        self._replicas.counting.flush_overdue(self._clock.now_ms())
 
     def _checkpoint(self) -> None:
         """Sync what is only in the page cache, and write the recovery points of the last time."""
         replicas = self._replicas
-        replicas.flush_all()
+        replicas.counting.flush_all()
         now = {
             one.topic_partition: (one.log.recovery_point, one.log.log_start_offset)
             for one in replicas
@@ -164,8 +165,8 @@ class Housekeeping:
                 # It begins where its leader does (`followers`).
                 continue
             try:
-                if partition.log.expire(now_ms):
-                    replicas.trimmed(partition)
+                if expire(partition.log, now_ms):
+                    replicas.counting.trimmed(partition)
                     waiting.append((partition, partition.log.log_start_offset))
             except DiskError as error:
                 self._retention_failed(partition, error)
@@ -179,7 +180,7 @@ class Housekeeping:
         for partition, start_offset in waiting:
             if self._replicas.logs.get(partition.topic_partition) is not partition.log:
                 continue
-            dropped = partition.log.drop_below(start_offset, now_ms)
+            dropped = drop_below(partition.log, start_offset, now_ms)
             if dropped is None:
                 continue
             logger.info(
@@ -198,4 +199,4 @@ class Housekeeping:
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
         for partition in self._replicas:
-            partition.log.expire_producers(now_ms)
+            partition.log.producer_state.expire(now_ms)

@@ -89,7 +89,7 @@ class IsrDriver:
             return
         proposal = replica.state.proposal(self._lived_ms())
         # Whoever is proposed is waited for from here on, and a lag may have been forgiven.
-        self._replicas.take_over(replica)
+        self._replicas.counting.take_over(replica)
         if proposal is None:
             return
         self._gathered.append((replica, proposal))
@@ -154,4 +154,4 @@ class IsrDriver:
     def _tell(self, replica: Replica, proposal: IsrProposal, code: ErrorCode) -> None:
         replica.state.answered(proposal.number, code)
         if self._replicas.holds(replica):
-            self._replicas.take_over(replica)
+            self._replicas.counting.take_over(replica)

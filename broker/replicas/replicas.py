@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from broker.config import InForce
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
+from broker.replicas.counting import Counting
 from broker.replicas.flusher import Flusher
 from broker.replicas.folders import Folders, Made
 from broker.replicas.hearing import Hearer
+from broker.replicas.place import Place
 from broker.replicas.replica import Replica
 from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import Leader, Offline, PartitionState, RoleChange
@@ -34,38 +35,11 @@ logger = logging.getLogger(__name__)
 NOTHING_HELD: Mapping[int, Replica] = {}
 
 
-class Place(Protocol):
-    """This broker's place in its cluster, as far as what it leads depends on it."""
-
-    @property
-    def lived_ms(self) -> int:
-        """The time by which followers are late, the stalls of this process left out."""
-
-    @property
-    def may_read(self) -> bool:
-        """Whether what it leads may be told to readers: nobody can lead it by now but this broker
-        (decision 0057)."""
-
-
-class Alone:
-    """The place of a broker that is the only one."""
-
-    may_read = True
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    @property
-    def lived_ms(self) -> int:
-        return self._clock.monotonic_ms()
-
-
 class Replicas:
-    """Finds partitions, gives them their roles, and counts what is written.
+    """Finds partitions and gives them their roles; `counting` counts what is written to them.
 
-    `on_advance`, once it is set, hears of every high watermark that has moved; `on_lost` hears of
-    every partition that is not led here any more. `hearers` follow, or serve those who follow,
-    partitions with several replicas.
+    `on_lost` hears of every partition that is not led here any more. `hearers` follow, or serve
+    those who follow, partitions with several replicas.
     """
 
     def __init__(
@@ -83,10 +57,8 @@ class Replicas:
         self.logs = logs
         self._settings = settings
         self._broker_epoch = broker_epoch
-        self._clock = clock
         self._flusher = flusher
         self._folders = folders
-        self.on_advance: Callable[[Replica], None] = _nobody_waits
         self._on_lost = on_lost
         self.place = place
         self.hearers: list[Hearer] = []
@@ -97,6 +69,7 @@ class Replicas:
         """Those of which this broker is the leader."""
         self._by_log: dict[Log, Replica] = {}
         self._by_id: dict[PartitionId, Replica] = {}
+        self.counting = Counting(clock, flusher, self._by_log, self.hearers)
         self._brokers: Mapping[int, int] = {}
         self.unmade: dict[TopicPartition, str] = {}
         """Partitions of the metadata whose folder the disk has refused so far, with the reason."""
@@ -168,65 +141,6 @@ class Replicas:
     def led_of(self, topic: str) -> Collection[Replica]:
         """The partitions of a topic that are led here."""
         return self._led.get(topic, NOTHING_HELD).values()
-
-    # What is written, and how far it counts.
-
-    def written(self, replica: Replica) -> None:
-        """Something has been written to the log: it counts now, or once it is synced."""
-        if replica.is_shared:
-            # Before the own sync: followers write and sync at the same time.
-            for hearer in self.hearers:
-                hearer.written(replica)
-        log = replica.log
-        if log.config.is_flushed_before_ack:
-            self._flusher.mark(log)
-            return
-        self._counts(replica)
-        if log.is_flush_due(self._clock.now_ms()):
-            self._flusher.mark(log)
-
-    def flushed(self, log: Log) -> None:
-        """The log's recovery point has moved."""
-        replica = self._by_log.get(log)
-        if replica is not None:
-            self._counts(replica)
-
-    def _counts(self, replica: Replica) -> None:
-        if replica.counts():
-            self._advanced(replica)
-        if replica.is_shared:
-            for hearer in self.hearers:
-                hearer.counted(replica)
-
-    def _advanced(self, replica: Replica) -> None:
-        self.on_advance(replica)
-        if replica.is_shared:
-            for hearer in self.hearers:
-                hearer.moved(replica)
-
-    def learned(self, replica: Replica, high_watermark: int) -> None:
-        """Its leader's high watermark is known."""
-        if replica.learned(high_watermark):
-            self._advanced(replica)
-
-    def trimmed(self, replica: Replica) -> None:
-        """The log begins elsewhere: records were deleted."""
-        replica.state.trimmed(replica.log.log_start_offset)
-        if replica.is_shared:
-            for hearer in self.hearers:
-                hearer.moved(replica)
-
-    def flush_overdue(self, now_ms: int) -> None:
-        """Sync the logs that their `flush.ms` or `flush.messages` asks for."""
-        for replica in self:
-            if replica.log.is_flush_due(now_ms):
-                self._flusher.mark(replica.log)
-
-    def flush_all(self) -> None:
-        """Sync everything that is written, whatever its topic's settings."""
-        for replica in self:
-            if replica.log.recovery_point < replica.log.written_end_offset:
-                self._flusher.mark(replica.log)
 
     # The metadata has changed.
 
@@ -335,7 +249,7 @@ class Replicas:
         self._brokers = brokers
         for replica in self:
             replica.state.eligible(brokers)
-            self.take_over(replica)
+            self.counting.take_over(replica)
 
     def _is_missing_any(self, topic: TopicImage) -> bool:
         held = self._held.get(topic.name, NOTHING_HELD)
@@ -393,7 +307,7 @@ class Replicas:
         change = replica.assign(partition, end_offset, min_in_sync, self.place.lived_ms)
         if change is not None:
             self._changed(replica, change)
-        self.take_over(replica)
+        self.counting.take_over(replica)
 
     def _changed(self, replica: Replica, change: RoleChange) -> None:
         led = self._led.setdefault(replica.topic, {})
@@ -406,11 +320,6 @@ class Replicas:
             self._flusher.mark(replica.log)
         for hearer in self.hearers:
             hearer.changed(replica, change)
-
-    def take_over(self, replica: Replica) -> None:
-        """Its state may have moved the high watermark: bring that to the log, and tell of it."""
-        if replica.take_over():
-            self._advanced(replica)
 
     # A log is damaged.
 
@@ -468,7 +377,3 @@ class Replicas:
         topic = self._image.topics.get(replica.topic)
         if topic is not None and topic.topic_id == replica.log.topic_id:
             self._assign(replica, topic, self._image.end_offset)
-
-
-def _nobody_waits(replica: Replica) -> None:
-    """Before clients are served."""

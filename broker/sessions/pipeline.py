@@ -132,6 +132,12 @@ class Pipeline:
                 self.leaving.append(slot.timing)
         return chunks
 
+    def sent(self) -> None:
+        """All that was taken has been sent: those of it that are timed end here."""
+        for timing in self.leaving:
+            timing.sent()
+        self.leaving.clear()
+
     def clear(self) -> None:
         """The connection is gone."""
         self._line.clear()

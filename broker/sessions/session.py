@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+from broker.budget import SESSION_TURN_NS_MAX, TURN_GAP_NS
 from broker.sessions.call import FAULT, Parked
 from broker.sessions.pipeline import Pipeline, Slot, is_produce_frame
 from broker.sessions.reception import Lane, Reception
@@ -26,16 +27,6 @@ from protocol.errors import WireError
 from protocol.log import fields
 
 logger = logging.getLogger(__name__)
-
-TURN_NS_MAX = 20_000_000
-"""Requests of one session that take longer together let the others have a turn in between."""
-
-TURN_GAP_NS = 2_000_000
-"""A read that follows so soon belongs to the same turn: libuv reads one socket many times in a row.
-
-A read that merely seems to follow costs a pause; one taken for a new turn would cost the others 20
-ms each time.
-"""
 
 
 class Session:
@@ -119,7 +110,7 @@ class Session:
         """All answers given so far have left."""
         if self.is_closed:
             return
-        self._note_sent()
+        self._pipeline.sent()
         self.last_active_ms = self._clock.monotonic_ms()
         self._go_on_later()
 
@@ -143,7 +134,7 @@ class Session:
         self._is_busy = True
         now_ns = self._turn_ns()
         if not is_read or now_ns - self._worked_until_ns >= TURN_GAP_NS:
-            self._turn_end_ns = now_ns + TURN_NS_MAX
+            self._turn_end_ns = now_ns + SESSION_TURN_NS_MAX
         self._is_turn_over = self._budget.is_spent(now_ns)
         self.frame_since_ms = self.frame_since_ms or self.last_active_ms
         try:
@@ -328,12 +319,7 @@ class Session:
         if leaving:
             self.link.send(leaving)
         if pipeline.leaving and not self.link.is_stalled:
-            self._note_sent()
-
-    def _note_sent(self) -> None:
-        for timing in self._pipeline.leaving:
-            timing.sent()
-        self._pipeline.leaving.clear()
+            pipeline.sent()
 
     # Ending.
 

@@ -16,9 +16,10 @@ from typing import Any, cast
 
 from broker.alarm import Alarm
 from broker.config import InForce
+from broker.coordinators.expiry import Doomed
 from broker.coordinators.group_records import decode_offset_key
 from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
-from broker.coordinators.offsets import Doomed, GroupShard
+from broker.coordinators.offsets import GroupShard
 from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.metrics.warnings import Warnings
@@ -193,7 +194,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     def expire(self, now_ms: int) -> None:
         """Write tombstones for the offsets and groups whose time is over at this date."""
         for loaded, shard in self.loaded():
-            self._expire_some(loaded, shard, deque(shard.expired(now_ms)), now_ms)
+            self._expire_some(loaded, shard, deque(shard.expiry.due(now_ms)), now_ms)
 
     def _expire_some(
         self, loaded: LoadedShard[GroupShard], shard: GroupShard, doomed: deque[Doomed], now_ms: int
@@ -202,7 +203,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         if not doomed or not self.serves(loaded):
             return
         count = fitting((len(one.key) for one in doomed), loaded.batch_bytes_max)
-        records = shard.expire([doomed.popleft() for _ in range(count)], now_ms)
+        records = shard.expiry.tombstones([doomed.popleft() for _ in range(count)], now_ms)
         # What is being committed anew has its time before it.
         busy = loaded.keys_under_way()
 

@@ -82,7 +82,7 @@ class Markers:
             replica.committed.await_(end_offset, waiter, None)
         else:
             self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)
-        self._ports.replicas.written(replica)
+        self._ports.replicas.counting.written(replica)
 
     def write_once(
         self, replica: Replica, marker: TxnMarker, waiter: Waiter, deadline_ms: int

@@ -18,8 +18,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
-from broker.coordinators.offsets import shard_of
 from broker.coordinators.outcome import Outcome
+from broker.coordinators.placing import shard_of
 from broker.replicas.replica import Replica
 from broker.shards.loaded_shard import (
     Answering,
@@ -245,7 +245,7 @@ class CoordinatorDriver(Generic[S]):
         ports.waits.await_(loaded.replica.committed, end_offset, answering, deadline_ms)
         if then is not None:
             loaded.replica.committed.await_(end_offset, Replay(then), None)
-        ports.replicas.written(loaded.replica)
+        ports.replicas.counting.written(loaded.replica)
 
     def submit_own(
         self, loaded: LoadedShard[S], outcome: Outcome[Any], then: Callable[[], None]
@@ -260,7 +260,7 @@ class CoordinatorDriver(Generic[S]):
             return
         end_offset = self._append(loaded, outcome)
         loaded.replica.committed.await_(end_offset, Replay(then), None)
-        self._ports.replicas.written(loaded.replica)
+        self._ports.replicas.counting.written(loaded.replica)
 
     def _append(
         self,
@@ -270,7 +270,7 @@ class CoordinatorDriver(Generic[S]):
     ) -> int:
         """Write an outcome's records, to be replayed once they are committed.
 
-        Returns the end of their batch, to wait for; then `replicas.written` is due. Raises ApiError
+        Returns the end of their batch, to wait for; then `counting.written` is due. Raises ApiError
         where nothing has been written.
         """
         replica = loaded.replica

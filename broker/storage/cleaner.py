@@ -63,9 +63,10 @@ class CleanedGroup:
 class CleaningJob:
     """One cleaning under way.
 
-    `perform` until it returns True, then `commit`, both in a thread; then `log.cleaned(job)` in the
-    loop. Instead of the last two, `abandon` removes what was made. Raises DiskError, and
-    CorruptionError for a batch that is not what was written: then nothing has been changed.
+    `perform` until it returns True, then `commit`, both in a thread; then `adopt_cleaned` in the
+    loop (`log_cleaning`). Instead of the last two, `abandon` removes what was made. Raises
+    DiskError, and CorruptionError for a batch that is not what was written: then nothing has been
+    changed.
     """
 
     def __init__(self, disk: Disk, plan: CleaningPlan) -> None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from broker.config import LogConfig
 from broker.settings import INT_MAX, LONG_MAX
 from broker.storage.cleaner import CleaningPlan
+from broker.storage.known_producer import Producer
 from broker.storage.offset_index import ENTRY_BYTES
-from broker.storage.producer_state import Producer, ProducerState
+from broker.storage.producer_state import ProducerState
 from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.storage.known_producer import LastMarker
 from broker.storage.markers import marker_of
-from broker.storage.producer_state import LastMarker, ProducerState
+from broker.storage.producer_state import ProducerState
 from broker.storage.txn_index import AbortedEntry
 from protocol.errors import CorruptBatch
 from protocol.wire.record import Marker

@@ -3,14 +3,17 @@
 Floor: storage. A broker that finds another cluster or node there must not touch the data. The
 folder's own id (KIP-858) is made on the disk that it names and kept nowhere else: a disk that was
 wiped comes back under another id, and so neither votes nor counts as in sync for what it has lost.
+A partition's folder says in `partition.metadata` which topic's it is, for names are used again.
 """
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from broker.config import BrokerConfig
 from broker.storage import checkpoint
 from broker.storage.disk import Disk
-from broker.storage.errors import FolderError
+from broker.storage.errors import CorruptionError, FolderError
 from broker.storage.folder import parse_folder_name
 from protocol.types import Uuid, uuid_from_base64, uuid_to_base64
 
@@ -48,3 +51,23 @@ def take_identity(disk: Disk, folder: str, config: BrokerConfig, new_id: Uuid) -
                 "use the folder it was made for, or an empty one",
             )
     return directory_id
+
+
+def read_topic_id(disk: Disk, path: str) -> UUID | None:
+    """The topic's id; None for a folder whose making was interrupted before it held data."""
+    file = f"{path}/{checkpoint.PARTITION_METADATA}"
+    if disk.exists(file):
+        try:
+            return checkpoint.decode_partition_metadata(disk.read_all(file))
+        except ValueError as error:
+            if _has_data(disk, path):
+                raise CorruptionError(file, 0, str(error)) from error
+            return None
+    if _has_data(disk, path):
+        raise CorruptionError(file, 0, "there are segments but no topic id")
+    return None
+
+
+def _has_data(disk: Disk, path: str) -> bool:
+    names = [name for name in disk.list_folder(path) if name.endswith(".log")]
+    return any(disk.size_bytes(f"{path}/{name}") for name in names)

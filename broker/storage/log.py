@@ -15,28 +15,18 @@ from uuid import UUID
 from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.storage import lookup, recovery
 from broker.storage.cleaner import CleaningJob
-from broker.storage.compaction import Dirt, dirt_of, plan_of
 from broker.storage.disk import Disk, DiskFile
-from broker.storage.dropped import DroppedFiles
 from broker.storage.flush import Flushing, FlushTarget
-from broker.storage.follower_append import (
-    GapsUnmarked,
-    fitting,
-    has_gaps,
-    markers_of,
-    take_over,
-)
+from broker.storage.follower_append import GapsUnmarked, fitting, has_gaps, markers_of, take_over
 from broker.storage.gap_mark import GapMark
+from broker.storage.known_producer import LastMarker
 from broker.storage.log_writer import LogWriter
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker
 from broker.storage.outcomes import NOTHING, Appended, LogRead, Seen
 from broker.storage.producer_files import ProducerFiles
-from broker.storage.producer_state import ActiveProducer, LastMarker
-from broker.storage.retention import expired_count
 from broker.storage.segments import Segments
 from broker.storage.storing import as_stored
-from broker.storage.swap import swap
 from broker.storage.txn_index import AbortedEntry, AbortedTransaction
 from broker.storage.validation import check_client_batch, check_own_batch
 from protocol.errors import ApiError, ErrorCode
@@ -61,34 +51,35 @@ class Log:
         self.topic_id = topic_id
         self.folder = folder
         self._config = config
-        self._disk = disk
+        self.disk = disk
         self._adopt(loaded)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self.producer_state.transactions.settle(self.high_watermark)
         self.cleaned_offset = -1
         """Everything below has been cleaned at least once; -1 before the first cleaning."""
-        self._cleaning: CleaningJob | None = None
+        self.cleaning: CleaningJob | None = None
+        """The job under way, which nobody has given up."""
         self._is_out_of_service = False
         self._unflushed_since_ms = -1
 
     def _adopt(self, loaded: recovery.Loaded) -> None:
-        self.segments = Segments(self._disk, self.folder, loaded.segments)
+        self.segments = Segments(self.disk, self.folder, loaded.segments)
         self.leader_epochs = loaded.leader_epochs
         self.producer_state = loaded.producer_state
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
         self.has_gap_mark = loaded.has_gap_mark
         """Whether batches may be appended that leave offsets out."""
-        self._producer_files = ProducerFiles(
-            self._disk, self.folder, self.producer_state, loaded.segments
+        self.producer_files = ProducerFiles(
+            self.disk, self.folder, self.producer_state, loaded.segments
         )
-        self._flushing = Flushing(self._disk, self.folder, self.segments, self._producer_files)
+        self._flushing = Flushing(self.disk, self.folder, self.segments, self.producer_files)
         self._writer = LogWriter(
             self._config,
             self.segments,
             self.leader_epochs,
             self.producer_state,
-            self._producer_files,
+            self.producer_files,
             f"{self.topic_id}-{self.topic_partition.partition}",
         )
 
@@ -194,7 +185,7 @@ class Log:
         ended = state.end_transaction(producer_id, producer_epoch, marker, now_ms)
         if ended is not None and not is_commit:
             entry = AbortedEntry(producer_id, ended.first_offset, offset, ended.last_stable_offset)
-            self._producer_files.stage_abort(entry)
+            self.producer_files.stage_abort(entry)
         return appended
 
     def follower_append(self, records: memoryview, now_ms: int) -> None:
@@ -214,11 +205,11 @@ class Log:
             marker = markers.get(header.base_offset)
             entry = take_over(self.producer_state, header, marker, now_ms)
             if entry is not None:
-                self._producer_files.stage_abort(entry)
+                self.producer_files.stage_abort(entry)
 
     def gap_mark(self) -> GapMark:
         """What a thread has to do before offsets may be left out; then `gaps_are_marked`."""
-        return GapMark(self._disk, self.folder)
+        return GapMark(self.disk, self.folder)
 
     def gaps_are_marked(self) -> None:
         """The mark is on the disk."""
@@ -292,13 +283,9 @@ class Log:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Every aborted transaction with data in [start, end), by first offset."""
-        if not self._producer_files.has_aborted:
+        if not self.producer_files.has_aborted:
             return []
         return self.segments.aborted(start_offset, end_offset)
-
-    def active_producers(self) -> list[ActiveProducer]:
-        """Every producer the log remembers."""
-        return self.producer_state.active()
 
     # Offsets that others move.
 
@@ -316,9 +303,10 @@ class Log:
         if offset > self.high_watermark:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
         if offset > self.log_start_offset:
-            self._start_at(offset)
+            self.start_at(offset)
 
-    def _start_at(self, offset: int) -> None:
+    def start_at(self, offset: int) -> None:
+        """Readers find nothing below from here on."""
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
 
@@ -347,7 +335,7 @@ class Log:
         """
         self.segments.repair()
         files = self.segments.finish_files()
-        self._producer_files.close(self.log_end_offset)
+        self.producer_files.close(self.log_end_offset)
         return files
 
     def is_flush_due(self, now_ms: int) -> bool:
@@ -360,93 +348,18 @@ class Log:
 
     # Giving up the old.
 
-    def expire(self, now_ms: int) -> bool:
-        """Move the log's start past the segments that the topic's settings no longer keep.
+    @property
+    def keeps_segments(self) -> bool:
+        """Whether no segment may go: they are being cleaned, or cut, or are to be deleted."""
+        return self.cleaning is not None or self._is_out_of_service
 
-        Returns whether there are files to be dropped; `drop_below` does that once a checkpoint
-        has the new start, lest the next start take them for lost. A log whose every record is
-        too old rolls first, so that an idle topic empties as well.
-        """
-        count = expired_count(
-            self.segments, self._config, self.log_start_offset, self.high_watermark, now_ms
-        )
-        is_busy = self._cleaning is not None or self._is_out_of_service
-        if not count or is_busy or self._writer.has_staged:
-            return False
-        if count == len(self.segments):
-            self._writer.roll(now_ms)
-        self._start_at(max(self.log_start_offset, self.segments.base_of(count)))
-        return True
-
-    def drop_below(self, offset: int, now_ms: int) -> DroppedFiles | None:
-        """Drop the segments that end at or below an offset which the log starts at for good."""
-        count = sum(segment.next_offset <= offset for segment in self.segments.closed())
-        if not count or self._cleaning is not None or self._is_out_of_service:
-            return None
-        paths, held = self.segments.drop_oldest(count)
-        self._producer_files.dropped_below(self.segments.start_offset)
-        due_ms = now_ms + self._config.file_delete_delay_ms
-        return DroppedFiles(self._disk, paths, held=held, due_ms=due_ms)
-
-    # Cleaning.
-
-    def dirt(self, now_ms: int) -> Dirt | None:
-        """What a cleaning would go through; None when it is not worth while or not allowed."""
-        if not self._config.is_compacted or self._cleaning is not None or self._is_out_of_service:
-            return None
-        limit_offset = min(self.last_stable_offset, self.recovery_point)
-        return dirt_of(self.segments, self._config, self.cleaned_offset, limit_offset, now_ms)
-
-    def plan_cleaning(self, now_ms: int, map_bytes: int) -> CleaningJob | None:
-        """The work of one cleaning, in at most so much memory for keys; None when there is none.
-
-        Until `cleaned` or `cleaning_failed` is called with it there is no second one, and
-        retention waits.
-        """
-        dirt = self.dirt(now_ms)
-        if dirt is None:
-            return None
-        state, folder = self.producer_state, self.folder
-        plan = plan_of(folder, self.segments, self._config, dirt, state, map_bytes, now_ms)
-        self.segments.unload_cold(dirt.segments)
-        # Trivially true of what was not there; that it is stated allows for missing offsets.
-        self.cleaned_offset = max(self.cleaned_offset, dirt.first_dirty_offset)
-        self._cleaning = CleaningJob(self._disk, plan)
-        return self._cleaning
-
-    def cleaned(self, job: CleaningJob, now_ms: int) -> DroppedFiles:
-        """Take over the segments of a committed job; the old ones' files are to be removed.
-
-        On DiskError the groups that were not reached stay as they were.
-        """
-        self.cleaning_failed(job)
-        paths: list[str] = []
-        held: list[DiskFile] = []
-        for group in job.done:
-            paths += swap(self._disk, group.old, group.new)
-            held += self.segments.replace(group.old, group.new)
-            for segment in group.old:
-                self._producer_files.dropped(segment)
-        self.cleaned_offset = job.end_offset
-        due_ms = now_ms + self._config.file_delete_delay_ms
-        return DroppedFiles(self._disk, paths, held=held, due_ms=due_ms)
-
-    def cleaning_failed(self, job: CleaningJob) -> None:
-        """The job came to nothing; the log is as it was."""
-        assert job is self._cleaning, "a log has one cleaning at a time"
-        self._cleaning = None
-
-    def expire_producers(self, now_ms: int) -> None:
-        """Forget producers silent for longer than `producer.id.expiration.ms`."""
-        self.producer_state.expire(now_ms)
-
-    def is_cleaning(self, job: CleaningJob) -> bool:
-        """Whether the job is under way, and not given up."""
-        return job is self._cleaning
+    def roll(self, now_ms: int) -> None:
+        """Go on in an empty segment."""
+        self._writer.roll(now_ms)
 
     def retire(self) -> None:
         """The log is about to be deleted: it is neither flushed nor cleaned any more."""
-        self._cleaning = None
+        self.cleaning = None
         self._is_out_of_service = True
 
     def let_go(self) -> list[DiskFile]:

@@ -8,9 +8,7 @@ own files stands in the checkpoints (`node_checkpoints`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from broker.config import BrokerConfig, LogConfig
@@ -31,28 +29,17 @@ from broker.storage.folder_jobs import (
     Renamed,
 )
 from broker.storage.gap_mark import gap_mark_path
-from broker.storage.identity import take_identity
+from broker.storage.identity import read_topic_id, take_identity
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
+from broker.storage.open_report import OpenReport
+from broker.storage.stop_marks import StopMarks
 from broker.storage.truncation import Cut, Truncation
 from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
 LOCK_FILE = ".lock"
 UNSYNCED_MAX = 256
 """Index files that a stop keeps open until they are synced together."""
-
-
-@dataclass(slots=True)
-class OpenReport:
-    """What opening found, for the log and for `/status`."""
-
-    was_clean: bool
-    dropped: DroppedFiles | None = None
-    """Left-overs of deletions, to be unlinked in a thread."""
-    truncated: list[tuple[TopicPartition, int, str]] = field(default_factory=list)
-    """Torn tails that were cut: partition, bytes, what was wrong with the first of them."""
-    offline: dict[TopicPartition, str] = field(default_factory=dict)
-    """Partitions whose data is damaged below the durable floor, with the reason."""
 
 
 class LogManager:
@@ -70,15 +57,13 @@ class LogManager:
         self.offline: dict[TopicPartition, str] = {}
         self.marked: dict[Log, str] = {}
         """Those among `logs` that an earlier process has found damaged, with the reason."""
-        self.previous_broker_epoch = NO_BROKER_EPOCH
-        """Under which the process was registered of whose writes nothing is lost: its stop was
-        clean, or the kernel that has them in its page cache still runs."""
         self._disk = disk
         self._config = config
         self._folder = config.log_dir.rstrip("/") or "/"
         disk.make_folder(self._folder)
         self._lock = disk.lock(f"{self._folder}/{LOCK_FILE}")
         self._checkpoints = NodeCheckpoints(disk, self._folder)
+        self.marks = StopMarks(disk, self._folder)
         try:
             self.directory_id = take_identity(disk, self._folder, config, new_directory_id)
         except BaseException:
@@ -92,11 +77,9 @@ class LogManager:
         by assigning `log.config`. A damaged partition goes offline; damaged checkpoints raise
         CorruptionError, for without them damage cannot be told from a torn tail.
         """
-        report = OpenReport(self._take_clean_marker())
-        if not report.was_clean:
-            self._look_for_the_same_boot()
+        report = OpenReport(self.marks.take())
         found = self._checkpoints.read()
-        points, starts = found[checkpoint.RECOVERY_POINTS], found[checkpoint.LOG_START_OFFSETS]
+        points = found[checkpoint.RECOVERY_POINTS]
         high_watermarks = found[checkpoint.HIGH_WATERMARKS]
         cleaned = found[checkpoint.CLEANED_OFFSETS]
         dropped: list[str] = []
@@ -109,22 +92,11 @@ class LogManager:
             if topic_partition is None or not self._disk.is_folder(path):
                 continue
             try:
-                topic_id = self._read_topic_id(path)
+                topic_id = read_topic_id(self._disk, path)
                 if topic_id is None:
                     self._disk.remove_folder(path)
                     continue
-                rules = recovery.LoadRules(
-                    log_start_offset=starts.get(topic_partition, 0),
-                    recovery_point=points.get(topic_partition, 0),
-                    epochs=self._checkpoints.read_epochs(path),
-                    interval_bytes=self._config.log_config().index_interval_bytes,
-                    expiration_ms=self._config.producer_id_expiration_ms,
-                    producer_count_max=self._config.max_producers_per_partition,
-                    is_clean=report.was_clean,
-                    now_ms=now_ms,
-                    has_gaps=topic_partition in cleaned,
-                    has_gap_mark=self._disk.exists(gap_mark_path(path)),
-                )
+                rules = self._rules(path, topic_partition, found, report.was_clean, now_ms)
                 loaded = recovery.load(self._disk, path, rules)
                 damage = read_damage_mark(self._disk, path)
             except (CorruptionError, DiskError) as error:
@@ -154,6 +126,28 @@ class LogManager:
         if not report.was_clean:
             self._vouch(frees_room=bool(dropped))
         return report
+
+    def _rules(
+        self,
+        path: str,
+        topic_partition: TopicPartition,
+        found: Mapping[str, Offsets],
+        was_clean: bool,
+        now_ms: int,
+    ) -> recovery.LoadRules:
+        """How to open one partition's folder, by what the checkpoints have of it."""
+        return recovery.LoadRules(
+            log_start_offset=found[checkpoint.LOG_START_OFFSETS].get(topic_partition, 0),
+            recovery_point=found[checkpoint.RECOVERY_POINTS].get(topic_partition, 0),
+            epochs=self._checkpoints.read_epochs(path),
+            interval_bytes=self._config.log_config().index_interval_bytes,
+            expiration_ms=self._config.producer_id_expiration_ms,
+            producer_count_max=self._config.max_producers_per_partition,
+            is_clean=was_clean,
+            now_ms=now_ms,
+            has_gaps=topic_partition in found[checkpoint.CLEANED_OFFSETS],
+            has_gap_mark=self._disk.exists(gap_mark_path(path)),
+        )
 
     def _vouch(self, *, frees_room: bool) -> None:
         """Say that what was recovered is on the disk, lest the next crash check it again."""
@@ -391,65 +385,10 @@ class LogManager:
         if refused is not None:
             raise refused
         if not self.offline:
-            marker = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
-            text = checkpoint.encode_clean_stop(broker_epoch)
-            self._disk.replace(marker, text, is_durable=True)
+            self.marks.stopped_clean(broker_epoch)
         self.release()
 
     def release(self) -> None:
         """Let go of files and lock without any writing, as after a crash."""
         self.logs = {}
         self._lock.release()
-
-    def _take_clean_marker(self) -> bool:
-        """Whether the last stop was clean; the marker is removed for good before anything else."""
-        path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
-        if not self._disk.exists(path):
-            return False
-        # One that does not parse, of an older version, vouches for the logs, and for no epoch.
-        with suppress(ValueError):
-            self.previous_broker_epoch = checkpoint.decode_clean_stop(self._disk.read_all(path))
-        self._disk.unlink(path)
-        self._disk.sync_folder(self._folder)
-        return True
-
-    def mark_running(self, broker_epoch: int) -> None:
-        """Say, before anybody counts on it, who writes here under this run of the kernel.
-
-        Not synced: what it vouches for is lost whenever it is.
-        """
-        text = checkpoint.encode_running(broker_epoch, self._disk.boot_id())
-        self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)
-
-    def distrust_cache(self) -> None:
-        """A sync has failed: the kernel may drop what it took, and say that it is on the disk."""
-        with suppress(DiskError):
-            self._disk.unlink(f"{self._folder}/{checkpoint.RUNNING}")
-
-    def _look_for_the_same_boot(self) -> None:
-        """A process that was killed has lost nothing that the kernel took, if that still runs."""
-        path = f"{self._folder}/{checkpoint.RUNNING}"
-        if not self._disk.exists(path):
-            return
-        with suppress(ValueError):
-            broker_epoch, boot_id = checkpoint.decode_running(self._disk.read_all(path))
-            if boot_id and boot_id == self._disk.boot_id():
-                self.previous_broker_epoch = broker_epoch
-
-    def _read_topic_id(self, path: str) -> UUID | None:
-        """The topic's id; None for a folder whose making was interrupted before it held data."""
-        file = f"{path}/{checkpoint.PARTITION_METADATA}"
-        if self._disk.exists(file):
-            try:
-                return checkpoint.decode_partition_metadata(self._disk.read_all(file))
-            except ValueError as error:
-                if self._has_data(path):
-                    raise CorruptionError(file, 0, str(error)) from error
-                return None
-        if self._has_data(path):
-            raise CorruptionError(file, 0, "there are segments but no topic id")
-        return None
-
-    def _has_data(self, path: str) -> bool:
-        names = [name for name in self._disk.list_folder(path) if name.endswith(".log")]
-        return any(self._disk.size_bytes(f"{path}/{name}") for name in names)

@@ -15,15 +15,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from broker.storage.producer_state import (
-    NO_BATCH,
-    SEQUENCE_MASK,
-    UNKNOWN_BATCH,
-    KnownBatch,
-    LastMarker,
-    Producer,
-    ProducerState,
-)
+from broker.storage.known_producer import NO_BATCH, UNKNOWN_BATCH, KnownBatch, LastMarker, Producer
+from broker.storage.producer_state import ProducerState
+from protocol.wire.batch_header import SEQUENCE_MAX
 from protocol.wire.crc32c import crc32c
 
 VERSION = 1
@@ -115,7 +109,7 @@ def restore(
         producer_id = entry.producer_id
         batch = UNKNOWN_BATCH if entry.last_offset == UNKNOWN_BATCH.last_offset else NO_BATCH
         if entry.last_sequence >= 0:
-            base_sequence = (entry.last_sequence - entry.offset_delta) & SEQUENCE_MASK
+            base_sequence = (entry.last_sequence - entry.offset_delta) & SEQUENCE_MAX
             base_offset = entry.last_offset - entry.offset_delta
             batch = KnownBatch(
                 base_sequence,

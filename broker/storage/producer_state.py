@@ -11,101 +11,32 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
-from typing import NamedTuple
 
+from broker.storage.known_producer import (
+    NO_BATCH,
+    NOTHING_AWAITED,
+    UNKNOWN_BATCH,
+    ActiveProducer,
+    Awaited,
+    KnownBatch,
+    LastMarker,
+    Producer,
+    note_refused,
+)
 from broker.storage.transactions import Finished, Transactions
 from broker.storage.verifications import Verifications
 from protocol.errors import ApiError, ErrorCode
+from protocol.wire.batch_header import SEQUENCE_MAX, TRANSACTIONAL
 from protocol.wire.records import BatchHeader
 
 BATCHES_KEPT = 5
 """Kafka's number, and the most requests an idempotent producer may have in flight."""
 
-AWAITED_COUNT_MAX = 1_000
-"""Producers whose refused first batch is remembered, in one partition."""
-
 NO_COORDINATOR_EPOCH = -1
 """What Kafka has for a producer whose transactions no marker has ended yet."""
 
-NOTHING_AWAITED = (-2, -1)
-"""An epoch that no producer has."""
-
-SEQUENCE_MASK = 2**31 - 1
-"""Sequences wrap: 0 follows 2147483647."""
-
-TRANSACTIONAL = 0x10
-"""The attribute of a batch that belongs to a transaction."""
-
-
-class KnownBatch(NamedTuple):
-    """A batch that the log holds."""
-
-    base_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-
-
 # What `_make` does, without the call around it: every batch of an idempotent producer passes here.
 _new_batch = tuple.__new__
-
-NO_BATCH = KnownBatch(-1, -1, -1, -1, -1)
-"""Stands for the batches of an epoch that only a marker has announced: sequence 0 follows it."""
-
-UNKNOWN_BATCH = KnownBatch(-1, -1, -2, -2, -1)
-"""Stands for batches of which only a marker is left, or never were any: any sequence follows it."""
-
-
-Awaited = dict[int, tuple[int, int]]
-"""Producer id -> epoch and sequence of the first batch that was refused."""
-
-
-def note_refused(awaited: Awaited, producer_id: int, producer_epoch: int, sequence: int) -> None:
-    """Remember a refused batch unless one of its epoch or a newer one came before.
-
-    A newer epoch begins anew: nobody sends the batch of the older one again.
-    """
-    known_epoch, _ = awaited.get(producer_id, NOTHING_AWAITED)
-    if known_epoch >= producer_epoch:
-        return
-    if known_epoch == NOTHING_AWAITED[0] and len(awaited) >= AWAITED_COUNT_MAX:
-        del awaited[next(iter(awaited))]
-    awaited[producer_id] = producer_epoch, sequence
-
-
-class LastMarker(NamedTuple):
-    """The newest marker of a producer."""
-
-    coordinator_epoch: int
-    timestamp_ms: int
-    offset: int = -1
-    """Where it stands; -1 when only a snapshot tells of it."""
-
-
-class ActiveProducer(NamedTuple):
-    """What DescribeProducers says of one producer."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    """-1 before the first batch of its epoch."""
-    last_timestamp_ms: int
-    coordinator_epoch: int
-    """Of its last marker, -1 without any."""
-    current_txn_start_offset: int
-    """-1 unless a transaction is open."""
-
-
-class Producer:
-    """One producer id in one partition."""
-
-    __slots__ = ("batches", "last_used_ms", "producer_epoch")
-
-    def __init__(self, producer_epoch: int, batches: list[KnownBatch], last_used_ms: int) -> None:
-        self.producer_epoch = producer_epoch
-        self.batches = batches
-        self.last_used_ms = last_used_ms
 
 
 class ProducerState:
@@ -158,9 +89,9 @@ class ProducerState:
         producer_epoch = header.producer_epoch
         base_sequence = header.base_sequence
         if producer_epoch == producer.producer_epoch:
-            last_sequence = (base_sequence + header.last_offset_delta) & SEQUENCE_MASK
+            last_sequence = (base_sequence + header.last_offset_delta) & SEQUENCE_MAX
             batches = producer.batches
-            expected = (batches[-1].last_sequence + 1) & SEQUENCE_MASK
+            expected = (batches[-1].last_sequence + 1) & SEQUENCE_MAX
             if base_sequence == expected:
                 return None
             for known in batches:
@@ -339,7 +270,7 @@ class ProducerState:
             self.transactions.begin(header.producer_id, base_offset)
         base_sequence = header.base_sequence
         delta = header.last_offset_delta
-        last_sequence, last_offset = (base_sequence + delta) & SEQUENCE_MASK, base_offset + delta
+        last_sequence, last_offset = (base_sequence + delta) & SEQUENCE_MAX, base_offset + delta
         values = base_sequence, last_sequence, base_offset, last_offset, max_timestamp_ms
         batch = _new_batch(KnownBatch, values)
         producer = self.producers.get(header.producer_id)

@@ -21,9 +21,10 @@ from broker.storage.adoption import adopt, good_snapshot, remove_stray_snapshots
 from broker.storage.disk import Disk
 from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import CorruptionError
+from broker.storage.known_producer import LastMarker
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.markers import read_marker_at
-from broker.storage.producer_state import LastMarker, ProducerState
+from broker.storage.producer_state import ProducerState
 from broker.storage.segment import BASE_DIGITS, DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
 from broker.storage.swap import finish_swaps
 from broker.storage.txn_index import AbortedEntry

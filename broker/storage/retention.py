@@ -1,17 +1,50 @@
-"""Which segments a topic's settings no longer keep.
+"""Which segments a topic's settings no longer keep, and how a log gives them up.
 
-Floor: storage. Pure. Only whole segments go, oldest first, and none that the high watermark has
-not passed.
+Floor: storage. Only whole segments go, oldest first, and none that the high watermark has not
+passed. First the log begins behind them (`expire`), then a checkpoint says so, then they are
+dropped (`drop_below`).
 """
 
 from __future__ import annotations
 
 from broker.config import LogConfig
+from broker.storage.dropped import DroppedFiles
+from broker.storage.log import Log
 from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 
 
-def expired_count(
+def expire(log: Log, now_ms: int) -> bool:
+    """Move the log's start past the segments that the topic's settings no longer keep.
+
+    Returns whether there are files to be dropped; `drop_below` does that once a checkpoint
+    has the new start, lest the next start take them for lost. A log whose every record is
+    too old rolls first, so that an idle topic empties as well.
+    """
+    count = _expired_count(
+        log.segments, log.config, log.log_start_offset, log.high_watermark, now_ms
+    )
+    has_staged = log.log_end_offset > log.written_end_offset
+    if not count or log.keeps_segments or has_staged:
+        return False
+    if count == len(log.segments):
+        log.roll(now_ms)
+    log.start_at(max(log.log_start_offset, log.segments.base_of(count)))
+    return True
+
+
+def drop_below(log: Log, offset: int, now_ms: int) -> DroppedFiles | None:
+    """Drop the segments that end at or below an offset which the log starts at for good."""
+    count = sum(segment.next_offset <= offset for segment in log.segments.closed())
+    if not count or log.keeps_segments:
+        return None
+    paths, held = log.segments.drop_oldest(count)
+    log.producer_files.dropped_below(log.segments.start_offset)
+    due_ms = now_ms + log.config.file_delete_delay_ms
+    return DroppedFiles(log.disk, paths, held=held, due_ms=due_ms)
+
+
+def _expired_count(
     segments: Segments,
     config: LogConfig,
     log_start_offset: int,

@@ -6,22 +6,20 @@ counts as done. Changes raise the first refusal after all items have their answe
 many things give each its own error instead.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from protocol.client.admin_types import (
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
-    ConfigSynonym,
     GroupDescription,
     ListedGroups,
     OffsetAt,
-    ResourceType,
     TopicSpec,
 )
 from protocol.client.cluster import Cluster
+from protocol.client.config_admin import alter_configs, describe_configs
 from protocol.client.connection import ByVersion
 from protocol.client.errors import ConnectionLost, UnsupportedVersion, raise_for
 from protocol.client.group_admin import describe_groups, list_groups
@@ -30,15 +28,6 @@ from protocol.client.offsets_by_time import list_offsets
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
-from protocol.messages.configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -57,9 +46,6 @@ from protocol.types import TopicPartition
 from protocol.wire.schema import Message
 
 BROKER_DEFAULT = -1
-
-_SET = 0
-_DELETE = 1
 
 Outcome: TypeAlias = tuple[str, int, str | None]
 """One item of an answer: name, error code, message."""
@@ -250,46 +236,9 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """The settings in effect (None: all); raises ApiError for the first resource refused."""
-
-        async def attempt(left_ms: int) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-            found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
-            for node_id, group in _by_node(resources).items():
-                request = DescribeConfigsRequest(
-                    resources=[
-                        DescribeConfigsResource(
-                            resource_type=resource.type,
-                            resource_name=resource.name,
-                            configuration_keys=None if names is None else list(names),
-                        )
-                        for resource in group
-                    ],
-                    include_synonyms=with_synonyms,
-                )
-                response: DescribeConfigsResponse = await self.cluster.request(
-                    node_id, request, timeout_ms=left_ms
-                )
-                for result in response.results:
-                    resource = ConfigResource(
-                        ResourceType(result.resource_type), result.resource_name
-                    )
-                    raise_for(result.error_code, _named(resource, result.error_message))
-                    found[resource] = {
-                        entry.name: ConfigEntry(
-                            entry.name,
-                            entry.value,
-                            entry.config_source,
-                            entry.read_only,
-                            entry.is_sensitive,
-                            tuple(
-                                ConfigSynonym(one.name, one.value, one.source)
-                                for one in entry.synonyms
-                            ),
-                        )
-                        for entry in result.configs
-                    }
-            return found
-
-        return await self.cluster.repeat(attempt, timeout_ms)
+        return await describe_configs(
+            self.cluster, resources, names, with_synonyms=with_synonyms, timeout_ms=timeout_ms
+        )
 
     async def alter_configs(
         self,
@@ -302,37 +251,9 @@ class Admin:
 
         Raises ApiError for the first resource refused.
         """
-
-        async def attempt(left_ms: int) -> None:
-            for node_id, group in _by_node(changes).items():
-                request = IncrementalAlterConfigsRequest(
-                    resources=[
-                        AlterConfigsResource(
-                            resource_type=resource.type,
-                            resource_name=resource.name,
-                            configs=[
-                                AlterableConfig(
-                                    name=name,
-                                    config_operation=_DELETE if value is None else _SET,
-                                    value=value,
-                                )
-                                for name, value in changes[resource].items()
-                            ],
-                        )
-                        for resource in group
-                    ],
-                    validate_only=validate_only,
-                )
-                response: IncrementalAlterConfigsResponse = await self.cluster.request(
-                    node_id, request, timeout_ms=left_ms
-                )
-                for result in response.responses:
-                    resource = ConfigResource(
-                        ResourceType(result.resource_type), result.resource_name
-                    )
-                    raise_for(result.error_code, _named(resource, result.error_message))
-
-        await self.cluster.repeat(attempt, timeout_ms)
+        await alter_configs(
+            self.cluster, changes, validate_only=validate_only, timeout_ms=timeout_ms
+        )
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -384,19 +305,6 @@ class Admin:
             )
 
         return await self.cluster.repeat(attempt, timeout_ms)
-
-
-def _by_node(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Brokers' own settings are asked of that broker, all others of any."""
-    by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
-    for resource in resources:
-        own = resource.type != ResourceType.TOPIC and resource.name.isdecimal()
-        by_node[int(resource.name) if own else None].append(resource)
-    return by_node
-
-
-def _named(resource: ConfigResource, message: str | None) -> str | None:
-    return f"{resource.type.name.lower()} {resource.name}: {message}" if message else None
 
 
 def _says_not_controller(response: Any) -> bool:

@@ -29,11 +29,12 @@ from protocol.client.consumer_settings import (
 )
 from protocol.client.errors import ClientError
 from protocol.client.fetch_core import FetchedBatch
-from protocol.client.fetcher import Fetcher, OutOfRange
+from protocol.client.fetcher import Fetcher
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_core import GroupCore
 from protocol.client.group_steps import GroupMembership, GroupSettings
 from protocol.client.membership import Membership
+from protocol.client.reading import OutOfRange
 from protocol.client.record_buffer import RecordBuffer
 from protocol.client.topic_watch import TopicWatch
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition

@@ -8,7 +8,6 @@ to questions that a `seek` has made pointless are thrown away.
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from enum import StrEnum
 from typing import Any
 
 from protocol.client.backoff import Backoff
@@ -21,6 +20,7 @@ from protocol.client.fetch_core import (
     read_partition,
 )
 from protocol.client.offsets_by_time import list_offsets
+from protocol.client.reading import RESET_TO, OutOfRange, Reading
 from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.messages.fetch import (
     FetchPartition,
@@ -29,53 +29,13 @@ from protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from protocol.types import (
-    CONSUMER_REPLICA_ID,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    NO_LEADER_EPOCH,
-    TopicPartition,
-)
+from protocol.types import CONSUMER_REPLICA_ID, NO_LEADER_EPOCH, TopicPartition
 
 LOOK_UP_TIMEOUT_MS = 5_000
 """One partition without a leader holds up the look-up of the others no longer than this."""
 
 NO_SESSION = 0
 SESSION_EPOCH_NONE = -1
-
-
-class OutOfRange(StrEnum):
-    """What to do when a position does not exist in the log (any more)."""
-
-    FAIL = "fail"
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-_RESET_TO = {OutOfRange.EARLIEST: EARLIEST_TIMESTAMP, OutOfRange.LATEST: LATEST_TIMESTAMP}
-
-
-class _Reading:
-    """One assigned partition. An `offset` below 0 is a timestamp still to be looked up."""
-
-    __slots__ = ("backoff", "failure", "offset", "problem", "retry_at_ms")
-
-    def __init__(self, offset: int, backoff: Backoff) -> None:
-        self.offset = offset
-        self.backoff = backoff
-        self.failure: Exception | None = None
-        self.problem: ErrorCode | None = None
-        self.retry_at_ms = 0
-
-    def trouble(self, code: ErrorCode, now_ms: int) -> None:
-        self.problem = code
-        self.retry_at_ms = now_ms + self.backoff.next_ms()
-
-    def progress(self, offset: int) -> None:
-        self.offset = offset
-        self.problem = None
-        self.retry_at_ms = 0
-        self.backoff.reset()
 
 
 class Fetcher:
@@ -102,7 +62,7 @@ class Fetcher:
         self._partition_max_bytes = partition_max_bytes
         self._verify_crc = verify_crc
         self._decompressed_bytes_max = decompressed_bytes_max
-        self._readings: dict[TopicPartition, _Reading] = {}
+        self._readings: dict[TopicPartition, Reading] = {}
         self._fetches: dict[int, asyncio.Task[list[tuple[TopicPartition, int, PartitionData]]]] = {}
         self._held: frozenset[TopicPartition] = frozenset()
         self._nudge: asyncio.Future[None] | None = None
@@ -315,7 +275,7 @@ class Fetcher:
         return batches
 
     def _take(
-        self, tp: TopicPartition, reading: _Reading, data: PartitionData
+        self, tp: TopicPartition, reading: Reading, data: PartitionData
     ) -> FetchedBatch | None:
         code = ErrorCode.of(data.error_code)
         if not code:
@@ -337,7 +297,7 @@ class Fetcher:
             if self.out_of_range is OutOfRange.FAIL:
                 reading.failure = OffsetOutOfRange(tp, reading.offset, data.log_start_offset)
             else:
-                reading.offset = _RESET_TO[self.out_of_range]
+                reading.offset = RESET_TO[self.out_of_range]
             return None
         if not code.retriable:
             reading.failure = ApiError(code, f"fetch of {tp}: {code.description}")
@@ -423,8 +383,8 @@ class Fetcher:
         if reading is not None and reading.offset == offset:
             reading.trouble(code, self._cluster.now_ms())
 
-    def _new_reading(self, offset: int) -> _Reading:
-        return _Reading(offset, Backoff(*RETRY_BACKOFF_MS, self._cluster.rng))
+    def _new_reading(self, offset: int) -> Reading:
+        return Reading(offset, Backoff(*RETRY_BACKOFF_MS, self._cluster.rng))
 
 
 def _empty(tp: TopicPartition, code: ErrorCode) -> PartitionData:

@@ -17,7 +17,6 @@ through the round; one that had to give something back joins once more, so that 
 
 import random
 from collections.abc import Collection, Mapping
-from enum import Enum
 
 from protocol.client.assignment import NO_GENERATION, decode_assignment
 from protocol.client.assignors import Assignor
@@ -32,9 +31,11 @@ from protocol.client.group_steps import (
     GroupSettings,
     Join,
     Leave,
+    Phase,
     Step,
     Sync,
 )
+from protocol.client.polls import Polls
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.group import (
     HeartbeatRequest,
@@ -49,17 +50,6 @@ JOIN_ALLOWANCE_MS = 5_000
 """How much longer than the rebalance timeout an answer to JoinGroup may take."""
 
 _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-
-
-class Phase(Enum):
-    """Where in a round the member is."""
-
-    UNJOINED = 1
-    JOINING = 2
-    SYNCING = 3
-    ADOPTING = 4
-    STABLE = 5
-    FAILED = 6
 
 
 class GroupCore:
@@ -81,8 +71,7 @@ class GroupCore:
         self._is_idle = False
         self._leader = GroupLeader()
         self._next: frozenset[TopicPartition] = frozenset()
-        self._polled_at_ms = now_ms
-        self._polling = 0
+        self._polls = Polls(settings.max_poll_interval_ms, now_ms)
         self._heartbeat_at_ms = 0
         self._had: tuple[frozenset[TopicPartition], int] = (frozenset(), NO_GENERATION)
         self._gave_back = False
@@ -117,20 +106,18 @@ class GroupCore:
 
     def polled(self, now_ms: int) -> None:
         """Somebody reads what is here already."""
-        self._polled_at_ms = now_ms
+        self._polls.note(now_ms)
 
     def poll_began(self, now_ms: int) -> None:
         """Somebody reads; an idle member that had left comes back."""
-        self._polling += 1
-        self._polled_at_ms = now_ms
+        self._polls.begin(now_ms)
         if self._is_idle:
             self._is_idle = False
             self._wants_round = True
 
     def poll_ended(self, now_ms: int) -> None:
         """The reader works on what it got."""
-        self._polling -= 1
-        self._polled_at_ms = now_ms
+        self._polls.end(now_ms)
 
     def fail(self, error: Exception) -> None:
         """Stop for good: `failure` goes to whoever reads, and what was owned is lost."""
@@ -144,7 +131,7 @@ class GroupCore:
         """The next thing to do, or None until `next_deadline_ms` or until something is said."""
         if self._is_lost and self.owned:
             return GiveBack(self.owned, is_lost=True)
-        if self.phase is Phase.STABLE and self._is_overdue(now_ms):
+        if self.phase is Phase.STABLE and self._polls.is_overdue(now_ms):
             return self._leave_idle()
         if self.phase in (Phase.UNJOINED, Phase.STABLE):
             return self._step_to_join(now_ms)
@@ -162,7 +149,7 @@ class GroupCore:
         if self.phase is Phase.FAILED or self._is_idle:
             return None
         if self.phase is Phase.STABLE and not self._wants_round:
-            return None if self._polling else self._overdue_at_ms
+            return self._polls.overdue_at_ms
         return self._retry_at_ms
 
     def _step_to_join(self, now_ms: int) -> Step | None:
@@ -198,13 +185,6 @@ class GroupCore:
     def _round_timeout_ms(self) -> int:
         longest = max(self.settings.max_poll_interval_ms, self.settings.session_timeout_ms)
         return longest + JOIN_ALLOWANCE_MS
-
-    @property
-    def _overdue_at_ms(self) -> int:
-        return self._polled_at_ms + self.settings.max_poll_interval_ms
-
-    def _is_overdue(self, now_ms: int) -> bool:
-        return not self._polling and now_ms >= self._overdue_at_ms
 
     # --- what came of it ----------------------------------------------------------------------
 

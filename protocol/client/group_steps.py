@@ -1,14 +1,26 @@
-"""What a member of a group is told, and what it is to do next.
+"""Where a member of a group is, what it is told, and what it is to do next.
 
 Floor: client. Data only; `group_core` decides.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from protocol.client.assignors import Assignor
 from protocol.messages.group import JoinGroupRequest, SyncGroupRequest
 from protocol.types import TopicPartition
+
+
+class Phase(Enum):
+    """Where in a round the member is."""
+
+    UNJOINED = 1
+    JOINING = 2
+    SYNCING = 3
+    ADOPTING = 4
+    STABLE = 5
+    FAILED = 6
 
 
 class GroupMembership(NamedTuple):

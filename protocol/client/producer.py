@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from protocol.client.cluster import Cluster
-from protocol.client.errors import ClientClosed, ClientError, RequestTimedOut, TransactionFailed
+from protocol.client.errors import ClientClosed, ClientError, TransactionFailed
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_steps import GroupMembership
 from protocol.client.pending import (
@@ -27,11 +27,8 @@ from protocol.client.producer_core import ProducerCore
 from protocol.client.producer_hooks import (
     OutgoingRecord,
     ProducerHooks,
-    checked_headers,
     checked_partition,
-    checked_timestamp,
     checked_topic,
-    serialized,
 )
 from protocol.client.producer_outcomes import (
     BatchMetadata,
@@ -51,7 +48,7 @@ from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.types import TopicPartition
 from protocol.wire.compression import Codec
-from protocol.wire.record import Headers, NewRecord
+from protocol.wire.record import Headers
 
 __all__ = ["BatchMetadata", "Producer", "RecordMetadata"]
 
@@ -187,7 +184,6 @@ class Producer:
 
     async def flush(self) -> None:
         """Send at once what is queued and return when all of it has its outcome, good or bad."""
-        self._check_open()
         await self._room.flush()
 
     async def close(self, timeout_ms: int | None = None) -> None:
@@ -254,7 +250,7 @@ class Producer:
         self._check_open()
         transactional = self._transactional
         transactional.core.begin_commit()
-        left_ms = await self._flush_within(timeout_ms)
+        left_ms = await self._room.flush_within(timeout_ms, self._cluster.now_ms)
         transactional.core.begin_commit()
         await transactional.end(True, left_ms)
 
@@ -267,22 +263,8 @@ class Producer:
         transactional = self._transactional
         transactional.core.begin_abort()
         self._perform(())
-        left_ms = await self._flush_within(timeout_ms)
+        left_ms = await self._room.flush_within(timeout_ms, self._cluster.now_ms)
         await transactional.end(False, left_ms)
-
-    async def _flush_within(self, timeout_ms: int | None) -> int | None:
-        """Flush, and return what is left of the time."""
-        if timeout_ms is None:
-            await self.flush()
-            return None
-        deadline = self._cluster.now_ms() + timeout_ms
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self.flush()
-        except TimeoutError:
-            text = f"records of the transaction have no outcome after {timeout_ms} ms"
-            raise RequestTimedOut(text) from None
-        return max(1, deadline - self._cluster.now_ms())
 
     async def _abort_what_is_open(self) -> None:
         if self._transactions is None or not self._transactions.core.is_open:
@@ -319,9 +301,11 @@ class Producer:
         self, outgoing: OutgoingRecord, on_delivery: DeliveryCallback | None
     ) -> "tuple[asyncio.Future[RecordMetadata], PendingBatch]":
         transaction = self._transaction
-        for interceptor in self._hooks.interceptors:
-            outgoing = interceptor.on_send(outgoing)
-        record = self._record(outgoing)
+        outgoing = self._hooks.intercepted(outgoing)
+        timestamp_ms = outgoing.timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        record = self._hooks.record(outgoing, timestamp_ms)
         topic = checked_topic(outgoing.topic)
         size_bytes = record_bytes_bound(record)
         tp = None
@@ -336,8 +320,7 @@ class Producer:
                 tp = self._partitions.choose(topic, record.key, size_bytes)
             self._join_transaction(tp, transaction)
             future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-            for interceptor in self._hooks.interceptors:
-                tell_when_done(future, interceptor.on_acknowledgement)
+            self._hooks.tell_when_done(future)
             if on_delivery is not None:
                 tell_when_done(future, on_delivery)
             token = (future, record.timestamp_ms)
@@ -357,17 +340,6 @@ class Producer:
         if now_ms >= self._renewal_check_at_ms:
             self._renewal_check_at_ms = now_ms + RENEWAL_CHECK_MS
             self._cluster.renew_if_aged((topic,))
-
-    def _record(self, outgoing: OutgoingRecord) -> NewRecord:
-        timestamp_ms = outgoing.timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
-        return NewRecord(
-            serialized(outgoing.key, self._hooks.key_serializer, "key"),
-            serialized(outgoing.value, self._hooks.value_serializer, "value"),
-            checked_timestamp(timestamp_ms),
-            checked_headers(outgoing.headers),
-        )
 
     # --- outcomes -----------------------------------------------------------------------------
 

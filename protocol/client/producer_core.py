@@ -30,6 +30,7 @@ from protocol.client.pending import (
     Restarted,
     record_bytes_bound,
 )
+from protocol.client.produce_codes import NOT_WRITTEN, PRODUCER_REFUSED, SUSPECT, TOO_LARGE
 from protocol.client.producer_settings import ProducerSettings
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
@@ -37,20 +38,6 @@ from protocol.wire.record import NewRecord
 
 PRODUCER_EPOCH_MAX = 32767
 SUSPECT_ANSWERS_MAX = 10
-
-# Codes that may last for ever if our own bytes or a broker's bug are behind them.
-_SUSPECT = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-_PRODUCER_REFUSED = frozenset(
-    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
-)
-_NOT_WRITTEN = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-    }
-)
 
 
 class ProducerCore:
@@ -222,21 +209,21 @@ class ProducerCore:
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return self.on_delivered(batch, NO_OFFSET, -1)
         line = self._take_back(batch)
-        if code in _TOO_LARGE and batch.payload is None and batch.record_count > 1:
+        if code in TOO_LARGE and batch.payload is None and batch.record_count > 1:
             return self._split(line, batch)
         if self.settings.idempotent:
             if code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
                 return self._on_sequence_refused(line, batch, code, now_ms)
-            if code in _PRODUCER_REFUSED and not self.settings.is_transactional:
+            if code in PRODUCER_REFUSED and not self.settings.is_transactional:
                 return self._on_producer_refused(line, batch, code, now_ms)
         error = ApiError(code, detail)
-        if code in _SUSPECT:
+        if code in SUSPECT:
             batch.suspect_answers += 1
             if batch.suspect_answers > SUSPECT_ANSWERS_MAX:
                 return [self._give_up(line, batch, error)]
         elif not code.retriable:
             return [self._give_up(line, batch, error)]
-        if code not in _NOT_WRITTEN:
+        if code not in NOT_WRITTEN:
             batch.uncertain = True
         line.put_back(batch)
         line.wait_before_retry(now_ms)

@@ -1,17 +1,18 @@
 """What a producer's owner may put between `send` and the wire.
 
-Floor: client. Data, and the interceptor's empty methods.
+Floor: client. Data, the interceptor's empty methods, and what makes a record of all that.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any, TypeAlias
 
-from protocol.client.producer_outcomes import RecordMetadata
+from protocol.client.producer_outcomes import RecordMetadata, tell_when_done
 from protocol.types import INT64_MAX, TopicPartition
 from protocol.wire.primitives import STRING_BYTES_MAX
-from protocol.wire.record import Headers
+from protocol.wire.record import Headers, NewRecord
 
 PARTITION_MAX = 2**31 - 1
 
@@ -57,6 +58,26 @@ class ProducerHooks:
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     interceptors: tuple[ProducerInterceptor, ...] = ()
+
+    def intercepted(self, outgoing: OutgoingRecord) -> OutgoingRecord:
+        """What the interceptors let out in its place."""
+        for interceptor in self.interceptors:
+            outgoing = interceptor.on_send(outgoing)
+        return outgoing
+
+    def tell_when_done(self, future: "asyncio.Future[RecordMetadata]") -> None:
+        """Have every interceptor told of the record's fate."""
+        for interceptor in self.interceptors:
+            tell_when_done(future, interceptor.on_acknowledgement)
+
+    def record(self, outgoing: OutgoingRecord, timestamp_ms: int) -> NewRecord:
+        """What a batch holds of it; TypeError or ValueError for what cannot be encoded."""
+        return NewRecord(
+            serialized(outgoing.key, self.key_serializer, "key"),
+            serialized(outgoing.value, self.value_serializer, "value"),
+            checked_timestamp(timestamp_ms),
+            checked_headers(outgoing.headers),
+        )
 
 
 def serialized(value: Any, serializer: Serializer | None, what: str) -> bytes | None:

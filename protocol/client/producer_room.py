@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from protocol.client.errors import ClientError
+from protocol.client.errors import ClientError, RequestTimedOut
 from protocol.client.producer_core import ProducerCore
 
 
@@ -58,12 +58,27 @@ class ProducerRoom:
 
     async def flush(self) -> None:
         """Return when all that is queued by now has its outcome."""
+        self._check_open()
         if self._core.is_empty:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flushes.append((self._core.last_number, done))
         self._press()
         await done
+
+    async def flush_within(self, timeout_ms: int | None, clock_ms: Callable[[], int]) -> int | None:
+        """Flush, and return what is left of the time. Raises RequestTimedOut."""
+        if timeout_ms is None:
+            await self.flush()
+            return None
+        deadline = clock_ms() + timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.flush()
+        except TimeoutError:
+            text = f"records of the transaction have no outcome after {timeout_ms} ms"
+            raise RequestTimedOut(text) from None
+        return max(1, deadline - clock_ms())
 
     def settle(self) -> None:
         """Let go whoever waits for what has happened: to be called after every outcome."""

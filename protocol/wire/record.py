@@ -129,59 +129,65 @@ def scan_places(
     Numbers of one byte, and of three as large batches have them, are read in place. The places come
     in runs of some milliseconds, perhaps empty: who has a loop to serve may do so in between.
     """
+    try:
+        yield from _scan_places(payload, count, base_offset, base_timestamp, append_timestamp)
+    except IndexError:
+        raise CorruptBatch("record batch ends inside a record") from None
+
+
+def _scan_places(
+    payload: bytes, count: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
+) -> Iterator[list[Place]]:
     places: list[Place] = []
     position = 0
     size = len(payload)
-    try:
-        for _ in range(count):
-            low = payload[position]
-            if low < 0x80:
-                length = low >> 1 if not low & 1 else -1
-                position += 1
-            else:
-                length, position = read_varint(payload, position)
-            end = position + length
-            if length < LEAST_RECORD_BYTES - 1 or end > size:
-                raise CorruptBatch(f"record of {length} bytes, {size - position} are left")
-            low = payload[position + 1]
-            if low < 0x80:
-                delta = low >> 1 ^ -(low & 1)
-                position += 2
-            elif 0 < (high := payload[position + 3]) < 0x80 <= (middle := payload[position + 2]):
-                delta = (high << 13 | (middle & 0x7F) << 6 | low >> 1 & 0x3F) ^ -(low & 1)
-                position += 4
-            else:
-                delta, position = read_varlong(payload, position + 1)
-            timestamp = base_timestamp + delta if append_timestamp is None else append_timestamp
-            low = payload[position]
-            if low < 0x80:
-                delta = low >> 1 ^ -(low & 1)
-                position += 1
-            elif 0 < (high := payload[position + 2]) < 0x80 <= (middle := payload[position + 1]):
-                delta = (high << 13 | (middle & 0x7F) << 6 | low >> 1 & 0x3F) ^ -(low & 1)
-                position += 3
-            else:
-                delta, position = read_varint(payload, position)
-            key_size, position = _skip_sized(payload, position)
-            value_size, position = _skip_sized(payload, position)
-            if key_size < -1 or value_size < -1 or position >= end:
-                raise CorruptBatch("a key or value does not fit into its record")
-            if payload[position]:
-                left, position = _read_header_count(payload, position, end)
-                while left:
-                    left, position = _skip_headers(payload, position, end, left)
-                    if left:
-                        yield []
-            else:
-                position += 1
-            if position != end:
-                raise CorruptBatch(f"record ends {end - position} bytes off its declared length")
-            places.append((base_offset + delta, timestamp, key_size))
-            if len(places) == RUN_RECORDS:
-                yield places
-                places = []
-    except IndexError:
-        raise CorruptBatch("record batch ends inside a record") from None
+    for _ in range(count):
+        low = payload[position]
+        if low < 0x80:
+            length = low >> 1 if not low & 1 else -1
+            position += 1
+        else:
+            length, position = read_varint(payload, position)
+        end = position + length
+        if length < LEAST_RECORD_BYTES - 1 or end > size:
+            raise CorruptBatch(f"record of {length} bytes, {size - position} are left")
+        low = payload[position + 1]
+        if low < 0x80:
+            delta = low >> 1 ^ -(low & 1)
+            position += 2
+        elif 0 < (high := payload[position + 3]) < 0x80 <= (middle := payload[position + 2]):
+            delta = (high << 13 | (middle & 0x7F) << 6 | low >> 1 & 0x3F) ^ -(low & 1)
+            position += 4
+        else:
+            delta, position = read_varlong(payload, position + 1)
+        timestamp = base_timestamp + delta if append_timestamp is None else append_timestamp
+        low = payload[position]
+        if low < 0x80:
+            delta = low >> 1 ^ -(low & 1)
+            position += 1
+        elif 0 < (high := payload[position + 2]) < 0x80 <= (middle := payload[position + 1]):
+            delta = (high << 13 | (middle & 0x7F) << 6 | low >> 1 & 0x3F) ^ -(low & 1)
+            position += 3
+        else:
+            delta, position = read_varint(payload, position)
+        key_size, position = _skip_sized(payload, position)
+        value_size, position = _skip_sized(payload, position)
+        if key_size < -1 or value_size < -1 or position >= end:
+            raise CorruptBatch("a key or value does not fit into its record")
+        if payload[position]:
+            left, position = _read_header_count(payload, position, end)
+            while left:
+                left, position = _skip_headers(payload, position, end, left)
+                if left:
+                    yield []
+        else:
+            position += 1
+        if position != end:
+            raise CorruptBatch(f"record ends {end - position} bytes off its declared length")
+        places.append((base_offset + delta, timestamp, key_size))
+        if len(places) == RUN_RECORDS:
+            yield places
+            places = []
     if position != size:
         raise CorruptBatch(f"{size - position} bytes are left behind the last record")
     yield places

@@ -1,31 +1,37 @@
-"""Record batches of format 2: the header as a view, the records inside, and how both are built.
+"""Record batches of format 2: those of a buffer, the records inside, and how both are built.
 
-Floor: wire. Pure. A log, a Produce request and a Fetch answer all hold the same bytes:
-
-    0  base_offset int64              27  base_timestamp int64
-    8  batch_length int32             35  max_timestamp int64
-    12 partition_leader_epoch int32   43  producer_id int64
-    16 magic int8 (2)                 51  producer_epoch int16
-    17 crc uint32                     53  base_sequence int32
-    21 attributes int16               57  record_count int32
-    23 last_offset_delta int32        61  records, compressed as a whole
-
-`batch_length` counts what follows it. The CRC-32C covers everything from the attributes on, so a
-leader may write its base offset and epoch without touching it. Attributes: bits 0 to 2 codec, 3
-timestamps set by the broker, 4 transactional, 5 control. Where records are looked into, see
-`record`; most readers of a batch need the header only.
+Floor: wire. Pure. How a batch is laid out, `batch_header` says, and where records are looked into,
+see `record`; most readers of a batch need the header only.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from struct import Struct as Packed
-from struct import error as StructError
-from typing import NamedTuple
 
-from protocol.errors import BufferUnderflow, CorruptBatch, UnsupportedMagic
+from protocol.errors import CorruptBatch
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from protocol.wire.batch_header import (
+    BATCH_LENGTH_MIN,
+    CODEC_BITS,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    PLACE,
+    SEQUENCE_MAX,
+    SIZE_BEFORE_LENGTH_ENDS,
+    TRANSACTIONAL,
+    BatchHeader,
+    check_crc,
+    check_magic,
+    patch,
+    read_header,
+    stamp_control,
+    stamp_crc,
+    stamp_log_append_time,
+    stamp_max_timestamp,
+    stamp_producer,
+)
 from protocol.wire.compression import Codec, compress, decompress
-from protocol.wire.crc32c import crc32c
 from protocol.wire.limits import LIMITS
 from protocol.wire.primitives import Buffer
 from protocol.wire.record import (
@@ -74,125 +80,6 @@ __all__ = [
     "with_records",
 ]
 
-HEADER_BYTES = 61
-MAGIC = 2
-
-_HEADER = Packed(">qiibIhiqqqhii")
-PLACE = Packed(">qi11xi")
-"""Base offset, batch length, last offset delta: what finding a batch needs of its header."""
-_BASE_OFFSET = Packed(">q")
-_LENGTH = Packed(">i")
-_LEADER_EPOCH = Packed(">i")
-_CRC = Packed(">I")
-_ATTRIBUTES = Packed(">h")
-_MAX_TIMESTAMP = Packed(">q")
-_PRODUCER = Packed(">qhi")
-
-_LENGTH_AT = 8
-SIZE_BEFORE_LENGTH_ENDS = 12
-"""Bytes of a batch that its own length does not count."""
-_LEADER_EPOCH_AT = 12
-_MAGIC_AT = 16
-_CRC_AT = 17
-_ATTRIBUTES_AT = 21
-_MAX_TIMESTAMP_AT = 35
-_PRODUCER_AT = 43
-_BATCH_LENGTH_MIN = HEADER_BYTES - SIZE_BEFORE_LENGTH_ENDS
-
-CODEC_BITS = 0x07
-"""Of the attributes: by which codec the records are packed."""
-_LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
-
-SEQUENCE_MAX = 0x7FFFFFFF
-"""After this sequence number a producer continues with 0."""
-
-
-class BatchHeader(NamedTuple):
-    """The 61 bytes in front of a batch's records, read but not believed."""
-
-    base_offset: int
-    batch_length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-    @property
-    def size_bytes(self) -> int:
-        """The whole batch, header included."""
-        return SIZE_BEFORE_LENGTH_ENDS + self.batch_length
-
-    @property
-    def last_offset(self) -> int:
-        """The offset of the last record, also where compaction has removed it."""
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def last_sequence(self) -> int:
-        """The last record's sequence number, -1 without a producer."""
-        if self.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
-
-    @property
-    def codec(self) -> Codec:
-        """How the records are compressed; unknown bits are UnsupportedCodec."""
-        return Codec.of(self.attributes & CODEC_BITS)
-
-    @property
-    def is_log_append_time(self) -> bool:
-        """Whether the broker set the time: every record then has `max_timestamp`."""
-        return bool(self.attributes & _LOG_APPEND_TIME)
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL)
-
-    @property
-    def is_control(self) -> bool:
-        """Whether the batch holds a marker instead of records."""
-        return bool(self.attributes & _CONTROL)
-
-
-# What `_make` does, without the call around it: every batch passes here.
-_new_header = tuple.__new__
-
-
-def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, which need not be followed by the whole batch.
-
-    Checked here: there are enough bytes, the format is 2, and the length is possible.
-    """
-    try:
-        header = _new_header(BatchHeader, _HEADER.unpack_from(buffer, position))
-    except StructError:
-        if len(buffer) - position > _MAGIC_AT:
-            _check_magic(buffer[position + _MAGIC_AT])
-        left = len(buffer) - position
-        raise BufferUnderflow(f"batch header of {HEADER_BYTES} bytes, {left} are left") from None
-    if header.magic != MAGIC:
-        _check_magic(header.magic)
-    if header.batch_length < _BATCH_LENGTH_MIN:
-        raise CorruptBatch(f"batch length {header.batch_length} is less than a header")
-    return header
-
-
-def _check_magic(magic: int) -> None:
-    if magic in (0, 1):
-        raise UnsupportedMagic(f"message format {magic} is not supported, only record batches are")
-    if magic != MAGIC:
-        raise CorruptBatch(f"batch has magic {magic}, not {MAGIC}")
-
 
 def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Every whole batch of a buffer, with its bytes as a slice; a partial one at the end is left.
@@ -209,15 +96,9 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
             return
         yield header, view[position:next_position]
         position = next_position
-    if end - position > _MAGIC_AT:
+    if end - position > MAGIC_AT:
         # An old format's message may be shorter than our header: say so rather than overlook it.
-        _check_magic(view[position + _MAGIC_AT])
-
-
-def check_crc(batch: Buffer) -> bool:
-    """Whether the checksum of one whole batch is right."""
-    (stored,) = _CRC.unpack_from(batch, _CRC_AT)
-    return bool(crc32c(memoryview(batch)[_ATTRIBUTES_AT:]) == stored)
+        check_magic(view[position + MAGIC_AT])
 
 
 def check_batch(batch: Buffer) -> BatchHeader:
@@ -242,55 +123,6 @@ def check_batch(batch: Buffer) -> BatchHeader:
 def _check_count(count: int, size_bytes: int) -> None:
     if count < 0 or count * LEAST_RECORD_BYTES > size_bytes:
         raise CorruptBatch(f"{count} records cannot lie in {size_bytes} bytes")
-
-
-def patch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Write the log's base offset and the leader's epoch into a batch in place."""
-    _BASE_OFFSET.pack_into(batch, 0, base_offset)
-    _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
-
-
-def stamp_producer(
-    batch: bytearray | memoryview,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    *,
-    is_transactional: bool = False,
-) -> None:
-    """Write a producer's identity and sequence into a batch in place, and its CRC anew."""
-    if is_transactional:
-        (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
-        _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _TRANSACTIONAL)
-    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    _stamp_crc(batch)
-
-
-def stamp_control(batch: bytearray | memoryview) -> None:
-    """Mark a batch as one of control records in place, and write its CRC anew."""
-    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _CONTROL)
-    _stamp_crc(batch)
-
-
-def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Mark a batch as timed by the broker in place, and write its CRC anew."""
-    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
-    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
-    _stamp_crc(batch)
-
-
-def stamp_max_timestamp(batch: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Write the largest timestamp of a batch's records into its header, and its CRC anew."""
-    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
-    _stamp_crc(batch)
-
-
-def _stamp_crc(batch: bytearray | memoryview) -> None:
-    # The slice must be given back at once: a bytearray with a live view cannot grow.
-    with memoryview(batch) as view, view[_ATTRIBUTES_AT:] as covered:
-        _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
 
 
 def iterate_records(batch: Buffer, limit_bytes: int | None = None) -> Iterator[Record]:
@@ -339,13 +171,10 @@ def recompress(batch: Buffer, codec: Codec, max_timestamp_ms: int) -> bytearray:
     """
     header, payload = _open(batch, None)
     packed = compress(codec, payload)
-    result = bytearray(memoryview(batch)[:HEADER_BYTES])
-    _LENGTH.pack_into(result, _LENGTH_AT, _BATCH_LENGTH_MIN + len(packed))
-    _ATTRIBUTES.pack_into(result, _ATTRIBUTES_AT, header.attributes & ~CODEC_BITS | codec)
-    _MAX_TIMESTAMP.pack_into(result, _MAX_TIMESTAMP_AT, max_timestamp_ms)
-    result += packed
-    _stamp_crc(result)
-    return result
+    attributes = header.attributes & ~CODEC_BITS | codec
+    return with_records(
+        header._replace(attributes=attributes, max_timestamp=max_timestamp_ms), packed
+    )
 
 
 def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
@@ -363,10 +192,10 @@ def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
 def with_records(header: BatchHeader, packed: Buffer) -> bytearray:
     """One batch of these records, packed by the header's codec, under a header that holds but for
     its length and its CRC: they are made anew."""
-    whole = header._replace(batch_length=_BATCH_LENGTH_MIN + len(packed), crc=0)
-    batch = bytearray(_HEADER.pack(*whole))
+    whole = header._replace(batch_length=BATCH_LENGTH_MIN + len(packed), crc=0)
+    batch = bytearray(HEADER.pack(*whole))
     batch += packed
-    _stamp_crc(batch)
+    stamp_crc(batch)
     return batch
 
 
@@ -425,13 +254,13 @@ def assemble_batch(
 ) -> bytearray:
     """One batch around records that are encoded already, with offset deltas from 0 in order."""
     packed = compress(codec, payload)
-    attributes = int(codec) | (_TRANSACTIONAL if is_transactional else 0)
+    attributes = int(codec) | (TRANSACTIONAL if is_transactional else 0)
     batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(
-        batch, 0, base_offset, _BATCH_LENGTH_MIN + len(packed), partition_leader_epoch, MAGIC, 0,
+    HEADER.pack_into(
+        batch, 0, base_offset, BATCH_LENGTH_MIN + len(packed), partition_leader_epoch, MAGIC, 0,
         attributes, record_count - 1, base_timestamp_ms, max_timestamp_ms,
         producer_id, producer_epoch, base_sequence, record_count,
     )  # fmt: skip
     batch += packed
-    _stamp_crc(batch)
+    stamp_crc(batch)
     return batch

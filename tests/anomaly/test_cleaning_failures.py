@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from broker.storage.disk import DiskFile
 from broker.storage.errors import DiskError
+from broker.storage.log_cleaning import adopt_cleaned, cleaning_failed, plan_cleaning
 from protocol.wire.records import iterate_records, read_header
 from tests.harness.seed import seeded
 from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, batches_of, records_of
@@ -53,7 +54,7 @@ def filled(chance: random.Random, count: int = 40) -> Node:
 
 def clean(node: Node) -> bool:
     """One cleaning as the broker does it; False when there was nothing to do."""
-    job = node.log.plan_cleaning(NOW, MAP_BYTES)
+    job = plan_cleaning(node.log, NOW, MAP_BYTES)
     if job is None:
         return False
     try:
@@ -61,9 +62,9 @@ def clean(node: Node) -> bool:
             pass
     except DiskError:
         job.abandon()
-        node.log.cleaning_failed(job)
+        cleaning_failed(node.log, job)
         raise
-    node.log.cleaned(job, NOW).perform()
+    adopt_cleaned(node.log, job, NOW).perform()
     node.manager.checkpoint().perform()
     return True
 
@@ -181,7 +182,7 @@ def test_a_power_cut_while_a_swap_is_finished_is_survived() -> None:
     for cut_at in range(1, 40):
         node = filled(random.Random(1))
         before = told(node)
-        job = node.log.plan_cleaning(NOW, MAP_BYTES)
+        job = plan_cleaning(node.log, NOW, MAP_BYTES)
         assert job is not None
         while not node.manager.clean(node.log, job):
             pass

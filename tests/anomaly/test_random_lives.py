@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from broker.storage.markers import marker_of
 from broker.storage.producer_state import BATCHES_KEPT
 from broker.storage.txn_index import AbortedTransaction
@@ -169,7 +170,7 @@ class Life:
             # be lost: as far as the log remembers, which is as many batches as may be in flight.
             self.node.flush()
         self.now_ms += self.chance.randint(0, 3000)
-        job = self.node.log.plan_cleaning(self.now_ms, self.chance.choice((1200, 1 << 20)))
+        job = plan_cleaning(self.node.log, self.now_ms, self.chance.choice((1200, 1 << 20)))
         if job is None:
             return
         while not self.node.manager.clean(self.node.log, job):
@@ -180,7 +181,7 @@ class Life:
         if self.chance.random() < 0.1:
             self.die()
             return
-        dropped = self.node.log.cleaned(job, self.now_ms)
+        dropped = adopt_cleaned(self.node.log, job, self.now_ms)
         if self.chance.random() < 0.8:
             dropped.perform()
 
@@ -240,7 +241,7 @@ class Life:
         assert self.was_damaged or known <= set(self.sequences().items())
 
     def sequences(self) -> dict[int, int]:
-        return {one.producer_id: one.last_sequence for one in self.node.log.active_producers()}
+        return {one.producer_id: one.last_sequence for one in self.node.log.producer_state.active()}
 
     def damage(self) -> None:
         """Spoil or remove files that only repeat what the batches say."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.coordinators.offsets import shard_of
+from broker.coordinators.placing import shard_of
 from protocol.messages.group import DeleteGroupsRequest
 from tests.contract.test_dump_tool import complaints, dump
 from tests.harness.broker import BrokerProcess

@@ -17,6 +17,7 @@ import pytest
 from broker.storage import producer_snapshot, txn_index
 from broker.storage.disk import OsDisk
 from broker.storage.log import Log
+from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from broker.storage.log_manager import LogManager
 from protocol.types import TopicPartition
 from protocol.wire.records import Codec, read_header
@@ -187,11 +188,11 @@ class Writer:
 
 
 def clean(manager: LogManager, log: Log, now_ms: int) -> int:
-    job = log.plan_cleaning(now_ms, 1 << 22)
+    job = plan_cleaning(log, now_ms, 1 << 22)
     assert job is not None
     while not manager.clean(log, job):
         pass
-    log.cleaned(job, now_ms).perform()
+    adopt_cleaned(log, job, now_ms).perform()
     manager.checkpoint().perform()
     return len(job.done)
 

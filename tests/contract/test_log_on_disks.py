@@ -8,6 +8,7 @@ from pathlib import Path
 from broker.storage.disk import Disk, OsDisk
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
+from broker.storage.retention import drop_below, expire
 from protocol.types import TopicPartition
 from protocol.wire.records import read_header
 from tests.sim.disk import SimDisk
@@ -57,9 +58,9 @@ def live(disk: Disk, log_dir: str) -> list[bytes]:
     log = manager.logs[KEPT]
     log.advance_high_watermark(log.log_end_offset)
     write(log, 60, 10)
-    assert log.expire(NOW)
+    assert expire(log, NOW)
     manager.checkpoint().perform()
-    dropped = log.drop_below(log.log_start_offset, NOW)
+    dropped = drop_below(log, log.log_start_offset, NOW)
     assert dropped is not None
     dropped.perform()
     dropped = manager.delete(GONE)

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from broker.coordinators.offsets import shard_of
+from broker.coordinators.placing import shard_of
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.harness.cluster import ClusterProcesses
 from tests.harness.tally import tell

@@ -18,19 +18,15 @@ from monitor.counts import Counts
 from monitor.http import create_app
 from monitor.operating import Reader
 from monitor.operations import (
-    CreateTopic,
-    DeleteRecords,
-    ElectLeaders,
     GroupStanding,
-    Order,
     Plan,
-    ResetOffsets,
     TopicLogs,
     creation,
     deletion,
     election,
     resetting,
 )
+from monitor.orders import CreateTopic, DeleteRecords, ElectLeaders, Order, ResetOffsets
 from monitor.reading import Reading
 from monitor.sampler import Sampler, Source
 from monitor.snapshot import SourceError

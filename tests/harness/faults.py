@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from broker.coordinators.offsets import shard_of
+from broker.coordinators.placing import shard_of
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.harness.chaos import pause
 from tests.harness.checker import check

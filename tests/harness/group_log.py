@@ -15,7 +15,7 @@ from broker.coordinators.group_records import (
     decode_offset_key,
     decode_offset_value,
 )
-from broker.coordinators.offsets import shard_of
+from broker.coordinators.placing import shard_of
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.types import TopicPartition
 from protocol.wire.primitives import Buffer

@@ -12,6 +12,7 @@ Law = Callable[[Module], Iterator[str]]
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * laws.FUNCTION_LINES_MAX
 LONG_BY_INNER = "def f():\n" + 10 * ("    def g():\n" + "        x = 1\n" * 20)
 LONG_FILE = "x = 1\n" * (laws.FILE_LINES_MAX + 1)
+LONG_TEST_FILE = "x = 1\n" * (laws.TEST_FILE_LINES_MAX + 1)
 
 PLANTED: list[tuple[Law, str, str]] = [
     (laws.floors_of_rooms, "protocol/wire/frame.py", "import broker.config"),
@@ -66,6 +67,7 @@ PLANTED: list[tuple[Law, str, str]] = [
     (laws.sockets, "protocol/client/admin.py", "asyncio.open_connection('h', 1)"),
     (laws.sizes, "collector/agent.py", LONG_FUNCTION),
     (laws.sizes, "collector/agent.py", LONG_FILE),
+    (laws.sizes, "tests/unit/test_x.py", LONG_TEST_FILE),
     (laws.module_docstring, "sinks/plan.py", "x = 1"),
     (laws.broad_except, "sinks/store.py", "try:\n    f()\nexcept Exception:\n    pass"),
     (laws.broad_except, "sinks/store.py", "try:\n    f()\nexcept:\n    pass"),
@@ -105,6 +107,7 @@ KEPT: list[tuple[Law, str, str]] = [
     (laws.sockets, "protocol/client/connection.py", "import socket"),
     (laws.sizes, "collector/agent.py", "def f():\n    x = 1\n"),
     (laws.sizes, "collector/agent.py", LONG_BY_INNER),
+    (laws.sizes, "tests/unit/test_x.py", LONG_FILE),
     (laws.module_docstring, "sinks/plan.py", '"""Pure."""\nx = 1'),
     (laws.module_docstring, "sinks/__init__.py", ""),
     (laws.broad_except, "sinks/store.py", "try:\n    f()\nexcept OSError:\n    pass"),

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from tests.house.tree import Module
 
-UNUSED_YET = {"monitor/http.py: PAGES"}
-"""Names that are known and have to go; no other may come."""
-
 _WORD = re.compile(r"\w+")
 
 

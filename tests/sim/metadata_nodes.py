@@ -43,6 +43,7 @@ from broker.sessions.reception import Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.storage.log_manager import LogManager
+from broker.storage.retention import drop_below
 from broker.world import Address
 from protocol.errors import ApiError
 from protocol.messages.api import BETWEEN_BROKERS, ApiKey
@@ -173,7 +174,7 @@ class MetadataNode:
     def _drop(self, log: MetadataLog, logs: LogManager, offset: int) -> None:
         """Drop what the log no longer begins with, as housekeeping would, at once."""
         logs.checkpoint(frees_room=True).perform()
-        dropped = log.log.drop_below(offset, NOW_MS)
+        dropped = drop_below(log.log, offset, NOW_MS)
         if dropped is not None:
             dropped.perform()
 

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 from broker.budget import TurnBudget
 from broker.config import BROKER_LISTENER, InForce, Listener
 from broker.fetch.replica_fetch import ReplicaFetches, ReplicaFetchPorts
-from broker.metadata.image import (
-    MetadataDelta,
-    MetadataImage,
-)
+from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metrics.metrics import Metrics
 from broker.metrics.warnings import Warnings
 from broker.replicas.flusher import Flusher
 from broker.replicas.folders import Folders
 from broker.replicas.followers import FollowerPorts, Followers
 from broker.replicas.isr_driver import IsrDriver
+from broker.replicas.place import Alone
 from broker.replicas.replica import Replica
-from broker.replicas.replicas import Alone, Replicas
+from broker.replicas.replicas import Replicas
 from broker.replication.follower_session import Fetcher
 from broker.sessions.call import Call
 from broker.sessions.dispatch import Dispatcher
@@ -34,6 +32,7 @@ from broker.sessions.sessions import Sessions
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
+from broker.storage.retention import drop_below
 from broker.world import End
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import BETWEEN_BROKERS, ApiKey, request_class
@@ -195,7 +194,7 @@ class ReplicatedNode:
         world, settings = self.world, InForce(self.config)
         self.files = world.jobs("files", lambda error: world.die(str(error)))
         flusher = Flusher(
-            world, lambda log: replicas.flushed(log), lambda error: world.die(str(error))
+            world, lambda log: replicas.counting.flushed(log), lambda error: world.die(str(error))
         )
         lived_ms = world.clock.monotonic_ms
         replicas = self.replicas = Replicas(
@@ -208,7 +207,7 @@ class ReplicatedNode:
             lambda replica: None,
             Alone(world.clock),
         )
-        replicas.on_advance = self.advanced
+        replicas.counting.on_advance = self.advanced
         self.peers = Peers(world, self.host, self.cluster.addresses)
         self.isr_driver = IsrDriver(world, self.me, replicas, self._ask_controller, lived_ms)
         warnings = Warnings(world.clock)
@@ -262,7 +261,7 @@ class ReplicatedNode:
 
         def drop(_: None) -> None:
             durable()
-            dropped = log.drop_below(start_offset, self.world.clock.now_ms())
+            dropped = drop_below(log, start_offset, self.world.clock.now_ms())
             if dropped is not None:
                 self.files.run(dropped.perform, lambda _: None, lambda error: None)
 
@@ -381,7 +380,7 @@ class ReplicatedNode:
         line = replica.committed
         line.await_(appended.last_offset + 1, write, deadline_ms)
         self.world.later(WRITE_MS + 1, lambda: line.expire(self.world.clock.monotonic_ms()))
-        self.replicas.written(replica)
+        self.replicas.counting.written(replica)
         return write
 
     def trim(self, index: int, offset: int) -> None:
@@ -390,7 +389,7 @@ class ReplicatedNode:
         if replica is not None and self.replicas is not None:
             start_offset = min(offset, replica.log.high_watermark)
             replica.log.advance_log_start(start_offset)
-            self.replicas.trimmed(replica)
+            self.replicas.counting.trimmed(replica)
             self._trim(replica.log, start_offset)
 
     # What must hold.

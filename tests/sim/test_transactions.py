@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from broker.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
-from broker.coordinators.offsets import shard_of
+from broker.coordinators.placing import shard_of
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.world import Address
 from protocol.client.fetch_core import IsolationLevel

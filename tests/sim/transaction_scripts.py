@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from broker.coordinators.offsets import shard_of
+from broker.coordinators.placing import shard_of
 from broker.coordinators.txn_state import TxnState
 from broker.metadata.image import TRANSACTIONS_TOPIC
 from broker.replicas.replica import Replica

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from appliance.supervisor import core
+from appliance.supervisor import core, one_part
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     LIVE,
@@ -27,11 +27,11 @@ from tests.unit.appliance.supervised import bring_up, deeds, part, state_of, sup
 def test_a_part_starts_is_asked_and_is_healthy() -> None:
     mill = supervisor()
     assert mill.tick(0) == [Start("a")]
-    assert mill.next_deadline_ms == core.PROBE_STARTING_MS
+    assert mill.next_deadline_ms == one_part.PROBE_STARTING_MS
     assert deeds(mill.on_started("a", 7, 1)) == []
-    assert mill.tick(core.PROBE_STARTING_MS) == [Ask("a")]
+    assert mill.tick(one_part.PROBE_STARTING_MS) == [Ask("a")]
     # Asked once, however long the answer takes.
-    assert mill.tick(core.PROBE_STARTING_MS + 50) == []
+    assert mill.tick(one_part.PROBE_STARTING_MS + 50) == []
     mill.on_probe("a", Answer.OK, "", 400)
     assert mill.is_healthy
     assert mill.next_deadline_ms == 400 + core.PROBE_HEALTHY_MS
@@ -54,7 +54,7 @@ def test_a_dead_dependency_does_not_stop_what_runs() -> None:
     assert state_of(mill, "collector") is State.HEALTHY
     # Nor does it keep a crashed dependent from starting again.
     mill.on_exit("collector", 1, 6)
-    assert Start("collector") in mill.tick(6 + core.BACK_OFF_MS_MIN * 2)
+    assert Start("collector") in mill.tick(6 + one_part.BACK_OFF_MS_MIN * 2)
 
 
 def test_a_crash_is_followed_by_a_start_after_a_growing_pause() -> None:
@@ -71,8 +71,8 @@ def test_a_crash_is_followed_by_a_start_after_a_growing_pause() -> None:
         now_ms = entry.act_at_ms
         assert deeds(mill.tick(now_ms)) == [Start("a")]
     for number, pause_ms in enumerate(pauses):
-        ideal_ms = min(core.BACK_OFF_MS_MIN * 2**number, core.BACK_OFF_MS_MAX)
-        assert abs(pause_ms - ideal_ms) <= ideal_ms * core.BACK_OFF_JITTER + 1
+        ideal_ms = min(one_part.BACK_OFF_MS_MIN * 2**number, one_part.BACK_OFF_MS_MAX)
+        assert abs(pause_ms - ideal_ms) <= ideal_ms * one_part.BACK_OFF_JITTER + 1
     assert mill.parts["a"].restarts == 10
 
 
@@ -85,9 +85,9 @@ def test_a_long_healthy_life_makes_the_next_restart_quick() -> None:
         now_ms = mill.parts["a"].act_at_ms or 0
         mill.tick(now_ms)
     mill.on_probe("a", Answer.OK, "", now_ms)
-    now_ms += core.STEADY_MS
+    now_ms += one_part.STEADY_MS
     mill.on_exit("a", -9, now_ms)
-    assert (mill.parts["a"].act_at_ms or 0) - now_ms <= core.BACK_OFF_MS_MIN * 1.3
+    assert (mill.parts["a"].act_at_ms or 0) - now_ms <= one_part.BACK_OFF_MS_MIN * 1.3
 
 
 @pytest.mark.parametrize(("code", "word"), [(75, "newer owner"), (2, "refused its settings")])
@@ -116,7 +116,7 @@ def test_not_ready_is_shown_but_never_killed() -> None:
 def test_one_missed_probe_is_no_illness() -> None:
     mill = supervisor()
     bring_up(mill)
-    for _ in range(core.FAILURES_TO_UNHEALTHY - 1):
+    for _ in range(one_part.FAILURES_TO_UNHEALTHY - 1):
         mill.on_probe("a", Answer.SILENT, "time-out", 1_000)
     assert state_of(mill, "a") is State.HEALTHY
     mill.on_probe("a", Answer.SILENT, "time-out", 3_000)
@@ -127,9 +127,9 @@ def test_silence_for_long_is_a_hang_and_is_ended() -> None:
     mill = supervisor()
     bring_up(mill)
     mill.on_probe("a", Answer.SILENT, "time-out", 1_000)
-    quiet = mill.on_probe("a", Answer.SILENT, "time-out", 1_000 + core.HANG_MS - 1)
+    quiet = mill.on_probe("a", Answer.SILENT, "time-out", 1_000 + one_part.HANG_MS - 1)
     assert Terminate("a", force=True) not in quiet
-    effects = mill.on_probe("a", Answer.SILENT, "time-out", 1_000 + core.HANG_MS)
+    effects = mill.on_probe("a", Answer.SILENT, "time-out", 1_000 + one_part.HANG_MS)
     assert Terminate("a", force=True) in effects
     mill.on_exit("a", -9, 70_000)
     assert state_of(mill, "a") is State.BACKING_OFF
@@ -139,8 +139,8 @@ def test_an_answer_ends_a_silence() -> None:
     mill = supervisor()
     bring_up(mill)
     mill.on_probe("a", Answer.SILENT, "time-out", 1_000)
-    mill.on_probe("a", Answer.NOT_READY, "no broker", core.HANG_MS)
-    effects = mill.on_probe("a", Answer.SILENT, "time-out", core.HANG_MS + 2_000)
+    mill.on_probe("a", Answer.NOT_READY, "no broker", one_part.HANG_MS)
+    effects = mill.on_probe("a", Answer.SILENT, "time-out", one_part.HANG_MS + 2_000)
     assert not any(isinstance(effect, Terminate) for effect in effects)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from appliance.parts import Part
-from appliance.supervisor import core
+from appliance.supervisor import core, one_part
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     AllStopped,
@@ -72,7 +72,7 @@ def test_an_unchanged_part_that_crashes_meanwhile_does_not_wait() -> None:
     bring_up(mill, "b")
     exchange(mill, [moved("a"), part("b")], {"a"}, 10)
     mill.on_exit("b", 1, 20)
-    assert Start("b") in mill.tick(20 + core.BACK_OFF_MS_MAX)
+    assert Start("b") in mill.tick(20 + one_part.BACK_OFF_MS_MAX)
 
 
 def test_a_stop_of_everything_ends_an_exchange() -> None:
@@ -164,7 +164,7 @@ def test_a_broker_that_does_not_come_back_keeps_the_others_as_they_were() -> Non
 
 def test_a_broker_that_is_unwell_has_its_turn_first() -> None:
     mill = cluster()
-    for _ in range(core.FAILURES_TO_UNHEALTHY):
+    for _ in range(one_part.FAILURES_TO_UNHEALTHY):
         mill.on_probe("b2", Answer.NOT_READY, "no majority", 5)
     assert exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10) == [Terminate("b2", False)]
     assert turn(mill, comes_back(mill, "b2", 20), 20) == [Terminate("b1", False)]
@@ -268,7 +268,9 @@ def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
     mill.on_exit("b3", -9, 20)
     assert deeds(mill.on_copies(look.number, 0, "", 30)) == []
     assert mill.reason_of(mill.parts["b1"]) == "starts anew in its turn; waits for b3"
-    (restarted,) = [one for one in mill.tick(20 + core.BACK_OFF_MS_MAX) if isinstance(one, Start)]
+    (restarted,) = [
+        one for one in mill.tick(20 + one_part.BACK_OFF_MS_MAX) if isinstance(one, Start)
+    ]
     assert restarted == Start("b3")
     mill.on_started("b3", 9, 40_000)
     looked = deeds(mill.on_probe("b3", Answer.OK, "", 40_001))

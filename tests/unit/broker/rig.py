@@ -377,4 +377,4 @@ class Rig:
     def advance(self, by_ms: int) -> None:
         """Move the clock and do what is due."""
         self.clock.advance(by_ms)
-        self.broker.on_time(self.clock.monotonic_ms())
+        self.broker.serving.on_time(self.clock.monotonic_ms())

@@ -7,7 +7,7 @@ import pytest
 
 from protocol.client.assignment import decode_subscription, encode_assignment, encode_subscription
 from protocol.client.assignors import ASSIGNORS
-from protocol.client.group_core import GroupCore, Phase
+from protocol.client.group_core import GroupCore
 from protocol.client.group_steps import (
     Adopt,
     Count,
@@ -16,6 +16,7 @@ from protocol.client.group_steps import (
     GroupSettings,
     Join,
     Leave,
+    Phase,
     Step,
     Sync,
 )

@@ -14,7 +14,8 @@ from monitor.admin_pages import BODY_BYTES_MAX, COOKIE
 from monitor.config import MonitorSection, MonitorSettings
 from monitor.http import create_app
 from monitor.operating import OperationFailed, Operator, Orders, Reader
-from monitor.operations import Effect, ElectLeaders, Order, Plan, ResetOffsets
+from monitor.operations import Effect, Plan
+from monitor.orders import ElectLeaders, Order, ResetOffsets
 from monitor.recorder import open_recorder
 from monitor.sampler import Sampler
 from protocol.types import TopicPartition

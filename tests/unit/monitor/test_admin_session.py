@@ -15,7 +15,8 @@ from monitor.admin_session import (
     Door,
     Refused,
 )
-from monitor.operations import ElectLeaders, Plan
+from monitor.operations import Plan
+from monitor.orders import ElectLeaders
 
 TOKEN = "a token that is long"
 PLAN = Plan(ElectLeaders("logs"), "Elects")

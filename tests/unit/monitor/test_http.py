@@ -119,6 +119,7 @@ def test_pages_are_whole_strict_and_name_no_other_host(client: TestClient, path:
     page.feed(answer.text)
     assert page.inline == []
     assert all(address.startswith(("/", "#")) for address in page.found), page.found
+    assert set(PAGES) <= set(page.found), "every page leads to every other"
     assert answer.text.count("<h1>") == 1
     for never in ("NaN", "Infinity", "undefined", ">-1<", ">None<"):
         assert never not in answer.text

@@ -11,8 +11,10 @@ from broker.storage.disk import Disk
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import RecordsUnseen
 from broker.storage.log import Log
-from broker.storage.log_manager import LogManager, OpenReport
+from broker.storage.log_manager import LogManager
+from broker.storage.open_report import OpenReport
 from broker.storage.outcomes import Appended, Seen
+from broker.storage.retention import drop_below, expire
 from broker.storage.validation import look_at_records
 from protocol.types import TopicPartition
 from protocol.wire.record import NewRecord, Record
@@ -169,11 +171,11 @@ class Node:
 
 def retain(node: Node, now_ms: int) -> DroppedFiles | None:
     """Retention as the broker does it: the new start is on the disk before files are dropped."""
-    if not node.log.expire(now_ms):
+    if not expire(node.log, now_ms):
         return None
     start_offset = node.log.log_start_offset
     node.manager.checkpoint(frees_room=True).perform()
-    return node.log.drop_below(start_offset, now_ms)
+    return drop_below(node.log, start_offset, now_ms)
 
 
 def batches_of(log: Log, offset: int | None = None, max_bytes: int = EVERYTHING) -> list[bytes]:

@@ -7,6 +7,7 @@ import pytest
 from broker.storage.cleaner import CleaningJob
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError
+from broker.storage.log_cleaning import adopt_cleaned, cleaning_failed, dirt_in, plan_cleaning
 from broker.storage.offset_map import ENTRY_BYTES
 from broker.storage.rewrite import delete_horizon
 from broker.storage.txn_index import AbortedTransaction
@@ -82,11 +83,11 @@ def perform(job: CleaningJob) -> int:
 
 
 def clean(node: Node, now_ms: int = NOW, map_bytes: int = MAP_BYTES) -> CleaningJob | None:
-    job = node.log.plan_cleaning(now_ms, map_bytes)
+    job = plan_cleaning(node.log, now_ms, map_bytes)
     if job is not None:
         perform(job)
         job.commit()
-        dropped = node.log.cleaned(job, now_ms)
+        dropped = adopt_cleaned(node.log, job, now_ms)
         assert isinstance(dropped, DroppedFiles)
         dropped.perform()
         node.manager.checkpoint().perform()
@@ -188,7 +189,7 @@ def test_cleaning_waits_for_the_dirty_ratio() -> None:
     clean(node)
     clean_bytes = sum(one.size_bytes for one in node.log.segments.closed())
     rolled = 0
-    while (dirt := node.log.dirt(NOW)) is None:
+    while (dirt := dirt_in(node.log, NOW)) is None:
         roll(node)
         rolled += 1
     assert rolled > 2
@@ -282,7 +283,7 @@ def test_aborted_data_goes_and_its_marker_later() -> None:
     assert [one.record_count for one in left if one.producer_id == 5] == [0, 1]
     assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(5, 1)]
     # Then one cleaning takes the batch, the next gives the marker its time, the last takes it too.
-    node.log.expire_producers(NOW + 2 * DAY)
+    node.log.producer_state.expire(NOW + 2 * DAY)
     counts = []
     for later in (2, 3, 1002, 1003):
         roll(node)
@@ -407,12 +408,12 @@ def test_damage_stops_a_cleaning_and_nothing_is_changed() -> None:
     content = node.sim.contents(node.segment_path())
     content[70] ^= 1
     damaged = bytes(content)
-    job = node.log.plan_cleaning(NOW, MAP_BYTES)
+    job = plan_cleaning(node.log, NOW, MAP_BYTES)
     assert job is not None
     with pytest.raises(CorruptionError):
         perform(job)
     job.abandon()
-    node.log.cleaning_failed(job)
+    cleaning_failed(node.log, job)
     assert node.sim.contents(node.segment_path()) == damaged
     assert not [name for name in node.names() if name.endswith(".cleaned")]
 
@@ -461,9 +462,9 @@ def test_retention_waits_for_a_cleaning() -> None:
     node = node_with(cleanup_policy="compact,delete", retention_ms=str(DAY))
     put(node, ("a", "1"))
     roll(node)
-    job = node.log.plan_cleaning(NOW, MAP_BYTES)
+    job = plan_cleaning(node.log, NOW, MAP_BYTES)
     assert job is not None
-    assert node.log.plan_cleaning(NOW, MAP_BYTES) is None
+    assert plan_cleaning(node.log, NOW, MAP_BYTES) is None
     assert retain(node, NOW + 3 * DAY) is None
-    node.log.cleaning_failed(job)
+    cleaning_failed(node.log, job)
     assert retain(node, NOW + 3 * DAY) is not None

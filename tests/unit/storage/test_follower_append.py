@@ -11,6 +11,7 @@ from broker.storage.errors import DiskError
 from broker.storage.follower_append import GapsUnmarked
 from broker.storage.gap_mark import gap_mark_path
 from broker.storage.log import Log
+from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from protocol.errors import CorruptBatch
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import iterate_batches, read_header
@@ -48,11 +49,11 @@ def compacted(count: int = 40) -> Node:
             batch(b"%03d" % number * 10, key=b"%d" % (number % 3)), leader_epoch=number // 15
         )
     leader.flush()
-    job = leader.log.plan_cleaning(NOW, 1 << 20)
+    job = plan_cleaning(leader.log, NOW, 1 << 20)
     assert job is not None
     while not leader.manager.clean(leader.log, job):
         pass
-    leader.log.cleaned(job, NOW).perform()
+    adopt_cleaned(leader.log, job, NOW).perform()
     assert len(batches_of(leader.log)) < count // 2
     return leader
 
@@ -88,7 +89,7 @@ def test_a_followers_log_has_the_leaders_bytes_and_knows_its_producers(seed: int
     for _ in range(2):
         ours, theirs = follower.log, leader.log
         assert ours.leader_epochs.entries == theirs.leader_epochs.entries
-        producers = [sorted(one.active_producers()) for one in (ours, theirs)]
+        producers = [sorted(one.producer_state.active()) for one in (ours, theirs)]
         assert producers[0] == producers[1], f"MILLRACE_SEED={seed}"
         assert ours.aborted_transactions(0, MANY) == theirs.aborted_transactions(0, MANY)
         ours.advance_high_watermark(theirs.high_watermark)
@@ -254,17 +255,19 @@ def test_a_write_that_fails_takes_back_producers_and_epochs() -> None:
     follower.log.follower_append(half, NOW)
     follower.log.write_staged(NOW)
     end_offset = follower.log.log_end_offset
-    producers = sorted(follower.log.active_producers())
+    producers = sorted(follower.log.producer_state.active())
     follower.log.follower_append(fetch(leader.log, end_offset), NOW)
     follower.sim.refuses = lambda path, operation: operation == "write" and path.endswith(".log")
     with pytest.raises(DiskError):
         follower.log.write_staged(NOW)
     follower.sim.refuses = None
     assert follower.log.log_end_offset == end_offset
-    assert sorted(follower.log.active_producers()) == producers
+    assert sorted(follower.log.producer_state.active()) == producers
     follow(follower, leader)
     assert batches_of(follower.log) == batches_of(leader.log)
-    assert sorted(follower.log.active_producers()) == sorted(leader.log.active_producers())
+    assert sorted(follower.log.producer_state.active()) == sorted(
+        leader.log.producer_state.active()
+    )
 
 
 def test_a_follower_that_becomes_leader_knows_its_producers_retries() -> None:
@@ -273,7 +276,7 @@ def test_a_follower_that_becomes_leader_knows_its_producers_retries() -> None:
     leader.put(batch(b"once", timestamp_ms=NOW - 400 * 86_400_000, producer=(7, 0, 0)))
     follower = Node()
     follow(follower, leader)
-    follower.log.expire_producers(NOW)
+    follower.log.producer_state.expire(NOW)
     view = batch(b"once", timestamp_ms=NOW - 400 * 86_400_000, producer=(7, 0, 0))
     again = follower.log.append(view, read_header(view), 5, NOW)
     assert (again.is_duplicate, again.base_offset) == (True, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.storage.log_cleaning import plan_cleaning
 from broker.storage.segment import Segment
 from broker.storage.segments import WARM_SEGMENTS_MAX
 from protocol.errors import ApiError, ErrorCode
@@ -365,7 +366,7 @@ def test_a_plan_for_a_cleaning_leaves_few_transaction_indexes_in_memory() -> Non
         node.log.write_staged(NOW)
     node.flush()
     assert len(node.log.segments) > 10
-    assert node.log.plan_cleaning(NOW, 1 << 20) is not None
+    assert plan_cleaning(node.log, NOW, 1 << 20) is not None
     assert sum(one.is_loaded for one in node.log.segments) <= WARM_SEGMENTS_MAX + 1
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.storage.producer_state import AWAITED_COUNT_MAX, ProducerState
+from broker.storage.known_producer import AWAITED_COUNT_MAX
+from broker.storage.producer_state import ProducerState
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, read_header
 from tests.unit.storage.kit import MANY, NOW, batch

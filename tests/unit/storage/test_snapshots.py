@@ -48,7 +48,7 @@ def told(node: Node) -> tuple[object, ...]:
     log.advance_high_watermark(EVERYTHING)
     return (
         {number: one.batches for number, one in log.producer_state.producers.items()},
-        sorted(log.active_producers()),
+        sorted(log.producer_state.active()),
         log.last_stable_offset,
         [log.aborted_transactions(start, EVERYTHING) for start in range(0, log.log_end_offset, 5)],
     )

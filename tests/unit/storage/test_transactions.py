@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.storage.errors import DiskError
+from broker.storage.known_producer import ActiveProducer
 from broker.storage.markers import marker_of
 from broker.storage.outcomes import Appended
-from broker.storage.producer_state import ActiveProducer
 from broker.storage.txn_index import AbortedTransaction
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import Marker, check_batch, read_header
@@ -30,10 +30,10 @@ def end(
 
 
 def refusal(node: Node, view: memoryview) -> ErrorCode:
-    before = (node.log.log_end_offset, node.log.active_producers())
+    before = (node.log.log_end_offset, node.log.producer_state.active())
     with pytest.raises(ApiError) as raised:
         node.put(view)
-    assert (node.log.log_end_offset, node.log.active_producers()) == before
+    assert (node.log.log_end_offset, node.log.producer_state.active()) == before
     return raised.value.code
 
 
@@ -234,7 +234,7 @@ def test_active_producers_are_described() -> None:
     end(node, ONE, is_commit=True, coordinator_epoch=9)
     put(node, ONE, 1)
     end(node, TWO, is_commit=True)
-    assert node.log.active_producers() == [
+    assert node.log.producer_state.active() == [
         ActiveProducer(7, 3, 1, NOW - 5, -1, -1),
         ActiveProducer(ONE, 0, 1, NOW, 9, 4),
         ActiveProducer(TWO, 0, -1, NOW, 0, -1),
@@ -245,25 +245,25 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     node = Node({"producer.id.expiration.ms": 1000})
     put(node, ONE, 0)
     node.put(batch(b"v", producer=(7, 0, 0)))
-    node.log.expire_producers(NOW + 5000)
-    assert [one.producer_id for one in node.log.active_producers()] == [ONE]
+    node.log.producer_state.expire(NOW + 5000)
+    assert [one.producer_id for one in node.log.producer_state.active()] == [ONE]
     end(node, ONE, is_commit=True)
-    node.log.expire_producers(NOW + 5000)
-    assert node.log.active_producers() == []
+    node.log.producer_state.expire(NOW + 5000)
+    assert node.log.producer_state.active() == []
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_marker_that_cannot_be_written_leaves_the_transaction_open(is_commit: bool) -> None:
     node = Node()
     put(node, ONE, 0)
-    before = node.log.active_producers()
+    before = node.log.producer_state.active()
     node.sim.refuses = lambda path, operation: operation == "write" and path.endswith(".log")
     with pytest.raises(DiskError):
         end(node, ONE, is_commit=is_commit, coordinator_epoch=1)
     with pytest.raises(DiskError):
         put(node, TWO, 0)
     node.sim.refuses = None
-    assert node.log.active_producers() == before
+    assert node.log.producer_state.active() == before
     node.flush()
     assert node.log.last_stable_offset == 0
     assert node.log.aborted_transactions(0, EVERYTHING) == []
@@ -281,13 +281,13 @@ def test_transactions_survive_a_restart(is_clean: bool) -> None:
     for number in range(1, 6):
         put(node, TWO, number)
     node.flush()
-    before = node.log.active_producers()
+    before = node.log.producer_state.active()
     if is_clean:
         node.restart()
     else:
         node.reopen()
     node.log.advance_high_watermark(EVERYTHING)
-    assert node.log.active_producers() == before
+    assert node.log.producer_state.active() == before
     assert node.log.last_stable_offset == 1
     assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(ONE, 0)]
     end(node, TWO, is_commit=False, coordinator_epoch=2)

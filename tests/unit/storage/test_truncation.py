@@ -10,6 +10,8 @@ import pytest
 from broker.storage.checkpoint import RECOVERY_POINTS
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
+from broker.storage.log_cleaning import dirt_in, plan_cleaning
+from broker.storage.retention import drop_below, expire
 from tests.unit.protocol.examples import SEED
 from tests.unit.storage.kit import MANY, NOW, Node, batch, batches_of, values_of
 
@@ -114,21 +116,21 @@ def test_a_checkpoint_taken_after_the_decision_holds_the_lowered_offsets() -> No
 
 def test_a_log_that_is_being_cut_is_neither_flushed_nor_cleaned_nor_shortened() -> None:
     node = filled(12, {**SMALL, "cleanup.policy": "compact,delete", "retention.bytes": "1"})
-    assert node.log.dirt(NOW) is not None
+    assert dirt_in(node.log, NOW) is not None
     truncation = node.manager.begin_truncation(node.log, 9, NOW)
     assert truncation is not None
     assert node.log.flush_target() is None
-    assert node.log.dirt(NOW) is None
-    assert not node.log.expire(NOW)
-    assert node.log.drop_below(9, NOW) is None
+    assert dirt_in(node.log, NOW) is None
+    assert not expire(node.log, NOW)
+    assert drop_below(node.log, 9, NOW) is None
     node.log.truncated(truncation.perform())
-    assert node.log.dirt(NOW) is not None
+    assert dirt_in(node.log, NOW) is not None
 
 
 def test_a_cleaning_is_given_up() -> None:
     """What it has made must not take the place of what is left, not even after a restart."""
     node = filled(12, {**SMALL, "cleanup.policy": "compact"})
-    job = node.log.plan_cleaning(NOW, 1 << 20)
+    job = plan_cleaning(node.log, NOW, 1 << 20)
     assert job is not None
     while not node.manager.clean(node.log, job):
         pass
@@ -146,7 +148,7 @@ def test_a_reset_goes_on_at_any_offset() -> None:
         node.reset(offset)
         log = node.log
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
-        assert log.active_producers() == []
+        assert log.producer_state.active() == []
         node.put(batch(b"anew"), leader_epoch=3)
         node.flush()
         assert log.leader_epochs.entries == [(3, offset)]
@@ -208,7 +210,7 @@ def told_by(log: Log) -> tuple[object, ...]:
     """What a log knows of its producers and of their transactions."""
     producers = sorted(
         (one.producer_id, one.producer_epoch, one.last_sequence, one.current_txn_start_offset)
-        for one in log.active_producers()
+        for one in log.producer_state.active()
     )
     return producers, log.aborted_transactions(0, MANY)
 

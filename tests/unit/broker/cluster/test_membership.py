@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
+from broker.cluster.held_id import DUPLICATE_PATIENCE_MS, RETRY_MS_MAX
 from broker.cluster.membership import (
-    DUPLICATE_PATIENCE_MS,
     HEARTBEAT_MS,
     READ_LEASE_MS,
-    RETRY_MS_MAX,
     RETRY_MS_MIN,
     STOP_HEARTBEAT_MS,
     STOP_PATIENCE_MS,
+    Membership,
+)
+from broker.cluster.membership_effects import (
     Ask,
     Effect,
     Fenced,
     MayStop,
-    Membership,
     Refused,
     Registered,
     Unfenced,

@@ -101,7 +101,7 @@ def test_topics_are_found_in_subscriptions_and_nowhere_else() -> None:
 def forget(scene: Scene, now_ms: int) -> int:
     """Remove what has expired at this time; returns how many records that took."""
     scene.now_ms = now_ms
-    tombstones = scene.shard.expire(scene.shard.expired(now_ms), now_ms)
+    tombstones = scene.shard.expiry.tombstones(scene.shard.expiry.due(now_ms), now_ms)
     scene.write(*tombstones)
     return len(tombstones)
 
@@ -208,10 +208,10 @@ def test_what_is_used_again_after_it_was_found_does_not_expire() -> None:
         scene.commit(a, 5, topic)
     scene.leave(a)
     scene.now_ms = RETENTION_MS
-    found = scene.shard.expired(scene.now_ms)
+    found = scene.shard.expiry.due(scene.now_ms)
     assert len(found) == 3
     scene.commit(Client("tool"), 6, "used")
-    (tombstone,) = scene.shard.expire(found, scene.now_ms)
+    (tombstone,) = scene.shard.expiry.tombstones(found, scene.now_ms)
     scene.write(tombstone)
     assert [one.topic for one in scene.shard.offsets.of_group(GROUP)] == ["used"]
     assert scene.group.state is GroupState.EMPTY, "the group stays with what is left of it"

@@ -15,7 +15,7 @@ from broker.coordinators.group_records import (
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import GroupLimits, Moment
 from broker.coordinators.offset_table import OffsetTable, Place
-from broker.coordinators.offsets import GroupShard, shard_of
+from broker.coordinators.offsets import GroupShard
 from broker.coordinators.outcome import CoordinatorRecord
 from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.messages.offsets import (
@@ -214,9 +214,9 @@ def test_offsets_expire_from_their_commit_and_the_group_with_the_last() -> None:
     shard = new_shard()
     commit(shard, request(partition=0), now_ms=1_000)
     commit(shard, request(partition=1), now_ms=2_000)
-    assert shard.expired(1_000 + RETENTION_MS - 1) == []
+    assert shard.expiry.due(1_000 + RETENTION_MS - 1) == []
     for end_ms in (1_000 + RETENTION_MS, 2_000 + RETENTION_MS):
-        tombstones = shard.expire(shard.expired(end_ms), end_ms)
+        tombstones = shard.expiry.tombstones(shard.expiry.due(end_ms), end_ms)
         assert len(tombstones) == 1
         for record in tombstones:
             shard.replay(record.key, record.value)
@@ -226,8 +226,8 @@ def test_offsets_expire_from_their_commit_and_the_group_with_the_last() -> None:
 def test_a_commit_may_bring_its_own_expiry() -> None:
     shard = new_shard()
     commit(shard, request(retention_ms=50), now_ms=1_000)
-    assert shard.expired(1_049) == []
-    assert len(shard.expired(1_050)) == 1
+    assert shard.expiry.due(1_049) == []
+    assert len(shard.expiry.due(1_050)) == 1
 
 
 def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
@@ -295,32 +295,7 @@ def test_a_tombstone_for_what_is_not_there_changes_nothing() -> None:
     assert not shard.offsets.groups
 
 
-@pytest.mark.parametrize(
-    ("group_id", "java_hash"),
-    [
-        ("", 0),
-        ("a", 97),
-        ("hello", 99162322),
-        ("millrace-stream", 199443552),
-        # Java's smallest number, which has no absolute value.
-        ("polygenelubricants", -(2**31)),
-        ("grüße", 98768023),
-        ("😀", 1772899),
-    ],
-)
-def test_a_group_lies_where_javas_hash_puts_it(group_id: str, java_hash: int) -> None:
-    expected = 0 if java_hash == -(2**31) else abs(java_hash) % 50
-    assert shard_of(group_id, 50) == expected
-
-
-def test_a_groups_place_is_worked_out_once() -> None:
-    """One request asks for it some times over, and names may be long."""
-    shard_of.cache_clear()
-    assert {shard_of("x" * 32_000, 50) for _ in range(3)} == {2}
-    assert shard_of.cache_info().misses == 1
-
-
 def test_an_offset_may_be_kept_for_longer_than_there_are_numbers() -> None:
     shard = new_shard()
     commit(shard, request(retention_ms=2**63 - 1), now_ms=1_000)
-    assert shard.expired(2**62) == []
+    assert shard.expiry.due(2**62) == []

@@ -6,6 +6,7 @@ import pytest
 
 from broker.fetch import fetches
 from broker.storage.log import Log
+from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.metadata import MetadataRequest
@@ -43,11 +44,11 @@ def listing(topic: str = "t", partition: int = 0) -> bytes:
 
 def clean(rig: Rig, log: Log) -> None:
     """Clean once, as far as can be."""
-    job = log.plan_cleaning(rig.clock.now_ms(), MAP_BYTES)
+    job = plan_cleaning(log, rig.clock.now_ms(), MAP_BYTES)
     assert job is not None
     while not rig.broker.parts.replicas.logs.clean(log, job):
         pass
-    log.cleaned(job, rig.clock.now_ms())
+    adopt_cleaned(log, job, rig.clock.now_ms())
 
 
 def values_of(asked: Asked) -> list[bytes | None]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.produce.parked import SYNC_MS_MIN
-from broker.storage.producer_state import AWAITED_COUNT_MAX
+from broker.storage.known_producer import AWAITED_COUNT_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.offsets import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.node.broker import RETRY_MS
+from broker.node.serving import RETRY_MS
 from broker.replicas.cleaning import REST_MS_MIN
 from broker.replicas.housekeeping import POINTS_INTERVAL_MS
 from broker.storage.checkpoint import RECOVERY_POINTS

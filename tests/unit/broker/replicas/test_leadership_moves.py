@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordinators.offsets import shard_of
+from broker.coordinators.placing import shard_of
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataImage
 from broker.metadata.records import PartitionChangeRecord
 from broker.shards.shard_driver import COMMIT_MS_MAX

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.sessions import session as session_module
+from broker.budget import TURN_GAP_NS
 from protocol.messages.api import ApiKey
 from protocol.wire.frame import READ_BYTES
 from tests.harness.seed import seeded
@@ -353,7 +353,7 @@ def test_short_turns_pause_nothing(wire: Wire, monkeypatch: pytest.MonkeyPatch) 
     for number in range(100):
         wire.arrive(frame(PRODUCE, number))
         # The loop has looked at others in between.
-        now_ns[0] += session_module.TURN_GAP_NS
+        now_ns[0] += TURN_GAP_NS
     # The budget of the loop's turn is renewed in the next one; nothing else is put off.
     assert calls == ["later"]
     monkeypatch.undo()

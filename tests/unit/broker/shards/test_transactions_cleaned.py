@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.replicas.replica import Replica
+from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 from tests.harness.wire import batch_of, fetch_request, produce_request
@@ -41,10 +42,10 @@ def rig() -> Iterator[Rig]:
 def clean(rig: Rig, partition: Replica) -> None:
     """Clean as long as there is anything to clean."""
     now_ms = rig.clock.now_ms()
-    while (job := partition.log.plan_cleaning(now_ms, MAP_BYTES)) is not None:
+    while (job := plan_cleaning(partition.log, now_ms, MAP_BYTES)) is not None:
         while not rig.broker.parts.replicas.logs.clean(partition.log, job):
             pass
-        partition.log.cleaned(job, now_ms)
+        adopt_cleaned(partition.log, job, now_ms)
 
 
 def test_what_is_aborted_behind_a_gap_is_listed_to_who_fetches_inside_it(rig: Rig) -> None:
@@ -84,7 +85,7 @@ def test_coordinators_load_from_cleaned_logs(rig: Rig) -> None:
         size_bytes = loaded.replica.log.size_bytes
         clean(rig, loaded.replica)
         assert loaded.replica.log.size_bytes < size_bytes
-    rig.broker.parts.replicas.flush_all()
+    rig.broker.parts.replicas.counting.flush_all()
     settle(rig)
     rig.disk.now_ms = rig.clock.now_ms()
     rig.power_cut(random.Random(1))

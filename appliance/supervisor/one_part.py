@@ -1,0 +1,102 @@
+"""What becomes of one part by itself: started, found well or unwell, ended, stopped.
+
+Pure. Each function changes what is known of the part, and returns what the driver must do. When
+which of them happens, and what the parts are to each other, is the supervisor's (`core`).
+"""
+
+import random
+
+from appliance.supervisor.effects import Answer, Effect, Note, Start, State, Terminate
+from appliance.supervisor.part_state import PartState
+
+PROBE_STARTING_MS = 250
+FAILURES_TO_UNHEALTHY = 3
+HANG_MS = 60_000
+BACK_OFF_MS_MIN = 250
+BACK_OFF_MS_MAX = 30_000
+BACK_OFF_JITTER = 0.2
+ATTEMPTS_MAX = 16
+"""Attempts are not counted further: the delay has long stopped to grow."""
+
+STEADY_MS = 30_000
+"""A part healthy for so long has recovered: its next restart is a quick one again."""
+
+
+def start(entry: PartState, now_ms: int) -> list[Effect]:
+    """Its turn to start has come."""
+    entry.state, entry.reason = State.STARTING, "starting"
+    entry.started_at_ms = now_ms
+    entry.failures = 0
+    entry.is_asked = False
+    entry.probe_at_ms = now_ms + PROBE_STARTING_MS
+    entry.act_at_ms = now_ms + entry.part.start_timeout_ms
+    return [Start(entry.part.name)]
+
+
+def found_healthy(entry: PartState, now_ms: int) -> list[Effect]:
+    """A probe has found it well."""
+    effects: list[Effect] = []
+    if entry.state is not State.HEALTHY:
+        effects.append(Note(entry.part.name, "healthy"))
+        entry.healthy_since_ms = now_ms
+        entry.act_at_ms = None
+    elif now_ms - entry.healthy_since_ms >= STEADY_MS:
+        entry.attempts = 0
+    entry.state, entry.reason = State.HEALTHY, ""
+    entry.was_healthy = True
+    entry.failures = 0
+    return effects
+
+
+def found_unwell(entry: PartState, answer: Answer, reason: str, now_ms: int) -> list[Effect]:
+    """A probe has found it not ready, or had no answer; once is no reason to worry."""
+    entry.failures += 1
+    if entry.state is State.STARTING:
+        entry.reason = reason
+        if answer is Answer.NOT_READY:
+            # It lives and says what it waits for: the time to start begins anew.
+            entry.act_at_ms = now_ms + entry.part.start_timeout_ms
+        return []
+    effects: list[Effect] = []
+    if entry.failures >= FAILURES_TO_UNHEALTHY or entry.state is State.UNHEALTHY:
+        if entry.state is State.HEALTHY:
+            effects.append(Note(entry.part.name, f"unhealthy: {reason}", True))
+        entry.state, entry.reason = State.UNHEALTHY, reason
+    if answer is not Answer.SILENT:
+        return effects
+    if entry.silent_since_ms is None:
+        entry.silent_since_ms = now_ms
+    elif now_ms - entry.silent_since_ms >= HANG_MS:
+        effects.append(Note(entry.part.name, "hangs: killed to be started again", True))
+        entry.silent_since_ms = now_ms
+        effects += kill(entry)
+    return effects
+
+
+def back_off(
+    entry: PartState, ended: str, was: State, chance: random.Random, now_ms: int
+) -> list[Effect]:
+    """It has ended by itself: start it again after a while, a longer one each time."""
+    if was is State.HEALTHY and now_ms - entry.healthy_since_ms >= STEADY_MS:
+        entry.attempts = 0
+    delay_ms = min(BACK_OFF_MS_MIN * 2**entry.attempts, BACK_OFF_MS_MAX)
+    delay_ms = round(delay_ms * chance.uniform(1 - BACK_OFF_JITTER, 1 + BACK_OFF_JITTER))
+    entry.attempts = min(entry.attempts + 1, ATTEMPTS_MAX)
+    entry.restarts += 1
+    entry.state = State.BACKING_OFF
+    entry.reason = ended
+    entry.act_at_ms = now_ms + delay_ms
+    return [Note(entry.part.name, f"ended by itself ({ended}); again in {delay_ms} ms", True)]
+
+
+def begin_stop(entry: PartState, now_ms: int) -> list[Effect]:
+    """Ask its process to stop; in `stop_timeout_ms` it is killed."""
+    entry.state, entry.reason = State.STOPPING, "stopping"
+    entry.probe_at_ms = None
+    entry.act_at_ms = now_ms + entry.part.stop_timeout_ms
+    return [Terminate(entry.part.name, force=False)]
+
+
+def kill(entry: PartState) -> list[Effect]:
+    """End its process group at once; the exit follows as an input."""
+    return [Terminate(entry.part.name, force=True)]

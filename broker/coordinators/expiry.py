@@ -1,0 +1,110 @@
+"""Which committed offsets, and which groups, have had their time.
+
+Floor: coordinators. Pure. What is due is found first and written in pieces later: whatever has got
+more time meanwhile stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.coordinators.group_records import CommittedOffset, encode_group_key, encode_offset_key
+from broker.coordinators.group_state import GroupState
+from broker.coordinators.membership import Membership
+from broker.coordinators.offset_table import OffsetTable
+from broker.coordinators.outcome import CoordinatorRecord
+from protocol.types import TopicPartition
+
+
+class Doomed(NamedTuple):
+    """A committed offset that may go; without a partition, the group's generation."""
+
+    group_id: str
+    partition: TopicPartition | None
+
+    @property
+    def key(self) -> bytes:
+        """Under which its tombstone stands."""
+        if self.partition is None:
+            return encode_group_key(self.group_id)
+        return encode_offset_key(self.group_id, *self.partition)
+
+
+class Expiry:
+    """Judges the groups of one shard by the offsets it holds and the members it knows."""
+
+    def __init__(self, offsets: OffsetTable, members: Membership, retention_ms: int) -> None:
+        self._offsets = offsets
+        self._members = members
+        self._retention_ms = retention_ms
+
+    def due(self, now_ms: int) -> list[Doomed]:
+        """The offsets whose time is over at this date, each group's before the group itself, if
+        nothing is left of it; for `tombstones`.
+
+        Retention counts from the commit, and in a group that had members not before it became
+        Empty; a topic that members read never expires, nor does what a transaction holds open.
+        """
+        doomed: list[Doomed] = []
+        for group_id in sorted(self._offsets.group_ids() | self._members.groups.keys()):
+            doomed += [
+                Doomed(group_id, partition)
+                for partition, committed in self._offsets.of_group(group_id).items()
+                if self._is_expired(group_id, partition, committed, now_ms)
+            ]
+            if self._is_over(group_id, now_ms):
+                doomed.append(Doomed(group_id, None))
+        return doomed
+
+    def tombstones(self, doomed: Iterable[Doomed], now_ms: int) -> list[CoordinatorRecord]:
+        """Tombstones for these, but for those that have got more time since they were found."""
+        found: list[CoordinatorRecord] = []
+        for one in doomed:
+            group_id, partition = one
+            if partition is None:
+                if self._is_over(group_id, now_ms):
+                    found += tombstone_of(group_id, self._members)
+                continue
+            committed = self._offsets.get(group_id, partition)
+            if committed is not None and self._is_expired(group_id, partition, committed, now_ms):
+                found.append(CoordinatorRecord(one.key, None))
+        return found
+
+    def _is_over(self, group_id: str, now_ms: int) -> bool:
+        """Whether nobody is in a group, nor coming, and all of its offsets expire."""
+        group = self._members.get(group_id)
+        if group is None or group.state is not GroupState.EMPTY or group.pending:
+            return False
+        return not self._offsets.has_pending(group_id) and all(
+            self._is_expired(group_id, partition, committed, now_ms)
+            for partition, committed in self._offsets.of_group(group_id).items()
+        )
+
+    def _is_expired(
+        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, now_ms: int
+    ) -> bool:
+        if self._offsets.is_unstable(group_id, partition):
+            return False
+        since_ms = committed.commit_ms
+        group = self._members.get(group_id)
+        if group is not None and group.protocol_type is not None:
+            if group.state is GroupState.EMPTY:
+                since_ms = max(since_ms, group.state_since_ms)
+            elif (
+                group.state is not GroupState.STABLE
+                or group.topics is None
+                or partition.topic in group.topics
+            ):
+                return False
+        if committed.expire_ms >= 0:
+            return now_ms >= committed.expire_ms
+        return now_ms >= since_ms + self._retention_ms
+
+
+def tombstone_of(group_id: str, members: Membership) -> list[CoordinatorRecord]:
+    """A tombstone for a group's generation, if one was ever stored."""
+    group = members.get(group_id)
+    if group is None or not group.generation_id:
+        return []
+    return [CoordinatorRecord(encode_group_key(group_id), None)]

@@ -1,0 +1,81 @@
+"""What a log knows of one producer, and of a first batch of one that was refused.
+
+Floor: storage. Pure. Plain values: `producer_state` judges by them, snapshots hold them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+AWAITED_COUNT_MAX = 1_000
+"""Producers whose refused first batch is remembered, in one partition."""
+
+NOTHING_AWAITED = (-2, -1)
+"""An epoch that no producer has."""
+
+
+class KnownBatch(NamedTuple):
+    """A batch that the log holds."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+
+
+NO_BATCH = KnownBatch(-1, -1, -1, -1, -1)
+"""Stands for the batches of an epoch that only a marker has announced: sequence 0 follows it."""
+
+UNKNOWN_BATCH = KnownBatch(-1, -1, -2, -2, -1)
+"""Stands for batches of which only a marker is left, or never were any: any sequence follows it."""
+
+Awaited = dict[int, tuple[int, int]]
+"""Producer id -> epoch and sequence of the first batch that was refused."""
+
+
+def note_refused(awaited: Awaited, producer_id: int, producer_epoch: int, sequence: int) -> None:
+    """Remember a refused batch unless one of its epoch or a newer one came before.
+
+    A newer epoch begins anew: nobody sends the batch of the older one again.
+    """
+    known_epoch, _ = awaited.get(producer_id, NOTHING_AWAITED)
+    if known_epoch >= producer_epoch:
+        return
+    if known_epoch == NOTHING_AWAITED[0] and len(awaited) >= AWAITED_COUNT_MAX:
+        del awaited[next(iter(awaited))]
+    awaited[producer_id] = producer_epoch, sequence
+
+
+class LastMarker(NamedTuple):
+    """The newest marker of a producer."""
+
+    coordinator_epoch: int
+    timestamp_ms: int
+    offset: int = -1
+    """Where it stands; -1 when only a snapshot tells of it."""
+
+
+class ActiveProducer(NamedTuple):
+    """What DescribeProducers says of one producer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """-1 before the first batch of its epoch."""
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    """Of its last marker, -1 without any."""
+    current_txn_start_offset: int
+    """-1 unless a transaction is open."""
+
+
+class Producer:
+    """One producer id in one partition."""
+
+    __slots__ = ("batches", "last_used_ms", "producer_epoch")
+
+    def __init__(self, producer_epoch: int, batches: list[KnownBatch], last_used_ms: int) -> None:
+        self.producer_epoch = producer_epoch
+        self.batches = batches
+        self.last_used_ms = last_used_ms

@@ -1,0 +1,203 @@
+"""The header of a record batch: where its fields lie, as a view, and what is written in place.
+
+Floor: wire. Pure. A log, a Produce request and a Fetch answer all hold the same bytes:
+
+    0  base_offset int64              27  base_timestamp int64
+    8  batch_length int32             35  max_timestamp int64
+    12 partition_leader_epoch int32   43  producer_id int64
+    16 magic int8 (2)                 51  producer_epoch int16
+    17 crc uint32                     53  base_sequence int32
+    21 attributes int16               57  record_count int32
+    23 last_offset_delta int32        61  records, compressed as a whole
+
+`batch_length` counts what follows it. The CRC-32C covers everything from the attributes on, so a
+leader may write its base offset and epoch without touching it. Attributes: bits 0 to 2 codec, 3
+timestamps set by the broker, 4 transactional, 5 control.
+"""
+
+from struct import Struct as Packed
+from struct import error as StructError
+from typing import NamedTuple
+
+from protocol.errors import BufferUnderflow, CorruptBatch, UnsupportedMagic
+from protocol.types import NO_SEQUENCE
+from protocol.wire.compression import Codec
+from protocol.wire.crc32c import crc32c
+from protocol.wire.primitives import Buffer
+
+HEADER_BYTES = 61
+MAGIC = 2
+
+HEADER = Packed(">qiibIhiqqqhii")
+"""All of it, in the order of `BatchHeader`."""
+PLACE = Packed(">qi11xi")
+"""Base offset, batch length, last offset delta: what finding a batch needs of its header."""
+_BASE_OFFSET = Packed(">q")
+_LEADER_EPOCH = Packed(">i")
+_CRC = Packed(">I")
+_ATTRIBUTES = Packed(">h")
+_MAX_TIMESTAMP = Packed(">q")
+_PRODUCER = Packed(">qhi")
+
+SIZE_BEFORE_LENGTH_ENDS = 12
+"""Bytes of a batch that its own length does not count."""
+_LEADER_EPOCH_AT = 12
+MAGIC_AT = 16
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+_PRODUCER_AT = 43
+BATCH_LENGTH_MIN = HEADER_BYTES - SIZE_BEFORE_LENGTH_ENDS
+"""What the length of a batch without any record would be."""
+
+CODEC_BITS = 0x07
+"""Of the attributes: by which codec the records are packed."""
+_LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+"""Of the attributes: the batch belongs to a transaction."""
+_CONTROL = 0x20
+
+SEQUENCE_MAX = 0x7FFFFFFF
+"""After this sequence number a producer continues with 0."""
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes in front of a batch's records, read but not believed."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return SIZE_BEFORE_LENGTH_ENDS + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, also where compaction has removed it."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence number, -1 without a producer."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
+
+    @property
+    def codec(self) -> Codec:
+        """How the records are compressed; unknown bits are UnsupportedCodec."""
+        return Codec.of(self.attributes & CODEC_BITS)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the broker set the time: every record then has `max_timestamp`."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a marker instead of records."""
+        return bool(self.attributes & _CONTROL)
+
+
+# What `_make` does, without the call around it: every batch passes here.
+_new_header = tuple.__new__
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`, which need not be followed by the whole batch.
+
+    Checked here: there are enough bytes, the format is 2, and the length is possible.
+    """
+    try:
+        header = _new_header(BatchHeader, HEADER.unpack_from(buffer, position))
+    except StructError:
+        if len(buffer) - position > MAGIC_AT:
+            check_magic(buffer[position + MAGIC_AT])
+        left = len(buffer) - position
+        raise BufferUnderflow(f"batch header of {HEADER_BYTES} bytes, {left} are left") from None
+    if header.magic != MAGIC:
+        check_magic(header.magic)
+    if header.batch_length < BATCH_LENGTH_MIN:
+        raise CorruptBatch(f"batch length {header.batch_length} is less than a header")
+    return header
+
+
+def check_magic(magic: int) -> None:
+    """Refuse the formats before record batches, and what is no format."""
+    if magic in (0, 1):
+        raise UnsupportedMagic(f"message format {magic} is not supported, only record batches are")
+    if magic != MAGIC:
+        raise CorruptBatch(f"batch has magic {magic}, not {MAGIC}")
+
+
+def check_crc(batch: Buffer) -> bool:
+    """Whether the checksum of one whole batch is right."""
+    (stored,) = _CRC.unpack_from(batch, _CRC_AT)
+    return bool(crc32c(memoryview(batch)[_ATTRIBUTES_AT:]) == stored)
+
+
+def patch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Write the log's base offset and the leader's epoch into a batch in place."""
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
+
+
+def stamp_producer(
+    batch: bytearray | memoryview,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    *,
+    is_transactional: bool = False,
+) -> None:
+    """Write a producer's identity and sequence into a batch in place, and its CRC anew."""
+    if is_transactional:
+        (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+        _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | TRANSACTIONAL)
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    stamp_crc(batch)
+
+
+def stamp_control(batch: bytearray | memoryview) -> None:
+    """Mark a batch as one of control records in place, and write its CRC anew."""
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _CONTROL)
+    stamp_crc(batch)
+
+
+def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Mark a batch as timed by the broker in place, and write its CRC anew."""
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
+    stamp_crc(batch)
+
+
+def stamp_max_timestamp(batch: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Write the largest timestamp of a batch's records into its header, and its CRC anew."""
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
+    stamp_crc(batch)
+
+
+def stamp_crc(batch: bytearray | memoryview) -> None:
+    """Write the CRC of a batch into it, in place."""
+    # The slice must be given back at once: a bytearray with a live view cannot grow.
+    with memoryview(batch) as view, view[_ATTRIBUTES_AT:] as covered:
+        _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
