@@ -12,7 +12,7 @@ from monitor import render
 from monitor.lag import Bound, Lag, LagSum, Measured, TimeLag, judge
 from monitor.progress import ProgressMemory, Work, collector_work, stream_work
 from monitor.reader_status import Judged, ReaderStatus
-from monitor.readers import RATE_SPAN_MS, Context, Memory, group_view
+from monitor.readers import Context, Memory, group_view
 from monitor.reading import (
     KafkaReading,
     NodeReading,
@@ -21,10 +21,12 @@ from monitor.reading import (
     SupervisedPart,
     TopicReading,
 )
+from monitor.resting_cells import MadeCells, MarkedCells, RestingCells
 from monitor.snapshot import (
     BrokerView,
     FollowerView,
     GroupView,
+    LagCell,
     PartitionView,
     PartView,
     Snapshot,
@@ -112,7 +114,7 @@ def _with_kafka(
         cluster_id=kafka.cluster_id,
         kafka_at_ms=kafka.at_ms,
         brokers=_brokers(kafka, previous),
-        topics=tuple(_topic(topic, kafka, memory, sizes, followers) for topic in kafka.topics),
+        topics=tuple(_topic(topic, context, sizes, followers) for topic in kafka.topics),
         groups=_groups(context),
         quorum=kafka.quorum,
         quorum_error=kafka.quorum_error,
@@ -123,8 +125,15 @@ def _groups(context: Context) -> tuple[GroupView, ...]:
     """Those that were asked for as they are, those that rested as they were at their last look."""
     views = [group_view(group, context) for group in context.kafka.groups]
     before = context.previous.groups if context.previous else ()
-    views += [group for group in before if group.group_id in context.kafka.rested]
+    views += [_resting(group) for group in before if group.group_id in context.kafka.rested]
     return tuple(sorted(views, key=lambda group: group.group_id))
+
+
+def _resting(group: GroupView) -> GroupView:
+    """A group that was not asked for: what is kept of it is looked at by few."""
+    if isinstance(group.cells, MadeCells):
+        return group
+    return replace(group, cells=RestingCells(group.cells))
 
 
 def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
@@ -152,8 +161,8 @@ def remember(memory: Memory, kafka: KafkaReading) -> None:
     live = {part.topic_partition for topic in kafka.topics for part in topic.partitions}
     memory.ends.keep_only(live)
     for group in kafka.groups:
-        memory.remember_group(group, kafka.at_ms)
-    memory.keep_groups({group.group_id for group in kafka.groups} | kafka.rested)
+        memory.groups.of(group.group_id).remember(group, kafka.at_ms)
+    memory.groups.keep({group.group_id for group in kafka.groups} | kafka.rested, kafka.rested)
 
 
 def partition_sizes(parts: tuple[PartAnswer, ...]) -> dict[TopicPartition, int]:
@@ -288,11 +297,11 @@ def _brokers(kafka: KafkaReading, previous: Snapshot | None) -> tuple[BrokerView
 
 def _topic(
     topic: TopicReading,
-    kafka: KafkaReading,
-    memory: Memory,
+    context: Context,
     sizes: Mapping[TopicPartition, int],
     followers: Followers,
 ) -> TopicView:
+    kafka = context.kafka
     min_in_sync = _min_in_sync(topic.name, kafka)
     rows = [
         PartitionView(
@@ -304,7 +313,7 @@ def _topic(
             log_start_offset=kafka.starts.get(part.topic_partition),
             log_end_offset=kafka.ends.get(part.topic_partition),
             size_bytes=sizes.get(part.topic_partition),
-            write_rate=memory.ends.rate_per_s(part.topic_partition, RATE_SPAN_MS, kafka.at_ms),
+            write_rate=context.write_rate(part.topic_partition),
             error=kafka.partition_errors.get(part.topic_partition),
             min_in_sync=min_in_sync,
             followers=followers.get(part.topic_partition, ()),
@@ -361,26 +370,30 @@ def _stale_topic(topic: TopicView, why: str) -> TopicView:
 
 
 def _stale_group(group: GroupView, unknown: Lag, why: str) -> GroupView:
+    judged = Judged(ReaderStatus.UNKNOWN, why)
+    if group.judged == judged:
+        return group
+
+    def stale(cell: LagCell) -> LagCell:
+        return replace(
+            cell,
+            lag=unknown,
+            time_lag=TimeLag(None, Bound.UNKNOWN),
+            log_end_offset=None,
+            read_rate=None,
+            write_rate=None,
+            judged=judged,
+        )
+
     return replace(
         group,
         state="unknown",
-        cells=tuple(
-            replace(
-                cell,
-                lag=unknown,
-                time_lag=TimeLag(None, Bound.UNKNOWN),
-                log_end_offset=None,
-                read_rate=None,
-                write_rate=None,
-                judged=Judged(ReaderStatus.UNKNOWN, why),
-            )
-            for cell in group.cells
-        ),
+        cells=MarkedCells(_resting(group).cells, stale),
         by_lag=(),
         total=LagSum(0, 0, len(group.cells)),
         time_lag=TimeLag(None, Bound.UNKNOWN),
         read_rate=None,
         write_rate=None,
         eta_s=None,
-        judged=Judged(ReaderStatus.UNKNOWN, why),
+        judged=judged,
     )

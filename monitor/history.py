@@ -6,7 +6,7 @@ first and last sample are kept, so that a quiet topic does not push its past out
 (truncation, a topic made anew) starts its series again.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, ItemsView, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from monitor.lag import EndSample
@@ -51,6 +51,14 @@ class History(Generic[Key]):
             del series[0]
         while len(series) > self._samples_min and series[1].at_ms < at_ms - self._window_ms:
             del series[0]
+
+    def items(self) -> ItemsView[Key, list[EndSample]]:
+        """Every series with its samples, for whoever keeps them elsewhere."""
+        return self._series.items()
+
+    def restore(self, series: Iterable[tuple[Key, list[EndSample]]]) -> None:
+        """Take up what `items` gave."""
+        self._series.update(series)
 
     def samples(self, key: Key) -> Sequence[EndSample]:
         """Every sample kept of one series, oldest first; to be read and not to be kept."""

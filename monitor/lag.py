@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class CellState(StrEnum):
@@ -83,8 +84,7 @@ class TimeLag:
     bound: Bound
 
 
-@dataclass(frozen=True, slots=True)
-class EndSample:
+class EndSample(NamedTuple):
     """The log's end offset as seen at one moment (epoch milliseconds)."""
 
     at_ms: int

@@ -103,7 +103,7 @@ def _group_values(snapshot: Snapshot) -> Iterator[tuple[str, object]]:
 
 
 def _by_lag(group: GroupView) -> Iterator[tuple[str, LagCell]]:
-    return ((group.group_id, cell) for cell in group.by_lag)
+    return ((group.group_id, group.cells[index]) for index in group.by_lag)
 
 
 def _known_age_s(group: GroupView) -> float | None:
