@@ -9,9 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from monitor import render
-from monitor.lag import Bound, Lag, LagSum, Measured, TimeLag, judge
 from monitor.progress import ProgressMemory, Work, collector_work, stream_work
-from monitor.reader_status import Judged, ReaderStatus
 from monitor.readers import Context, Memory, group_view
 from monitor.reading import (
     KafkaReading,
@@ -21,21 +19,18 @@ from monitor.reading import (
     SupervisedPart,
     TopicReading,
 )
-from monitor.resting_cells import MadeCells, MarkedCells, RestingCells
 from monitor.snapshot import (
     BrokerView,
     FollowerView,
     GroupView,
-    LagCell,
     PartitionView,
     PartView,
     Snapshot,
     TopicView,
 )
+from monitor.stale import resting, without_kafka
 from monitor.watches import StillFile
 from protocol.types import TopicPartition
-
-KAFKA_UNANSWERED = "no broker answered"
 
 
 def assemble(
@@ -66,7 +61,7 @@ def assemble(
         remember(memory, reading.kafka)
         base = _with_kafka(base, reading.kafka, reading.parts, memory, previous, stream_group)
     elif previous is not None:
-        base = _without_kafka(base, previous)
+        base = without_kafka(base, previous)
     stuck = {one.part: one for one in progress.judge(_works(base, stream_group), reading.now_ms)}
     return replace(
         base,
@@ -109,13 +104,15 @@ def _with_kafka(
         for topic in kafka.topics
     }
     context = Context(kafka, memory, previous, stream_group, partitions)
+    groups = _groups(context)
     return replace(
         base,
         cluster_id=kafka.cluster_id,
         kafka_at_ms=kafka.at_ms,
         brokers=_brokers(kafka, previous),
         topics=tuple(_topic(topic, context, sizes, followers) for topic in kafka.topics),
-        groups=_groups(context),
+        groups=groups,
+        unseen=kafka.rested - {group.group_id for group in groups},
         quorum=kafka.quorum,
         quorum_error=kafka.quorum_error,
     )
@@ -125,15 +122,8 @@ def _groups(context: Context) -> tuple[GroupView, ...]:
     """Those that were asked for as they are, those that rested as they were at their last look."""
     views = [group_view(group, context) for group in context.kafka.groups]
     before = context.previous.groups if context.previous else ()
-    views += [_resting(group) for group in before if group.group_id in context.kafka.rested]
+    views += [resting(group) for group in before if group.group_id in context.kafka.rested]
     return tuple(sorted(views, key=lambda group: group.group_id))
-
-
-def _resting(group: GroupView) -> GroupView:
-    """A group that was not asked for: what is kept of it is looked at by few."""
-    if isinstance(group.cells, MadeCells):
-        return group
-    return replace(group, cells=RestingCells(group.cells))
 
 
 def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
@@ -332,68 +322,3 @@ def _min_in_sync(topic: str, kafka: KafkaReading) -> int | None:
     entry = kafka.topic_configs.get(topic, {}).get("min.insync.replicas")
     text = None if entry is None else entry.value
     return int(text) if text is not None and text.isdecimal() else None
-
-
-def _without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
-    """No broker answered: everything known of them stays, marked as not known any more."""
-    why = KAFKA_UNANSWERED
-    unknown = judge(Measured(None, None, None))
-    return replace(
-        base,
-        cluster_id=previous.cluster_id,
-        kafka_at_ms=previous.kafka_at_ms,
-        quorum=previous.quorum,
-        quorum_error=why,
-        brokers=tuple(
-            replace(
-                b,
-                alive=False,
-                fenced=False,
-                error=b.error or why,
-                away_since_ms=b.away_since_ms or base.taken_at_ms,
-            )
-            for b in previous.brokers
-        ),
-        topics=tuple(_stale_topic(topic, why) for topic in previous.topics),
-        groups=tuple(_stale_group(group, unknown, why) for group in previous.groups),
-    )
-
-
-def _stale_topic(topic: TopicView, why: str) -> TopicView:
-    return replace(
-        topic,
-        partitions=tuple(
-            replace(part, log_end_offset=None, write_rate=None, error=why)
-            for part in topic.partitions
-        ),
-    )
-
-
-def _stale_group(group: GroupView, unknown: Lag, why: str) -> GroupView:
-    judged = Judged(ReaderStatus.UNKNOWN, why)
-    if group.judged == judged:
-        return group
-
-    def stale(cell: LagCell) -> LagCell:
-        return replace(
-            cell,
-            lag=unknown,
-            time_lag=TimeLag(None, Bound.UNKNOWN),
-            log_end_offset=None,
-            read_rate=None,
-            write_rate=None,
-            judged=judged,
-        )
-
-    return replace(
-        group,
-        state="unknown",
-        cells=MarkedCells(_resting(group).cells, stale),
-        by_lag=(),
-        total=LagSum(0, 0, len(group.cells)),
-        time_lag=TimeLag(None, Bound.UNKNOWN),
-        read_rate=None,
-        write_rate=None,
-        eta_s=None,
-        judged=judged,
-    )

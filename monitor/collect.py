@@ -193,7 +193,8 @@ class Collector:
         quorum = await ask_quorum(cluster, self._timeout_ms)
         self._heard(isinstance(quorum, QuorumInfo))
         topics = _topics(metadata)
-        groups = await self._read_groups(cluster, admin)
+        widest = sum(len(topic.partitions) for topic in topics if not topic.internal)
+        groups = await self._read_groups(cluster, admin, widest, now_ms)
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
         starts, _ = await self._offsets(admin, rows, EARLIEST_TIMESTAMP)
         ends, errors = await self._offsets(admin, rows, LATEST_TIMESTAMP)
@@ -292,7 +293,9 @@ class Collector:
         }
         return self._configs
 
-    async def _read_groups(self, cluster: Cluster, admin: Admin) -> tuple[GroupReading, ...]:
+    async def _read_groups(
+        self, cluster: Cluster, admin: Admin, rows_at_most: int, now_ms: int
+    ) -> tuple[GroupReading, ...]:
         listed = await admin.list_groups(timeout_ms=self._timeout_ms)
         states = {group.group_id: group.state for group in listed.groups}
         self._heard(not listed.failures)
@@ -300,7 +303,9 @@ class Collector:
             # Groups of a coordinator that does not answer have not gone.
             states = dict.fromkeys(self._group_ids, "") | states
         self._group_ids = tuple(sorted(states)[:GROUPS_MAX])
-        ids = self._turns.due(self._group_ids, self._stream_group)
+        ids = self._turns.due(
+            self._group_ids, now_ms, rows_at_most=rows_at_most, always=self._stream_group
+        )
         self._rested = frozenset(self._group_ids) - frozenset(ids)
         offsets, described = await asyncio.gather(
             fetch_offsets_of_groups(cluster, ids, timeout_ms=self._timeout_ms),

@@ -4,9 +4,11 @@ A moving reader's age comes from the history of ends, to within a cycle; reading
 each cycle would cost a batch per partition for nothing.
 """
 
+from array import array
 from collections.abc import Collection, Iterable, Mapping
 
 from monitor.ask_brokers import FAILURES
+from monitor.columns import Partitions, signed
 from monitor.reading import GroupReading
 from protocol.client.cluster import Cluster
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -24,7 +26,7 @@ class RecordTimes:
     """What was read, by group: a group that is not asked for in a cycle keeps what it has."""
 
     def __init__(self) -> None:
-        self._commits: dict[str, dict[TopicPartition, int]] = {}
+        self._commits: dict[str, tuple[Partitions, array[int]]] = {}
         self._known: dict[str, dict[Place, int]] = {}
 
     async def read(
@@ -71,13 +73,14 @@ class RecordTimes:
         ends: Mapping[TopicPartition, int],
     ) -> list[Place]:
         """Where a group has committed what it had at the last look, and something waits."""
-        before = self._commits.get(group.group_id, {})
+        before = dict(zip(*self._commits.get(group.group_id, ((), ())), strict=True))
         wanted = []
         for row, commit in group.commits.items():
             offset = max(commit.offset, starts.get(row, 0))
             if before.get(row) == commit.offset and offset < ends.get(row, -1):
                 wanted.append((row, offset))
-        self._commits[group.group_id] = {row: one.offset for row, one in group.commits.items()}
+        offsets = signed(one.offset for one in group.commits.values())
+        self._commits[group.group_id] = (Partitions(group.commits), offsets)
         return sorted(wanted)
 
 

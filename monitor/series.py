@@ -226,7 +226,7 @@ def _group_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
     for group in now.groups:
         old = before.group(group.group_id)
         if old is None:
-            if before.kafka_at_ms is not None:
+            if before.kafka_at_ms is not None and group.group_id not in before.unseen:
                 yield "group", f"group {group.group_id} appeared", False
             continue
         was, status = old.judged.status, group.judged.status

@@ -266,6 +266,8 @@ class Snapshot:
     brokers: tuple[BrokerView, ...] = ()
     topics: tuple[TopicView, ...] = ()
     groups: tuple[GroupView, ...] = ()
+    unseen: frozenset[str] = frozenset()
+    """Groups that are there, and whose first turn to be looked at has not come yet."""
     errors: tuple[SourceError, ...] = ()
     config_problem: str | None = None
     config_notice: str | None = None
