@@ -12,6 +12,7 @@ from monitor import render
 from monitor.progress import ProgressMemory, Work, collector_work, stream_work
 from monitor.readers import Context, Memory, group_view
 from monitor.reading import (
+    GroupReading,
     KafkaReading,
     NodeReading,
     PartAnswer,
@@ -31,6 +32,9 @@ from monitor.snapshot import (
 from monitor.stale import resting, without_kafka
 from monitor.watches import StillFile
 from protocol.types import TopicPartition
+
+COLUMNS_FROM = 500
+"""A group of so many readers is kept in columns also between two looks that follow closely."""
 
 
 def assemble(
@@ -120,10 +124,19 @@ def _with_kafka(
 
 def _groups(context: Context) -> tuple[GroupView, ...]:
     """Those that were asked for as they are, those that rested as they were at their last look."""
-    views = [group_view(group, context) for group in context.kafka.groups]
+    views = [_looked_at(group, context) for group in context.kafka.groups]
     before = context.previous.groups if context.previous else ()
     views += [resting(group) for group in before if group.group_id in context.kafka.rested]
     return tuple(sorted(views, key=lambda group: group.group_id))
+
+
+def _looked_at(group: GroupReading, context: Context) -> GroupView:
+    """A group of this cycle. What a large one needs is put away before the next one is begun."""
+    view = group_view(group, context)
+    if len(view.cells) < COLUMNS_FROM:
+        return view
+    context.memory.groups.rest(group.group_id)
+    return resting(view)
 
 
 def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
@@ -150,8 +163,6 @@ def remember(memory: Memory, kafka: KafkaReading) -> None:
         memory.ends.add(topic_partition, kafka.at_ms, end)
     live = {part.topic_partition for topic in kafka.topics for part in topic.partitions}
     memory.ends.keep_only(live)
-    for group in kafka.groups:
-        memory.groups.of(group.group_id).remember(group, kafka.at_ms)
     memory.groups.keep({group.group_id for group in kafka.groups} | kafka.rested, kafka.rested)
 
 

@@ -18,7 +18,8 @@ BYTE_VALUES = 256
 
 def signed(values: Iterable[int]) -> "array[int]":
     """Whole numbers of eight bytes: offsets and times."""
-    return array("q", values)
+    # Of a list an array takes just the room that it needs.
+    return array("q", list(values))
 
 
 class Repeated(Generic[Value]):

@@ -11,13 +11,12 @@ from typing import TypeVar
 
 from monitor.columns import Partitions, Repeated, signed
 from monitor.history import History
-from monitor.lag import EndSample
+from monitor.offset_series import Series
 from monitor.reader_status import Look, Window
 from monitor.reading import GroupReading
 from protocol.types import TopicPartition
 
 RATE_SPAN_MS = 60_000
-NOT_MOVED = -1
 
 Item = TypeVar("Item")
 
@@ -66,6 +65,10 @@ class GroupMemories:
             self._awake[group_id] = found
         return found
 
+    def rest(self, group_id: str) -> None:
+        """Nobody asks for this one before its next look."""
+        self._resting[group_id] = _Resting(self._awake.pop(group_id))
+
     def __len__(self) -> int:
         return len(self._awake) + len(self._resting)
 
@@ -76,7 +79,7 @@ class GroupMemories:
         for gone in [one for one in self._resting if one not in group_ids]:
             del self._resting[gone]
         for group_id in [one for one in self._awake if one in resting]:
-            self._resting[group_id] = _Resting(self._awake.pop(group_id))
+            self.rest(group_id)
 
 
 class _Resting:
@@ -98,16 +101,17 @@ class _Resting:
 class _RestingCommits:
     __slots__ = ("_counts", "_offsets", "_rows", "_times")
 
-    def __init__(self, series: Mapping[TopicPartition, list[EndSample]]) -> None:
+    def __init__(self, series: Mapping[TopicPartition, Series]) -> None:
         self._rows = Partitions(series)
-        self._counts = Repeated(len(samples) for samples in series.values())
-        samples = list(itertools.chain.from_iterable(series.values()))
-        self._times = Repeated(one.at_ms for one in samples)
-        self._offsets = signed(one.end_offset for one in samples)
+        self._counts = Repeated(map(len, series.values()))
+        self._times = Repeated(itertools.chain.from_iterable(one.times for one in series.values()))
+        self._offsets = signed(
+            itertools.chain.from_iterable(one.offsets for one in series.values())
+        )
 
-    def items(self) -> Iterator[tuple[TopicPartition, list[EndSample]]]:
-        samples = map(EndSample, self._times, self._offsets)
-        return zip(self._rows, _cut(samples, self._counts), strict=True)
+    def items(self) -> Iterator[tuple[TopicPartition, Series]]:
+        samples = zip(self._times, self._offsets, strict=True)
+        return zip(self._rows, map(Series, _cut(samples, self._counts)), strict=True)
 
 
 class _RestingWindows:
@@ -122,18 +126,20 @@ class _RestingWindows:
         self._times = Repeated(look.at_ms for look in looks)
         self._commits = signed(look.committed_offset for look in looks)
         self._lags = signed(look.lag for look in looks)
-        self._moved_at = signed(
-            NOT_MOVED if window.moved_at_ms is None else window.moved_at_ms for window in found
-        )
+        self._moved_at = Repeated(window.moved_at_ms for window in found)
         self._held = Repeated(window.held for window in found)
         self._proposed = Repeated(window.proposed for window in found)
         self._proposals = array("B", [window.proposals for window in found])
 
     def items(self) -> Iterator[tuple[TopicPartition, Window]]:
         looks = map(Look, self._times, self._commits, self._lags)
-        moved_at = (None if at_ms == NOT_MOVED else at_ms for at_ms in self._moved_at)
         windows = map(
-            Window, _cut(looks, self._counts), moved_at, self._held, self._proposed, self._proposals
+            Window,
+            _cut(looks, self._counts),
+            self._moved_at,
+            self._held,
+            self._proposed,
+            self._proposals,
         )
         return zip(self._rows, windows, strict=True)
 

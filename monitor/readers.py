@@ -79,8 +79,9 @@ class _Before:
 
 
 def group_view(group: GroupReading, context: Context) -> GroupView:
-    """One group as of this cycle; the memory keeps the windows of its readers."""
+    """One group as of this cycle; the memory takes up its commits and how its readers are."""
     memory = context.memory.groups.of(group.group_id)
+    memory.remember(group, context.kafka.at_ms)
     holders = {row: member.client_id for member in group.members or () for row in member.assignment}
     rows = set(group.commits) | set(holders)
     for topic in sorted({row.topic for row in rows}):
@@ -230,7 +231,7 @@ def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float 
         if not cell.lag.lag:
             continue
         samples = commits.samples(TopicPartition(cell.topic, cell.partition))
-        if len(samples) < 2 or samples[-1].at_ms - samples[0].at_ms < ETA_SPAN_MS_MIN:
+        if samples.span_ms < ETA_SPAN_MS_MIN:
             return None
         if cell.read_rate is None or cell.write_rate is None:
             return None

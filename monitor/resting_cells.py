@@ -13,8 +13,8 @@ from monitor.columns import Partitions, Repeated, signed
 from monitor.lag import CellState, Lag, TimeLag
 from monitor.snapshot import LagCell
 
-NONE = -1
-"""In columns of times and ages, which are never negative."""
+NO_AGE = -1
+"""In the column of ages, which are never negative."""
 
 
 class MadeCells(Sequence[LagCell]):
@@ -54,12 +54,13 @@ class RestingCells(MadeCells):
         self._commits = signed(cell.committed_offset or 0 for cell in cells)
         self._starts = signed(cell.log_start_offset or 0 for cell in cells)
         self._ends = signed(cell.log_end_offset or 0 for cell in cells)
-        self._ages = signed(_or_none(cell.time_lag.age_ms) for cell in cells)
+        ages = (cell.time_lag.age_ms for cell in cells)
+        self._ages = signed(NO_AGE if age_ms is None else age_ms for age_ms in ages)
         self._bounds = Repeated(cell.time_lag.bound for cell in cells)
         self._read_rates = array("d", [_or_nan(cell.read_rate) for cell in cells])
         self._write_rates = array("d", [_or_nan(cell.write_rate) for cell in cells])
         self._last_at = Repeated(cell.last_lag_at_ms for cell in cells)
-        self._moved_at = signed(_or_none(cell.moved_at_ms) for cell in cells)
+        self._moved_at = Repeated(cell.moved_at_ms for cell in cells)
         self._judged = Repeated(cell.judged for cell in cells)
         self._members = Repeated(cell.member for cell in cells)
         self._metadata = Repeated(cell.metadata for cell in cells)
@@ -78,13 +79,13 @@ class RestingCells(MadeCells):
             return self._odd[index]
         topic, partition = self._rows[index]
         commit, end = self._commits[index], self._ends[index]
-        age_ms, moved_at_ms = self._ages[index], self._moved_at[index]
+        age_ms = self._ages[index]
         read, written = self._read_rates[index], self._write_rates[index]
         return LagCell(
             topic=topic,
             partition=partition,
             lag=Lag(CellState.OK, end - commit),
-            time_lag=TimeLag(None if age_ms == NONE else age_ms, self._bounds[index]),
+            time_lag=TimeLag(None if age_ms == NO_AGE else age_ms, self._bounds[index]),
             committed_offset=commit,
             log_start_offset=self._starts[index],
             log_end_offset=end,
@@ -93,7 +94,7 @@ class RestingCells(MadeCells):
             last_lag_at_ms=self._last_at[index],
             metadata=self._metadata[index],
             judged=self._judged[index],
-            moved_at_ms=None if moved_at_ms == NONE else moved_at_ms,
+            moved_at_ms=self._moved_at[index],
             write_rate=None if math.isnan(written) else written,
             member=self._members[index],
         )
@@ -131,10 +132,6 @@ def _is_plain(cell: LagCell) -> bool:
         return False
     known = (cell.log_end_offset - cell.committed_offset, cell.last_lag)
     return known == (lag.lag, lag.lag)
-
-
-def _or_none(value: int | None) -> int:
-    return NONE if value is None else value
 
 
 def _or_nan(value: float | None) -> float:

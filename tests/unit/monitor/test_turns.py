@@ -1,4 +1,6 @@
-"""Whose turn it is in a large cluster: nobody starves, a cycle has a bound, verdicts come in time."""
+"""Whose turn it is in a large cluster: nobody starves, cycles are bounded, verdicts are in time."""
+
+import itertools
 
 from monitor.reader_status import SAMPLE_EVERY_MS, SAMPLES_TO_JUDGE, SPAN_TO_JUDGE_MS
 from monitor.turns import EARLY_ROWS_A_CYCLE, ROWS_A_CYCLE, Turns
@@ -38,7 +40,7 @@ def test_a_large_one_is_asked_for_in_turns_that_have_a_bound() -> None:
     rows = {f"g{number}": 40 for number in range(6)}
     found = looks(settled(rows), rows, 6, from_ms=SETTLED)
     assert {len(due) for due in found} == {2}
-    assert sorted(sum(found[:3], [])) == sorted(rows), "everybody within three cycles"
+    assert sorted(itertools.chain(*found[:3])) == sorted(rows), "everybody within three cycles"
     assert found[3:] == found[:3]
 
 
