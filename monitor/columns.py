@@ -28,9 +28,10 @@ class Repeated(Generic[Value]):
     __slots__ = ("_indices", "_values")
 
     def __init__(self, values: Iterable[Value]) -> None:
-        numbers: dict[Value, int] = {}
-        indices = [numbers.setdefault(value, len(numbers)) for value in values]
-        self._values = tuple(numbers)
+        values = list(values)
+        self._values = tuple(dict.fromkeys(values))
+        numbers = {value: number for number, value in enumerate(self._values)}
+        indices = list(map(numbers.__getitem__, values))
         self._indices = array("B" if len(numbers) <= BYTE_VALUES else "I", indices)
 
     def __len__(self) -> int:

@@ -104,14 +104,15 @@ class _RestingCommits:
     def __init__(self, series: Mapping[TopicPartition, Series]) -> None:
         self._rows = Partitions(series)
         self._counts = Repeated(map(len, series.values()))
-        self._times = Repeated(itertools.chain.from_iterable(one.times for one in series.values()))
-        self._offsets = signed(
-            itertools.chain.from_iterable(one.offsets for one in series.values())
-        )
+        chain = itertools.chain.from_iterable
+        self._times = signed(chain(one.times for one in series.values()))
+        self._offsets = signed(chain(one.offsets for one in series.values()))
 
     def items(self) -> Iterator[tuple[TopicPartition, Series]]:
-        samples = zip(self._times, self._offsets, strict=True)
-        return zip(self._rows, map(Series, _cut(samples, self._counts)), strict=True)
+        end = 0
+        for row, count in zip(self._rows, self._counts, strict=True):
+            begin, end = end, end + count
+            yield row, Series.of(self._times[begin:end], self._offsets[begin:end])
 
 
 class _RestingWindows:

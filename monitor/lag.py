@@ -8,6 +8,7 @@ is `None` and carries its reason in the state; it is never 0 and never part of a
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from monitor.offset_series import Series
 
@@ -36,8 +37,7 @@ class Bound(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """One partition's numbers of one cycle, in the order in which they were read."""
 
     committed_offset: int | None
@@ -46,8 +46,7 @@ class Measured:
     topic_exists: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
+class Lag(NamedTuple):
     """The verdict over one `Measured`; offsets, not messages: markers take offsets too.
 
     `lag` is null unless the state is `ok` or `lost`. `lost` counts offsets that retention took
@@ -76,8 +75,7 @@ class LagSum:
         return self.known == self.total
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLag:
+class TimeLag(NamedTuple):
     """Age in milliseconds of the oldest record a reader has not read, and how to read it."""
 
     age_ms: int | None

@@ -21,6 +21,13 @@ class Series:
             self.times.append(at_ms)
             self.offsets.append(offset)
 
+    @classmethod
+    def of(cls, times: "array[int]", offsets: "array[int]") -> "Series":
+        """A series over columns that are its own from now on."""
+        made = cls()
+        made.times, made.offsets = times, offsets
+        return made
+
     def __len__(self) -> int:
         return len(self.times)
 

@@ -12,6 +12,7 @@ from typing import overload
 from monitor.columns import Partitions, Repeated, signed
 from monitor.lag import CellState, Lag, TimeLag
 from monitor.snapshot import LagCell
+from protocol.types import TopicPartition
 
 NO_AGE = -1
 """In the column of ages, which are never negative."""
@@ -73,6 +74,12 @@ class RestingCells(MadeCells):
         """Where each of them is."""
         return self._rows
 
+    def lag(self, index: int) -> int | None:
+        """What one of them lagged."""
+        if index in self._odd:
+            return self._odd[index].lag.lag
+        return self._ends[index] - self._commits[index]
+
     def cell(self, index: int) -> LagCell:
         """One of them, as it was."""
         if index in self._odd:
@@ -115,6 +122,16 @@ class MarkedCells(MadeCells):
     def cell(self, index: int) -> LagCell:
         """One of them, marked."""
         return self._mark(self._cells[index])
+
+
+def lags_of(
+    cells: Sequence[LagCell], indices: Iterable[int]
+) -> Iterator[tuple[int | None, TopicPartition]]:
+    """The lags of some of these cells and where they are, without making any."""
+    if isinstance(cells, RestingCells):
+        return ((cells.lag(index), cells.rows[index]) for index in indices)
+    some = (cells[index] for index in indices)
+    return ((cell.lag.lag, TopicPartition(cell.topic, cell.partition)) for cell in some)
 
 
 def rows_of(cells: Sequence[LagCell]) -> Iterable[tuple[str, int]]:
