@@ -6,11 +6,11 @@ each cycle would cost a batch per partition for nothing.
 
 from array import array
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Protocol
 
 from monitor.ask_brokers import FAILURES
 from monitor.columns import Partitions, signed
 from monitor.reading import GroupReading
-from protocol.client.cluster import Cluster
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.types import TopicPartition
 from protocol.wire.records import iterate_batches
@@ -22,6 +22,18 @@ Place = tuple[TopicPartition, int]
 """A partition and an offset in it."""
 
 
+class Leaders(Protocol):
+    """Who is asked: a client of the cluster, or a test's script."""
+
+    async def leader(self, tp: TopicPartition) -> int:
+        """The node that leads a partition."""
+        ...
+
+    async def request(self, node_id: int | None, message: FetchRequest) -> Any:
+        """Its answer."""
+        ...
+
+
 class RecordTimes:
     """What was read, by group: a group that is not asked for in a cycle keeps what it has."""
 
@@ -31,7 +43,7 @@ class RecordTimes:
 
     async def read(
         self,
-        cluster: Cluster,
+        cluster: Leaders,
         groups: Iterable[GroupReading],
         group_ids: Collection[str],
         starts: Mapping[TopicPartition, int],
@@ -84,7 +96,7 @@ class RecordTimes:
         return sorted(wanted)
 
 
-async def _written_ms(cluster: Cluster, row: TopicPartition, offset: int) -> int | None:
+async def _written_ms(cluster: Leaders, row: TopicPartition, offset: int) -> int | None:
     """First timestamp of the batch that holds `offset`; None where it cannot be read."""
     part = FetchPartition(partition=row.partition, fetch_offset=offset, partition_max_bytes=1)
     request = FetchRequest(

@@ -15,6 +15,7 @@ from monitor.reading import (
     SupervisedPart,
     SupervisorAnswer,
 )
+from monitor.series import events_between
 from monitor.snapshot import Snapshot
 from protocol.status import PartState, PartStatus
 from tests.unit.monitor.readings import (
@@ -349,3 +350,14 @@ def test_a_group_that_is_gone_does_not_rest() -> None:
     gone = cycles.feed(reading(3_000, replace(one, at_ms=3_000, groups=())))
     assert gone.groups == ()
     assert len(cycles.memory.groups) == 0
+
+
+def test_a_group_that_waited_for_its_first_turn_has_not_appeared() -> None:
+    cycles = Cycles()
+    one = kafka_reading(1_000, commits={row(0): 7}, ends={row(0): 10})
+    before = cycles.feed(reading(1_000, replace(one, rested=frozenset({"waits"}))))
+    assert before.unseen == {"waits"}
+    others = tuple(replace(one.groups[0], group_id=name) for name in ("new", "waits"))
+    now = cycles.feed(reading(3_000, replace(one, at_ms=3_000, groups=(*one.groups, *others))))
+    assert now.unseen == frozenset()
+    assert [event.text for event in events_between(before, now)] == ["group new appeared"]

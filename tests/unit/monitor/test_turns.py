@@ -3,11 +3,17 @@
 import itertools
 
 from monitor.reader_status import SAMPLE_EVERY_MS, SAMPLES_TO_JUDGE, SPAN_TO_JUDGE_MS
+from monitor.reading import Commit, GroupReading
 from monitor.turns import EARLY_ROWS_A_CYCLE, ROWS_A_CYCLE, Turns
+from tests.unit.monitor.readings import row
 
 CYCLE_MS = 2_000
 SETTLED = 200_000
 """A time by which every group of these tests is judged."""
+
+SEEN_MS_MAX = 40_000
+JUDGED_MS_MAX = 180_000
+"""Of 200 groups over 1,000 partitions: no group is unknown for longer, and none is measuring."""
 
 
 def looks(
@@ -60,22 +66,22 @@ def test_the_streams_group_is_always_asked_for() -> None:
 
 def test_no_cycle_asks_for_all_of_a_large_cluster_and_all_are_seen_within_seconds() -> None:
     rows = {f"g{number:03}": 1_000 for number in range(200)}
-    found = looks(Turns(), rows, 15)
+    found = looks(Turns(), rows, 25)
     most = max(sum(rows[one] for one in due) for due in found)
     assert most <= ROWS_A_CYCLE + EARLY_ROWS_A_CYCLE
     seen = [set().union(*found[:cycles]) == set(rows) for cycles in range(len(found) + 1)]
-    assert seen.index(True) * CYCLE_MS <= 20_000
+    assert seen.index(True) * CYCLE_MS <= SEEN_MS_MAX
 
 
-def test_every_group_of_a_large_cluster_is_judged_as_soon_as_it_may_be() -> None:
+def test_every_group_of_a_large_cluster_is_judged_within_three_minutes() -> None:
     rows = {f"g{number:03}": 1_000 for number in range(200)}
     turns = Turns()
-    found = looks(turns, rows, 80)
+    found = looks(turns, rows, 110)
     for one in rows:
         at_ms = [cycle * CYCLE_MS for cycle, due in enumerate(found) if one in due]
         assert len(at_ms) > SAMPLES_TO_JUDGE
-        assert at_ms[SAMPLES_TO_JUDGE] - at_ms[0] <= SPAN_TO_JUDGE_MS + SAMPLE_EVERY_MS
-    later = looks(turns, rows, 5, from_ms=SETTLED)
+        assert at_ms[SAMPLES_TO_JUDGE - 1] <= JUDGED_MS_MAX
+    later = looks(turns, rows, 5, from_ms=110 * CYCLE_MS)
     assert {len(due) for due in later} == {ROWS_A_CYCLE // 1_000}
 
 
@@ -129,3 +135,27 @@ def test_after_a_time_without_brokers_all_are_due() -> None:
     assert turns.due(["a", "b"], SETTLED, rows_at_most=100) == ["a", "b"]
     turns.looked(rows.items(), SETTLED)
     assert len(turns.due(["a", "b"], SETTLED + CYCLE_MS, rows_at_most=100)) == 1
+
+
+def test_what_a_group_has_are_the_partitions_of_the_topics_it_reads() -> None:
+    groups = [
+        GroupReading("wide", "Empty", (), {row(0): Commit(1), row(0, "orders"): Commit(1)}),
+        GroupReading("silent", "Unknown", None, {}, "no answer"),
+        GroupReading("narrow", "Empty", (), {row(0, "gone"): Commit(1)}),
+    ]
+    turns = Turns(100, 0)
+    names = [group.group_id for group in groups]
+    turns.due(names, 0, rows_at_most=1)
+    turns.note(groups, {"logs.access": 60, "orders": 50}, frozenset(), 0)
+    assert turns.due(names, CYCLE_MS, rows_at_most=1) == ["silent", "narrow"]
+
+
+def test_all_are_due_when_an_end_comes_or_goes_and_only_then() -> None:
+    rows = {"a": 100, "b": 100}
+    ends = frozenset({row(0)})
+    for before, now, count in ((frozenset(), ends, 2), (ends, ends, 1), (ends, frozenset(), 2)):
+        turns = settled(rows)
+        turns.note([], {}, before, SETTLED - 1)
+        looks(turns, rows, 2, from_ms=SETTLED - 1)
+        turns.note([], {}, now, SETTLED)
+        assert len(turns.due(list(rows), SETTLED + CYCLE_MS, rows_at_most=100)) == count
