@@ -278,7 +278,7 @@ def test_a_frozen_monitor_is_said_over_the_page_and_goes_by_itself(
 WHOLE = {
     "/": ("lines wait", "requests_by_status", "broker-1", "10 min"),
     "/counts": ("requests_by_status", "in the minute"),
-    "/stream": ("lines wait", "triggerExecution"),
+    "/stream": ("Where a batch's time goes", "triggerExecution"),
     "/groups": (SLASHED,),
     "/groups/millrace-stream": ("read by Spark", "logs.access"),
     "/groups/team%2Fbilling%20export": ("export-1",),
@@ -299,7 +299,7 @@ def outline(chrome: Any) -> list[str]:
       + 'main summary, main .station, main form')]
       .filter((one) => one.checkVisibility())
       .map((one) => one.matches('h2, h3, th') ? `${one.tagName} ${one.textContent.trim()}`
-        : `${one.tagName} ${one.getAttribute('class') || ''}`)"""
+        : `${one.tagName} ${one.classList.item(0) || ''}`)"""
     return list(run(chrome, script))
 
 
