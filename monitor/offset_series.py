@@ -36,8 +36,6 @@ class Series:
             return NotImplemented
         return self.times == other.times and self.offsets == other.offsets
 
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def span_ms(self) -> int:
         """From the first sample to the last."""
