@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from monitor import render
-from monitor.lag import Bound, Lag, LagSum, Measured, TimeLag, judge
 from monitor.progress import ProgressMemory, Work, collector_work, stream_work
-from monitor.reader_status import Judged, ReaderStatus
-from monitor.readers import RATE_SPAN_MS, Context, Memory, group_view
+from monitor.readers import Context, Memory, group_view
 from monitor.reading import (
+    GroupReading,
     KafkaReading,
     NodeReading,
     PartAnswer,
@@ -30,10 +29,12 @@ from monitor.snapshot import (
     Snapshot,
     TopicView,
 )
+from monitor.stale import resting, without_kafka
 from monitor.watches import StillFile
 from protocol.types import TopicPartition
 
-KAFKA_UNANSWERED = "no broker answered"
+COLUMNS_FROM = 500
+"""A group of so many readers is kept in columns also between two looks that follow closely."""
 
 
 def assemble(
@@ -64,7 +65,7 @@ def assemble(
         remember(memory, reading.kafka)
         base = _with_kafka(base, reading.kafka, reading.parts, memory, previous, stream_group)
     elif previous is not None:
-        base = _without_kafka(base, previous)
+        base = without_kafka(base, previous)
     stuck = {one.part: one for one in progress.judge(_works(base, stream_group), reading.now_ms)}
     return replace(
         base,
@@ -107,13 +108,15 @@ def _with_kafka(
         for topic in kafka.topics
     }
     context = Context(kafka, memory, previous, stream_group, partitions)
+    groups = _groups(context)
     return replace(
         base,
         cluster_id=kafka.cluster_id,
         kafka_at_ms=kafka.at_ms,
         brokers=_brokers(kafka, previous),
-        topics=tuple(_topic(topic, kafka, memory, sizes, followers) for topic in kafka.topics),
-        groups=_groups(context),
+        topics=tuple(_topic(topic, context, sizes, followers) for topic in kafka.topics),
+        groups=groups,
+        unseen=kafka.rested - {group.group_id for group in groups},
         quorum=kafka.quorum,
         quorum_error=kafka.quorum_error,
     )
@@ -121,10 +124,19 @@ def _with_kafka(
 
 def _groups(context: Context) -> tuple[GroupView, ...]:
     """Those that were asked for as they are, those that rested as they were at their last look."""
-    views = [group_view(group, context) for group in context.kafka.groups]
+    views = [_looked_at(group, context) for group in context.kafka.groups]
     before = context.previous.groups if context.previous else ()
-    views += [group for group in before if group.group_id in context.kafka.rested]
+    views += [resting(group) for group in before if group.group_id in context.kafka.rested]
     return tuple(sorted(views, key=lambda group: group.group_id))
+
+
+def _looked_at(group: GroupReading, context: Context) -> GroupView:
+    """A group of this cycle. What a large one needs is put away before the next one is begun."""
+    view = group_view(group, context)
+    if len(view.cells) < COLUMNS_FROM:
+        return view
+    context.memory.groups.rest(group.group_id)
+    return resting(view)
 
 
 def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
@@ -151,9 +163,7 @@ def remember(memory: Memory, kafka: KafkaReading) -> None:
         memory.ends.add(topic_partition, kafka.at_ms, end)
     live = {part.topic_partition for topic in kafka.topics for part in topic.partitions}
     memory.ends.keep_only(live)
-    for group in kafka.groups:
-        memory.remember_group(group, kafka.at_ms)
-    memory.keep_groups({group.group_id for group in kafka.groups} | kafka.rested)
+    memory.groups.keep({group.group_id for group in kafka.groups} | kafka.rested, kafka.rested)
 
 
 def partition_sizes(parts: tuple[PartAnswer, ...]) -> dict[TopicPartition, int]:
@@ -288,11 +298,11 @@ def _brokers(kafka: KafkaReading, previous: Snapshot | None) -> tuple[BrokerView
 
 def _topic(
     topic: TopicReading,
-    kafka: KafkaReading,
-    memory: Memory,
+    context: Context,
     sizes: Mapping[TopicPartition, int],
     followers: Followers,
 ) -> TopicView:
+    kafka = context.kafka
     min_in_sync = _min_in_sync(topic.name, kafka)
     rows = [
         PartitionView(
@@ -304,7 +314,7 @@ def _topic(
             log_start_offset=kafka.starts.get(part.topic_partition),
             log_end_offset=kafka.ends.get(part.topic_partition),
             size_bytes=sizes.get(part.topic_partition),
-            write_rate=memory.ends.rate_per_s(part.topic_partition, RATE_SPAN_MS, kafka.at_ms),
+            write_rate=context.write_rate(part.topic_partition),
             error=kafka.partition_errors.get(part.topic_partition),
             min_in_sync=min_in_sync,
             followers=followers.get(part.topic_partition, ()),
@@ -323,64 +333,3 @@ def _min_in_sync(topic: str, kafka: KafkaReading) -> int | None:
     entry = kafka.topic_configs.get(topic, {}).get("min.insync.replicas")
     text = None if entry is None else entry.value
     return int(text) if text is not None and text.isdecimal() else None
-
-
-def _without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
-    """No broker answered: everything known of them stays, marked as not known any more."""
-    why = KAFKA_UNANSWERED
-    unknown = judge(Measured(None, None, None))
-    return replace(
-        base,
-        cluster_id=previous.cluster_id,
-        kafka_at_ms=previous.kafka_at_ms,
-        quorum=previous.quorum,
-        quorum_error=why,
-        brokers=tuple(
-            replace(
-                b,
-                alive=False,
-                fenced=False,
-                error=b.error or why,
-                away_since_ms=b.away_since_ms or base.taken_at_ms,
-            )
-            for b in previous.brokers
-        ),
-        topics=tuple(_stale_topic(topic, why) for topic in previous.topics),
-        groups=tuple(_stale_group(group, unknown, why) for group in previous.groups),
-    )
-
-
-def _stale_topic(topic: TopicView, why: str) -> TopicView:
-    return replace(
-        topic,
-        partitions=tuple(
-            replace(part, log_end_offset=None, write_rate=None, error=why)
-            for part in topic.partitions
-        ),
-    )
-
-
-def _stale_group(group: GroupView, unknown: Lag, why: str) -> GroupView:
-    return replace(
-        group,
-        state="unknown",
-        cells=tuple(
-            replace(
-                cell,
-                lag=unknown,
-                time_lag=TimeLag(None, Bound.UNKNOWN),
-                log_end_offset=None,
-                read_rate=None,
-                write_rate=None,
-                judged=Judged(ReaderStatus.UNKNOWN, why),
-            )
-            for cell in group.cells
-        ),
-        by_lag=(),
-        total=LagSum(0, 0, len(group.cells)),
-        time_lag=TimeLag(None, Bound.UNKNOWN),
-        read_rate=None,
-        write_rate=None,
-        eta_s=None,
-        judged=Judged(ReaderStatus.UNKNOWN, why),
-    )

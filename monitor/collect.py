@@ -6,7 +6,7 @@ has a deadline, and what fails leaves a reason behind instead of stopping the cy
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -100,7 +100,6 @@ class Collector:
         self._stream_group = stream_group
         self._turns = Turns()
         self._rested: frozenset[str] = frozenset()
-        self._without_ends: set[TopicPartition] = set()
         self._times = RecordTimes()
         self._configs: Mapping[str, Mapping[str, ConfigValue]] = {}
         self._configs_at_ms = 0
@@ -193,11 +192,13 @@ class Collector:
         quorum = await ask_quorum(cluster, self._timeout_ms)
         self._heard(isinstance(quorum, QuorumInfo))
         topics = _topics(metadata)
-        groups = await self._read_groups(cluster, admin)
+        widest = sum(len(topic.partitions) for topic in topics if not topic.internal)
+        groups = await self._read_groups(cluster, admin, widest, now_ms)
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
         starts, _ = await self._offsets(admin, rows, EARLIEST_TIMESTAMP)
         ends, errors = await self._offsets(admin, rows, LATEST_TIMESTAMP)
-        self._note_looks(groups, topics, errors, now_ms)
+        widths = {topic.name: len(topic.partitions) for topic in topics}
+        self._turns.note(groups, widths, errors.keys(), now_ms)
         return KafkaReading(
             at_ms=now_ms,
             cluster_id=metadata.cluster_id,
@@ -218,27 +219,6 @@ class Collector:
             quorum_error=quorum if isinstance(quorum, str) else None,
             rested=self._rested,
         )
-
-    def _note_looks(
-        self,
-        groups: Iterable[GroupReading],
-        topics: Iterable[TopicReading],
-        errors: Mapping[TopicPartition, str],
-        now_ms: int,
-    ) -> None:
-        """Whose turn it was; where ends are known that were not, or the other way, all are due."""
-        widths = {topic.name: len(topic.partitions) for topic in topics}
-        self._turns.looked(
-            (
-                (group.group_id, sum(widths.get(name, 0) for name in group.topics))
-                for group in groups
-                if group.error is None
-            ),
-            now_ms,
-        )
-        if errors.keys() != self._without_ends:
-            self._without_ends = set(errors)
-            self._turns.forget()
 
     async def _read_nodes(
         self,
@@ -292,7 +272,9 @@ class Collector:
         }
         return self._configs
 
-    async def _read_groups(self, cluster: Cluster, admin: Admin) -> tuple[GroupReading, ...]:
+    async def _read_groups(
+        self, cluster: Cluster, admin: Admin, rows_at_most: int, now_ms: int
+    ) -> tuple[GroupReading, ...]:
         listed = await admin.list_groups(timeout_ms=self._timeout_ms)
         states = {group.group_id: group.state for group in listed.groups}
         self._heard(not listed.failures)
@@ -300,7 +282,9 @@ class Collector:
             # Groups of a coordinator that does not answer have not gone.
             states = dict.fromkeys(self._group_ids, "") | states
         self._group_ids = tuple(sorted(states)[:GROUPS_MAX])
-        ids = self._turns.due(self._group_ids, self._stream_group)
+        ids = self._turns.due(
+            self._group_ids, now_ms, rows_at_most=rows_at_most, always=self._stream_group
+        )
         self._rested = frozenset(self._group_ids) - frozenset(ids)
         offsets, described = await asyncio.gather(
             fetch_offsets_of_groups(cluster, ids, timeout_ms=self._timeout_ms),

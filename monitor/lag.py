@@ -5,10 +5,12 @@ end, so a race between them can only overstate a lag and never make it negative.
 is `None` and carries its reason in the state; it is never 0 and never part of a sum.
 """
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
+
+from monitor.offset_series import Series
 
 
 class CellState(StrEnum):
@@ -35,8 +37,7 @@ class Bound(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """One partition's numbers of one cycle, in the order in which they were read."""
 
     committed_offset: int | None
@@ -45,8 +46,7 @@ class Measured:
     topic_exists: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
+class Lag(NamedTuple):
     """The verdict over one `Measured`; offsets, not messages: markers take offsets too.
 
     `lag` is null unless the state is `ok` or `lost`. `lost` counts offsets that retention took
@@ -75,20 +75,11 @@ class LagSum:
         return self.known == self.total
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLag:
+class TimeLag(NamedTuple):
     """Age in milliseconds of the oldest record a reader has not read, and how to read it."""
 
     age_ms: int | None
     bound: Bound
-
-
-@dataclass(frozen=True, slots=True)
-class EndSample:
-    """The log's end offset as seen at one moment (epoch milliseconds)."""
-
-    at_ms: int
-    end_offset: int
 
 
 def judge(measured: Measured) -> Lag:
@@ -124,7 +115,7 @@ def time_lag(
     committed_offset: int | None,
     *,
     record_timestamp_ms: int | None,
-    samples: Sequence[EndSample],
+    samples: Series,
     now_ms: int,
 ) -> TimeLag:
     """How old the oldest unread record is.
@@ -142,17 +133,12 @@ def time_lag(
         return TimeLag(max(0, now_ms - record_timestamp_ms), Bound.EXACT)
     if len(samples) < 2:
         return TimeLag(None, Bound.MEASURING)
-    if committed_offset < samples[0].end_offset:
-        return TimeLag(max(0, now_ms - samples[0].at_ms), Bound.AT_LEAST)
-    # From the newest on: a reader that keeps up is found at once.
-    for later, earlier in itertools.pairwise(reversed(samples)):
-        if earlier.end_offset <= committed_offset < later.end_offset:
-            share = (committed_offset - earlier.end_offset) / (
-                later.end_offset - earlier.end_offset
-            )
-            passed_at_ms = earlier.at_ms + share * (later.at_ms - earlier.at_ms)
-            return TimeLag(max(0, round(now_ms - passed_at_ms)), Bound.ABOUT)
-    return TimeLag(None, Bound.MEASURING)
+    if committed_offset < samples.offsets[0]:
+        return TimeLag(max(0, now_ms - samples.times[0]), Bound.AT_LEAST)
+    passed_at_ms = samples.passed_at_ms(committed_offset)
+    if passed_at_ms is None:
+        return TimeLag(None, Bound.MEASURING)
+    return TimeLag(max(0, round(now_ms - passed_at_ms)), Bound.ABOUT)
 
 
 def worst_time_lag(parts: Iterable[TimeLag]) -> TimeLag:

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from monitor.lag import CellState, Lag
 
@@ -47,8 +48,7 @@ WARN = frozenset({ReaderStatus.GROWING, ReaderStatus.EMPTY_LAGGING})
 LATCHED = frozenset({ReaderStatus.GROWING, ReaderStatus.REWOUND, ReaderStatus.STALLED})
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """One moment of a reader: epoch milliseconds, what it had committed, what waited for it."""
 
     at_ms: int

@@ -4,9 +4,12 @@ Floor: pure, below `assemble`. The rows of a group are what its members are to r
 committed, and the other partitions of those topics, so that a partition nobody committed is seen.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from monitor.columns import signed
+from monitor.group_memory import RATE_SPAN_MS, GroupMemories, GroupMemory
 from monitor.history import History
 from monitor.lag import Lag, Measured, add_up, judge, time_lag, worst_time_lag
 from monitor.reader_status import (
@@ -17,13 +20,15 @@ from monitor.reader_status import (
     judge_reader,
     worst,
 )
-from monitor.reading import GroupReading, KafkaReading, MemberReading
+from monitor.reading import Commit, GroupReading, KafkaReading, MemberReading
+from monitor.resting_cells import rows_of
 from monitor.snapshot import GroupView, LagCell, MemberView, Snapshot
 from monitor.watches import FileMemory, ShareMemory
 from protocol.types import TopicPartition
 
-RATE_SPAN_MS = 60_000
-ETA_SAMPLES_MIN = 5
+ETA_SPAN_MS_MIN = 8_000
+"""So long a reader has been seen before anybody says when it will have caught up."""
+
 ETA_CLOSING_MIN = 0.1
 ETA_MAX_S = 24 * 3600.0
 CAUGHT_UP = Judged(ReaderStatus.OK, "caught up")
@@ -35,30 +40,9 @@ class Memory:
     """What is carried from cycle to cycle beside the last snapshot."""
 
     ends: History[TopicPartition] = field(default_factory=History)
-    commits: dict[str, History[TopicPartition]] = field(default_factory=dict)
-    windows: dict[str, dict[TopicPartition, Window]] = field(default_factory=dict)
+    groups: GroupMemories = field(default_factory=GroupMemories)
     files: FileMemory = field(default_factory=FileMemory)
     share: ShareMemory = field(default_factory=ShareMemory)
-
-    def remember_group(self, group: GroupReading, at_ms: int) -> None:
-        """Add a group's commits, and forget those that it has no more."""
-        series = self.commits.get(group.group_id)
-        if series is None:
-            # Rates are all that is made of it, and there is one for every reader and partition.
-            series = History(window_ms=RATE_SPAN_MS, samples_min=ETA_SAMPLES_MIN + 1)
-            self.commits[group.group_id] = series
-        for row, commit in group.commits.items():
-            series.add(row, at_ms, commit.offset)
-        series.keep_only(group.commits)
-        windows = self.windows.setdefault(group.group_id, {})
-        for row in [row for row in windows if row not in group.commits]:
-            del windows[row]
-
-    def keep_groups(self, group_ids: Set[str]) -> None:
-        """Forget every group that is not among these."""
-        for gone in [one for one in self.commits if one not in group_ids]:
-            del self.commits[gone]
-            del self.windows[gone]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +64,39 @@ class Context:
         return self.write_rates[row]
 
 
-@dataclass(frozen=True, slots=True)
 class _Before:
-    """A group's cells as they were at the last look."""
+    """A group's cells as they were at the last look; few of them are asked for."""
 
-    cells: Mapping[TopicPartition, LagCell]
-    looked_at_ms: int | None
+    def __init__(self, before: GroupView | None) -> None:
+        self._cells: Sequence[LagCell] = before.cells if before else ()
+        self._indices = {row: index for index, row in enumerate(rows_of(self._cells))}
+        self.looked_at_ms = before.looked_at_ms if before else None
+
+    def cell(self, row: TopicPartition) -> LagCell | None:
+        """One of them, if it was there."""
+        index = self._indices.get(row)
+        return None if index is None else self._cells[index]
 
 
 def group_view(group: GroupReading, context: Context) -> GroupView:
-    """One group as of this cycle; the memory keeps the windows of its readers."""
-    memory = context.memory
+    """One group as of this cycle; the memory takes up its commits and how its readers are."""
+    memory = context.memory.groups.of(group.group_id)
+    memory.remember(group, context.kafka.at_ms)
     holders = {row: member.client_id for member in group.members or () for row in member.assignment}
     rows = set(group.commits) | set(holders)
     for topic in sorted({row.topic for row in rows}):
         rows.update(context.partitions.get(topic, ()))
     before = context.previous.group(group.group_id) if context.previous else None
-    old = {TopicPartition(c.topic, c.partition): c for c in before.cells} if before else {}
-    was = _Before(old, before.looked_at_ms if before else None)
+    was = _Before(before)
     kind = "stream" if group.group_id == context.stream_group else "group"
     cells = tuple(
-        _cell(group, row, context, was, holders.get(row), is_read=kind == "stream")
+        _cell(
+            _Row(row, group.commits.get(row), holders.get(row)),
+            context,
+            memory,
+            was,
+            is_read=kind == "stream",
+        )
         for row in sorted(rows)
     )
     total = add_up(cell.lag for cell in cells)
@@ -116,7 +112,7 @@ def group_view(group: GroupReading, context: Context) -> GroupView:
         total=total,
         time_lag=worst_time_lag(cell.time_lag for cell in cells),
         read_rate=_sum_of_known(cell.read_rate for cell in cells),
-        eta_s=_eta_s(group.group_id, cells, memory),
+        eta_s=_eta_s(cells, memory.commits),
         error=group.error,
         recent_lag=recent,
         judged=worst([cell.judged for cell in cells]),
@@ -124,14 +120,13 @@ def group_view(group: GroupReading, context: Context) -> GroupView:
         assignor=group.assignor,
         write_rate=_sum_of_known(cell.write_rate for cell in cells),
         looked_at_ms=context.kafka.at_ms,
-        by_lag=tuple(
-            sorted((cell for cell in cells if cell.lag.lag is not None), key=_greatest_lag)
-        ),
+        by_lag=_by_lag(cells),
     )
 
 
-def _greatest_lag(cell: LagCell) -> tuple[int, str, int]:
-    return -(cell.lag.lag or 0), cell.topic, cell.partition
+def _by_lag(cells: Sequence[LagCell]) -> Sequence[int]:
+    lags = [(-cell.lag.lag, index) for index, cell in enumerate(cells) if cell.lag.lag is not None]
+    return signed(index for _, index in sorted(lags))
 
 
 def _member(member: MemberReading) -> MemberView:
@@ -139,39 +134,38 @@ def _member(member: MemberReading) -> MemberView:
     return MemberView(member.member_id, member.client_id, member.host, member.instance_id, rows)
 
 
+class _Row(NamedTuple):
+    """A partition, what its group has committed there, and which member is to read it."""
+
+    row: TopicPartition
+    commit: Commit | None
+    holder: str | None
+
+
 def _cell(
-    group: GroupReading,
-    row: TopicPartition,
-    context: Context,
-    was: _Before,
-    holder: str | None,
-    *,
-    is_read: bool,
+    one: _Row, context: Context, memory: GroupMemory, was: _Before, *, is_read: bool
 ) -> LagCell:
     """One reader in one partition; `is_read` where someone reads it who is no member."""
-    kafka, memory = context.kafka, context.memory
-    old = was.cells.get(row)
+    row, commit, holder = one
+    kafka = context.kafka
     exists = row in context.partitions.get(row.topic, ())
-    commit = group.commits.get(row)
     offset = commit.offset if commit else None
-    start, end = kafka.starts.get(row), kafka.ends.get(row)
     metadata = commit.metadata if commit else None
-    if old is not None and exists and _stands(old, (offset, start, end, holder, metadata)):
-        return old
+    start, end = kafka.starts.get(row), kafka.ends.get(row)
+    if exists and offset is not None and offset == end:
+        old = was.cell(row)
+        if old is not None and _stands(old, (offset, start, end, holder, metadata)):
+            return old
     lag = judge(Measured(offset, start, end, topic_exists=exists))
     # A reader behind the log's start will next read its first record.
     next_offset = offset if offset is None or start is None else max(offset, start)
-    timestamp_ms = None if next_offset is None else kafka.record_timestamps.get((row, next_offset))
-    windows = memory.windows[group.group_id]
-    window = windows.get(row)
-    if window is None:
-        window = windows[row] = Window()
+    timestamp_ms = None
+    if kafka.record_timestamps and next_offset is not None:
+        timestamp_ms = kafka.record_timestamps.get((row, next_offset))
+    window = memory.window(row)
     last: tuple[int | None, int | None] = (lag.lag, kafka.at_ms)
     if lag.lag is None:
-        last = (None, None) if old is None else (old.last_lag, old.last_lag_at_ms)
-        if old is not None and old.lag.lag is not None:
-            # A cell that was taken over is as old as the last look at its group.
-            last = (old.lag.lag, was.looked_at_ms)
+        last = _last_known(was.cell(row), was.looked_at_ms)
     return LagCell(
         topic=row.topic,
         partition=row.partition,
@@ -180,13 +174,13 @@ def _cell(
             lag,
             next_offset,
             record_timestamp_ms=timestamp_ms,
-            samples=memory.ends.samples(row),
+            samples=context.memory.ends.samples(row),
             now_ms=kafka.at_ms,
         ),
         committed_offset=offset,
         log_start_offset=start,
         log_end_offset=end,
-        read_rate=memory.commits[group.group_id].rate_per_s(row, RATE_SPAN_MS, kafka.at_ms),
+        read_rate=memory.commits.rate_per_s(row, RATE_SPAN_MS, kafka.at_ms),
         last_lag=last[0],
         last_lag_at_ms=last[1],
         metadata=metadata,
@@ -195,6 +189,16 @@ def _cell(
         write_rate=context.write_rate(row),
         member=holder,
     )
+
+
+def _last_known(old: LagCell | None, looked_at_ms: int | None) -> tuple[int | None, int | None]:
+    """The lag that a reader last had, and when."""
+    if old is None:
+        return None, None
+    if old.lag.lag is not None:
+        # A cell that was taken over is as old as the last look at its group.
+        return old.lag.lag, looked_at_ms
+    return old.last_lag, old.last_lag_at_ms
 
 
 def _stands(old: LagCell, now: tuple[object, ...]) -> bool:
@@ -217,7 +221,7 @@ def _judged(lag: Lag, offset: int | None, window: Window, now_ms: int, *, is_rea
     return window.held
 
 
-def _eta_s(group_id: str, cells: tuple[LagCell, ...], memory: Memory) -> float | None:
+def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float | None:
     """Seconds until the slowest partition has caught up; None unless every lagging one closes in.
 
     The greatest of the partitions' own times, because a ratio of sums would hide a stuck one.
@@ -226,8 +230,8 @@ def _eta_s(group_id: str, cells: tuple[LagCell, ...], memory: Memory) -> float |
     for cell in cells:
         if not cell.lag.lag:
             continue
-        row = TopicPartition(cell.topic, cell.partition)
-        if len(memory.commits[group_id].samples(row)) < ETA_SAMPLES_MIN:
+        samples = commits.samples(TopicPartition(cell.topic, cell.partition))
+        if samples.span_ms < ETA_SPAN_MS_MIN:
             return None
         if cell.read_rate is None or cell.write_rate is None:
             return None

@@ -4,11 +4,13 @@ A moving reader's age comes from the history of ends, to within a cycle; reading
 each cycle would cost a batch per partition for nothing.
 """
 
+from array import array
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Protocol
 
 from monitor.ask_brokers import FAILURES
+from monitor.columns import Partitions, signed
 from monitor.reading import GroupReading
-from protocol.client.cluster import Cluster
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.types import TopicPartition
 from protocol.wire.records import iterate_batches
@@ -20,16 +22,28 @@ Place = tuple[TopicPartition, int]
 """A partition and an offset in it."""
 
 
+class Leaders(Protocol):
+    """Who is asked: a client of the cluster, or a test's script."""
+
+    async def leader(self, tp: TopicPartition) -> int:
+        """The node that leads a partition."""
+        ...
+
+    async def request(self, node_id: int | None, message: FetchRequest) -> Any:
+        """Its answer."""
+        ...
+
+
 class RecordTimes:
     """What was read, by group: a group that is not asked for in a cycle keeps what it has."""
 
     def __init__(self) -> None:
-        self._commits: dict[str, dict[TopicPartition, int]] = {}
+        self._commits: dict[str, tuple[Partitions, array[int]]] = {}
         self._known: dict[str, dict[Place, int]] = {}
 
     async def read(
         self,
-        cluster: Cluster,
+        cluster: Leaders,
         groups: Iterable[GroupReading],
         group_ids: Collection[str],
         starts: Mapping[TopicPartition, int],
@@ -71,17 +85,18 @@ class RecordTimes:
         ends: Mapping[TopicPartition, int],
     ) -> list[Place]:
         """Where a group has committed what it had at the last look, and something waits."""
-        before = self._commits.get(group.group_id, {})
+        before = dict(zip(*self._commits.get(group.group_id, ((), ())), strict=True))
         wanted = []
         for row, commit in group.commits.items():
             offset = max(commit.offset, starts.get(row, 0))
             if before.get(row) == commit.offset and offset < ends.get(row, -1):
                 wanted.append((row, offset))
-        self._commits[group.group_id] = {row: one.offset for row, one in group.commits.items()}
+        offsets = signed(one.offset for one in group.commits.values())
+        self._commits[group.group_id] = (Partitions(group.commits), offsets)
         return sorted(wanted)
 
 
-async def _written_ms(cluster: Cluster, row: TopicPartition, offset: int) -> int | None:
+async def _written_ms(cluster: Leaders, row: TopicPartition, offset: int) -> int | None:
     """First timestamp of the batch that holds `offset`; None where it cannot be read."""
     part = FetchPartition(partition=row.partition, fetch_offset=offset, partition_max_bytes=1)
     request = FetchRequest(

@@ -12,7 +12,9 @@ from monitor import render
 from monitor.alerts import changes_between
 from monitor.lag import Bound
 from monitor.levels import Event
-from monitor.snapshot import GroupView, LagCell, PartView, Snapshot
+from monitor.resting_cells import lags_of
+from monitor.snapshot import GroupView, PartView, Snapshot
+from protocol.types import TopicPartition
 
 ALERT_EVENT = "alert"
 CELLS_KEPT_MAX = 1_000
@@ -94,16 +96,16 @@ def _group_values(snapshot: Snapshot) -> Iterator[tuple[str, object]]:
     # Each group has its cells in this order; of large ones only the beginning is gone through.
     readers = heapq.merge(
         *(_by_lag(group) for group in snapshot.groups[:GROUPS_KEPT_MAX]),
-        key=lambda reader: -(reader[1].lag.lag or 0),
+        key=lambda reader: -(reader[1] or 0),
     )
-    for group_id, cell in itertools.islice(readers, CELLS_KEPT_MAX):
-        yield cell_series(group_id, cell.topic, cell.partition), cell.lag.lag
+    for group_id, lag, row in itertools.islice(readers, CELLS_KEPT_MAX):
+        yield cell_series(group_id, row.topic, row.partition), lag
     for topic in snapshot.topics[:GROUPS_KEPT_MAX]:
         yield f"topic.{topic.name}.written", topic.write_rate
 
 
-def _by_lag(group: GroupView) -> Iterator[tuple[str, LagCell]]:
-    return ((group.group_id, cell) for cell in group.by_lag)
+def _by_lag(group: GroupView) -> Iterator[tuple[str, int | None, TopicPartition]]:
+    return ((group.group_id, lag, row) for lag, row in lags_of(group.cells, group.by_lag))
 
 
 def _known_age_s(group: GroupView) -> float | None:
@@ -226,7 +228,7 @@ def _group_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
     for group in now.groups:
         old = before.group(group.group_id)
         if old is None:
-            if before.kafka_at_ms is not None:
+            if before.kafka_at_ms is not None and group.group_id not in before.unseen:
                 yield "group", f"group {group.group_id} appeared", False
             continue
         was, status = old.judged.status, group.judged.status

@@ -4,7 +4,7 @@ Floor: pure data. Lists are sorted; a value that is not known is None and has it
 Times are epoch milliseconds, sizes bytes, rates offsets a second.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from monitor.alert import Standing
@@ -223,7 +223,7 @@ class GroupView:
     state: str
     kind: str
     members: tuple[MemberView, ...] | None
-    cells: tuple[LagCell, ...]
+    cells: Sequence[LagCell]
     total: LagSum
     time_lag: TimeLag
     read_rate: float | None
@@ -235,8 +235,8 @@ class GroupView:
     assignor: str | None = None
     write_rate: float | None = None
     looked_at_ms: int | None = None
-    by_lag: tuple[LagCell, ...] = ()
-    """Of the cells those whose lag is known, the greatest first."""
+    by_lag: Sequence[int] = ()
+    """Which of the cells have a lag that is known, those with the greatest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +266,8 @@ class Snapshot:
     brokers: tuple[BrokerView, ...] = ()
     topics: tuple[TopicView, ...] = ()
     groups: tuple[GroupView, ...] = ()
+    unseen: frozenset[str] = frozenset()
+    """Groups that are there, and whose first turn to be looked at has not come yet."""
     errors: tuple[SourceError, ...] = ()
     config_problem: str | None = None
     config_notice: str | None = None

@@ -71,6 +71,8 @@ class Story:
     is_three: bool = False
     """Three brokers, of which the second dies at `broker_down_from`."""
     broker_down_from: int = STEPS + 1
+    rests_from: int | None = None
+    """From there on the turn of the slashed group does not come, nor that of one never seen."""
     free_bytes: int = 41 << 30
     counters: dict[str, int] = field(default_factory=dict)
     """Of the collector, beside its usual ones; with dead letters there is their topic."""
@@ -85,6 +87,7 @@ NO_BROKER = Story(brokers_away_from=110)
 EMPTY = Story(is_empty=True)
 THREE = Story(is_three=True)
 BROKER_DOWN = Story(is_three=True, broker_down_from=108)
+RESTING = Story(rests_from=STEPS - 1)
 DISK_FULL = Story(free_bytes=5 << 30)
 FAILED = Story(
     down=frozenset({"stream"}),
@@ -147,6 +150,9 @@ class Mill:
         if story.brokers_away_from is not None and step >= story.brokers_away_from:
             kafka = None
             errors = (SourceError("brokers", "127.0.0.1:19092: Connection refused"),)
+        if kafka is not None and story.rests_from is not None and step >= story.rests_from:
+            awake = tuple(one for one in kafka.groups if one.group_id != SLASHED)
+            kafka = replace(kafka, groups=awake, rested=frozenset({SLASHED, "never seen"}))
         parts = self._parts(step, now_ms)
         if story.is_three and kafka is not None:
             is_down = step >= story.broker_down_from

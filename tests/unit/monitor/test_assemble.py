@@ -15,6 +15,7 @@ from monitor.reading import (
     SupervisedPart,
     SupervisorAnswer,
 )
+from monitor.series import events_between
 from monitor.snapshot import Snapshot
 from protocol.status import PartState, PartStatus
 from tests.unit.monitor.readings import (
@@ -146,11 +147,11 @@ def test_the_eta_is_the_slowest_partitions_and_absent_while_one_stands_still() -
     cycles = Cycles()
     for step in range(8):
         kafka = kafka_reading(
-            step * 1_000,
+            step * 2_000,
             commits={row(0): step * 10, row(1): 5},
             ends={row(0): 200, row(1): 6},
         )
-        cycles.feed(reading(step * 1_000, kafka))
+        cycles.feed(reading(step * 2_000, kafka))
     assert cycles.last is not None
     group = cycles.last.group(GROUP)
     assert group is not None
@@ -158,16 +159,16 @@ def test_the_eta_is_the_slowest_partitions_and_absent_while_one_stands_still() -
     cycles = Cycles()
     for step in range(8):
         kafka = kafka_reading(
-            step * 1_000,
+            step * 2_000,
             commits={row(0): step * 10, row(1): step},
             ends={row(0): 200, row(1): 47},
         )
-        cycles.feed(reading(step * 1_000, kafka))
+        cycles.feed(reading(step * 2_000, kafka))
     assert cycles.last is not None
     group = cycles.last.group(GROUP)
     assert group is not None
     assert group.eta_s is not None
-    assert round(group.eta_s) == 40
+    assert round(group.eta_s) == 80
 
 
 def test_a_topic_made_anew_starts_its_rates_again() -> None:
@@ -320,7 +321,7 @@ def test_a_group_that_rests_keeps_the_numbers_and_the_time_of_its_last_look() ->
     assert group is not None
     assert (group.total.lag, group.looked_at_ms, snapshot.kafka_at_ms) == (3, 1_000, 3_000)
     assert render.looked(group, 3_000) == "as of 2 s ago"
-    assert [cell.partition for cell in group.by_lag] == [0, 1]
+    assert [group.cells[index].partition for index in group.by_lag] == [0, 1]
     ends = {row(0): 1_000, row(1): 4}
     again = cycles.feed(reading(5_000, kafka_reading(5_000, commits=commits, ends=ends)))
     group = again.group(GROUP)
@@ -348,4 +349,15 @@ def test_a_group_that_is_gone_does_not_rest() -> None:
     cycles.feed(reading(1_000, one))
     gone = cycles.feed(reading(3_000, replace(one, at_ms=3_000, groups=())))
     assert gone.groups == ()
-    assert (cycles.memory.commits, cycles.memory.windows) == ({}, {})
+    assert len(cycles.memory.groups) == 0
+
+
+def test_a_group_that_waited_for_its_first_turn_has_not_appeared() -> None:
+    cycles = Cycles()
+    one = kafka_reading(1_000, commits={row(0): 7}, ends={row(0): 10})
+    before = cycles.feed(reading(1_000, replace(one, rested=frozenset({"waits"}))))
+    assert before.unseen == {"waits"}
+    others = tuple(replace(one.groups[0], group_id=name) for name in ("new", "waits"))
+    now = cycles.feed(reading(3_000, replace(one, at_ms=3_000, groups=(*one.groups, *others))))
+    assert now.unseen == frozenset()
+    assert [event.text for event in events_between(before, now)] == ["group new appeared"]

@@ -5,7 +5,6 @@ import pytest
 from monitor.lag import (
     Bound,
     CellState,
-    EndSample,
     Lag,
     LagSum,
     Measured,
@@ -15,6 +14,7 @@ from monitor.lag import (
     time_lag,
     worst_time_lag,
 )
+from monitor.offset_series import Series
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,7 @@ def test_a_sum_counts_the_known_and_says_how_many() -> None:
     assert add_up([]).complete
 
 
-SAMPLES = [
-    EndSample(1_000, 100),
-    EndSample(3_000, 200),
-    EndSample(5_000, 200),
-    EndSample(6_000, 300),
-]
+SAMPLES = Series([(1_000, 100), (3_000, 200), (5_000, 200), (6_000, 300)])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_time_lag(committed: int, end: int, timestamp: int | None, expected: Tim
 
 def test_time_lag_is_measuring_while_there_is_one_sample_and_unknown_without_a_lag() -> None:
     behind = judge(Measured(5, 0, 10))
-    one = [EndSample(1_000, 10)]
+    one = Series([(1_000, 10)])
     assert time_lag(behind, 5, record_timestamp_ms=None, samples=one, now_ms=2_000) == TimeLag(
         None, Bound.MEASURING
     )

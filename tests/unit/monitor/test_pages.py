@@ -27,6 +27,7 @@ from tests.unit.monitor.scene import (
     MYSQL_AWAY,
     NO_BROKER,
     NOW_MS,
+    RESTING,
     SLASHED,
     STUCK,
     Mill,
@@ -46,6 +47,7 @@ STORIES = {
     "failed": FAILED,
     "disk full": DISK_FULL,
     "broker down": BROKER_DOWN,
+    "resting": RESTING,
 }
 PATHS = [
     "/", "/?range=3h", "/?range=all", "/?range=nonsense", "/counts", "/counts?size=1h",
@@ -374,3 +376,27 @@ def test_what_is_counted_by_reason_is_not_called_lines(sites: dict[str, Site]) -
     table = sites["flowing"].client.get("/stream").text.partition("Lines that did not parse")[2]
     assert ">Times</th>" in table
     assert ">Lines</th>" not in table
+
+
+def test_a_group_that_rests_is_shown_as_old_as_its_last_look(sites: Sites) -> None:
+    site = sites["resting"]
+    assert site.mill.snapshot is not None
+    group = site.mill.snapshot.group(SLASHED)
+    assert group is not None
+    row = site.text("/groups").partition(f'data-group="{SLASHED}"')[2].partition("</tr>")[0]
+    assert "as of 10 s ago" in row
+    assert f"{group.total.lag:,}" in row
+    others = site.text("/groups").replace(row, "")
+    assert "as of 10 s ago" not in others
+    page = site.text(SLASHED_PATH)
+    assert "Its numbers are as of 10 s ago" in page
+    lags = {cell.lag.lag for cell in group.cells if cell.lag.lag is not None}
+    assert all(f"<b>{lag:,}</b>" in page for lag in lags), "its partitions are made for the page"
+    (cell, *_) = site.client.get(f"/api/v1{SLASHED_PATH}").json()["data"]
+    assert cell["looked_at_ms"] == NOW_MS - 10_000
+
+
+def test_a_group_whose_turn_has_not_come_is_counted(sites: Sites) -> None:
+    site = sites["resting"]
+    assert "1 more not looked at yet" in site.text("/groups")
+    assert "1 more not looked at yet" not in sites["flowing"].text("/groups")
