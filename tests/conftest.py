@@ -1,7 +1,7 @@
 """Servers that several tests share, and what a run in several processes needs to know.
 
 A server is started once a process, when first asked for. `make test` runs two processes; tests of
-one group stay together in one of them: those of a module, those that share a mill or a Spark.
+one group stay together in one of them (`groups`).
 """
 
 import os
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.groups import GroupScheduling
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
 from tests.harness.tally import LINES
@@ -18,18 +19,12 @@ from tests.harness.tally import LINES
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name each test's group."""
-    for item in items:
-        fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
-        module = item.path.stem
-        if "mill_at_work" in fixtures:
-            group = "the mill at work"
-        elif module.startswith("test_stream_") and item.path.parent.name == "interop":
-            group = "the session of Spark"
-        else:
-            group = item.nodeid.split("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Who gives processes their work."""
+    # In the order of their folders: what is quick comes last, and no process waits for the other.
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

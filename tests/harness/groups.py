@@ -1,0 +1,28 @@
+"""Which tests stay together in one process of several: those that share what is dear to start.
+
+xdist's own groups, marks that it writes into the ids of tests, have no effect with pytest 9.2: ids
+cannot be written any more, and nothing says so. So the processes are given their work by ids alone.
+"""
+
+from xdist.scheduler import LoadScopeScheduling
+
+AT_WORK = frozenset({"tests/e2e/test_bad_lines.py", "tests/e2e/test_lag_page.py"})
+"""Modules that look at one mill at work (`mill_at_work`)."""
+
+STREAM = "tests/interop/test_stream_"
+"""Modules that share a session of Spark."""
+
+
+def group_of(nodeid: str) -> str:
+    """The group of a test: its module, or what its module shares with others."""
+    module = nodeid.partition("::")[0]
+    if module in AT_WORK:
+        return "the mill at work"
+    return "the session of Spark" if module.startswith(STREAM) else module
+
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives a process one group after the other, in the order of the modules' paths."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
