@@ -217,7 +217,7 @@ def test_records_of_topics_that_are_gone_do_not_keep_the_broker_from_its_start(
     # The offsets go on: behind those that were skipped stands the leader of this life's epoch, and
     # then its registration.
     assert image.brokers[1].broker_epoch == end_offset + len(records) + 1
-    skipped = [one for one in caplog.records if "skipped" in one.message]
+    skipped = [one for one in caplog.records if "skipped" in one.getMessage()]
     assert len(skipped) == len(records)
     rig.create("later")
 

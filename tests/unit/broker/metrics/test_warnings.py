@@ -25,7 +25,7 @@ class NoLink:
 
 
 def left_out(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    return [one.mill_fields for one in caplog.records if one.message == "warnings left out"]  # type: ignore[attr-defined]  # as `fields` names it
+    return [one.mill_fields for one in caplog.records if one.getMessage() == "warnings left out"]  # type: ignore[attr-defined]  # as `fields` names it
 
 
 def test_a_kind_has_its_share_of_a_minute_and_the_rest_is_counted(
@@ -36,7 +36,7 @@ def test_a_kind_has_its_share_of_a_minute_and_the_rest_is_counted(
     for number in range(IN_WINDOW_MAX + 5):
         warnings.warn(logger, "odd", number=number)
     warnings.warn(logger, "strange")
-    texts = [one.message for one in caplog.records]
+    texts = [one.getMessage() for one in caplog.records]
     assert texts == ["odd"] * IN_WINDOW_MAX + ["strange"]
     assert warnings.left_out_count == 5
     world.clock.advance(WINDOW_MS - 1)
@@ -51,7 +51,7 @@ def test_a_kind_has_its_share_of_a_minute_and_the_rest_is_counted(
         warnings.warn(logger, "odd")
     world.clock.advance(WINDOW_MS)
     warnings.warn(logger, "odd")
-    assert [one.message for one in caplog.records][-2:] == ["warnings left out", "odd"]
+    assert [one.getMessage() for one in caplog.records][-2:] == ["warnings left out", "odd"]
     assert left_out(caplog) == [{"kind": "odd", "count": 1}]
 
 
@@ -66,7 +66,7 @@ def test_a_client_that_is_refused_in_a_circle_does_not_fill_the_log(
         session.close("API key 99 version 0 is not served")
         # Its rate has a limit of its own.
         rig.advance(100)
-    closed = [one for one in caplog.records if one.message == "connection closed"]
+    closed = [one for one in caplog.records if one.getMessage() == "connection closed"]
     assert len(closed) == IN_WINDOW_MAX
     assert "millrace_broker_warnings_left_out_total 90" in rig.broker.metrics.text({})
     rig.advance(WINDOW_MS)
