@@ -78,11 +78,11 @@ class CollectorProcess:
             settings.write(json.dumps(self.settings_object()).encode())
         return process
 
-    def start(self) -> "CollectorProcess":
+    def start(self, deadline_s: float = START_DEADLINE_S) -> "CollectorProcess":
         """Start and wait until it is at work."""
         assert self.process is None, "the collector is running already"
         self.process = self.spawn()
-        wait_until(lambda: self.status().ready, START_DEADLINE_S, "collector ready")
+        wait_until(lambda: self.status().ready, deadline_s, "collector ready")
         return self
 
     def run(self, *arguments: str) -> tuple[int, str]:
