@@ -189,6 +189,7 @@ def test_a_killed_collector_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_a_collector_killed_three_hundred_times_loses_and_doubles_nothing(tmp_path: Path) -> None:
     run_kills(tmp_path, kills=300, count=1_500_000, rate=5_000, pause_s=1)
 

@@ -14,7 +14,7 @@ from tests.harness.collector import CollectorProcess, TopicReader
 from tests.harness.tally import tell
 from tests.harness.wait import wait_until
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 TOPIC = "t.many"
 LINES_A_FILE = 3
