@@ -135,17 +135,23 @@ class LivenessDriver:
         voter = next((one for one in self._voters() if one.node_id == node_id), None)
         standing = Standing(
             self._cluster_id,
-            liveness.is_live(node_id, self._alarm.now_ms),
+            liveness.is_held(node_id, self._alarm.now_ms),
             None if voter is None else voter.directory_id,
         )
 
         def registered(response: BrokerRegistrationResponse) -> None:
+            liveness.decided(node_id)
             if liveness is self._liveness:
                 self._registered(request, link, response.broker_epoch)
             waiter.reply(response)
 
+        def refused(error: ApiError) -> None:
+            liveness.decided(node_id)
+            waiter.refused(error)
+
+        liveness.deciding(node_id)
         self._controller.submit(
-            Registration(request, standing), Waiter(registered, waiter.refused, waiter.host)
+            Registration(request, standing), Waiter(registered, refused, waiter.host)
         )
 
     def heartbeat(

@@ -222,6 +222,12 @@ def test_a_deposed_leader_ends_no_producer_whose_batches_it_lacks() -> None:
     TransactedLife("0.793234474894834").run()
 
 
+def test_what_a_killed_process_asked_last_takes_the_id_from_nobody() -> None:
+    """In this life its registration is read by a controller that stood still, behind that of the
+    process in its place."""
+    TransactedLife("0.7311102215970062").run()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", parts_of(1_000), ids=str)
 def test_a_great_many_lives(part: tuple[int, int]) -> None:
