@@ -89,7 +89,7 @@ FORMATS: Mapping[str, Format] = {
         ),
         path="program",
         status="int(right(message, 3))",
-        size="int(pid)",
+        size="pid",
         client="host",
     ),
     "regex": Format(
