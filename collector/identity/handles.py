@@ -7,7 +7,7 @@ import itertools
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from collector.identity.sightings import Held
@@ -112,10 +112,11 @@ class Handles:
         if handle is not None:
             handle.close()
 
-    def keep(self, names: Collection[str]) -> None:
-        """Close all but these, and let those be closed again for want of room."""
-        for name in list(self._open):
-            if name not in names:
+    def keep(self, files: Mapping[str, FileId]) -> None:
+        """Close all but those of these generations that have open the file which each of them is
+        by what is stored, and let those be closed again for want of room."""
+        for name, handle in list(self._open.items()):
+            if files.get(name) != handle.file:
                 self.close(name)
         self._pinned.clear()
 

@@ -347,11 +347,16 @@ class Reader:
         return Turn()
 
     def _drained(self, generation: Generation, held: Held, now_ms: int) -> Turn:
-        """The end of a file without a name, once it stood still long enough."""
+        """The end of a file without a name, once it stood still long enough.
+
+        Not before all of its lines are committed: should their transaction be taken away, the
+        handle is all there is to read them from once more.
+        """
         if generation.stamp != held.stamp or generation.still_since_ms is None:
             generation.stamp = held.stamp
             generation.still_since_ms = now_ms
-        if now_ms - generation.still_since_ms < self._drain_quiet_ms:
+        is_still = now_ms - generation.still_since_ms >= self._drain_quiet_ms
+        if not is_still or not generation.is_settled:
             return Turn()
         if held.links > 0:
             generation.end(State.MOVED_OUT, now_ms)
