@@ -77,6 +77,11 @@ class Handles:
     def __iter__(self) -> Iterator[tuple[str, Handle]]:
         return iter(list(self._open.items()))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one more is opened only at the cost of another."""
+        return len(self._open) >= self._capacity
+
     def get(self, name: str) -> Handle | None:
         """The open handle, now the most recently used; None when it is not open."""
         handle = self._open.get(name)

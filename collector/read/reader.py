@@ -162,9 +162,13 @@ class Reader:
         return self._open_events.last(generation, tuple(blocks))
 
     def keep(self, generation: Generation) -> None:
-        """Have its file open, which is to be read later, so that it may lose its name meanwhile."""
-        with suppress(Vanished, Unreadable):
-            self._handle(generation)
+        """Have its file open, which is to be read later, so that it may lose its name meanwhile.
+
+        Not at the cost of another one: thousands may wait, and would close one another in turns.
+        """
+        if not (generation.state.has_ended or self.handles.is_full):
+            with suppress(Vanished, Unreadable):
+                self._handle(generation)
 
     def close(self, generation: Generation) -> None:
         """Let a generation's handle go."""
