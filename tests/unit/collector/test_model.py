@@ -279,6 +279,10 @@ class Program:
         self.append(path.name)
         self.look_in_part()
         world.feeder.step(world.now_ms)
+        known = world.registry.at_path(str(path))
+        if known is None or world.handles.get(known.name) is None:
+            # An empty one that may be a copy is not opened before it is known what it is.
+            return
         way = self.rng.choice(("delete", "move", "rewrite"))
         if way == "move":
             path.rename(path.with_name(f"gone{world.now_ms}.off"))
