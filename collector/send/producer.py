@@ -110,7 +110,7 @@ class Brokers:
         """
         specs = routed_specs(self._settings, names)
         await self._admin.ensure_topics(specs, timeout_ms=START_TIMEOUT_MS)
-        fresh = [name for name in names if name not in self._routed]
+        fresh = [name for name in names if name not in self._written]
         self._routed |= dict.fromkeys(fresh)
         try:
             await self.learn_limits(names)
@@ -259,12 +259,18 @@ class Brokers:
         return max(limit - BATCH_OVERHEAD_BYTES, BATCH_OVERHEAD_BYTES)
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition | None:
-        """The partition of a key, as Java's client chooses it; None: the topic is to be made."""
-        if topic not in self._ready:
-            return None
+        """The partition of a key, as Java's client chooses it; None: the topic is to be made.
+
+        Also where it is not known how many it has, for it was deleted, say: a file's lines would go
+        to another one later. Dead letters wait for nothing.
+        """
         known = self._cluster.current.topics.get(topic)
         count = len(known.partitions) if known is not None else 0
-        return TopicPartition(topic, partition_for_key(key, count) if count else 0)
+        if topic == DEAD_LETTERS_TOPIC:
+            count = count or 1
+        if topic not in self._ready or not count:
+            return None
+        return TopicPartition(topic, partition_for_key(key, count))
 
     async def send(self, batch: Batch) -> "asyncio.Future[BatchMetadata]":
         """Encode a batch and hand it over; its future tells when the brokers have it."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from collector.config.limits import DEFAULT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from collector.config.settings import DEAD_LETTERS_TOPIC, CollectorSettings
 from collector.send.producer import Brokers
 from protocol.client.admin_types import ConfigEntry, ConfigResource, TopicSpec
-from protocol.client.metadata import ClusterMetadata, TopicMetadata
+from protocol.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from protocol.errors import ApiError, ErrorCode
 
 DYNAMIC_TOPIC_CONFIG = 1
@@ -27,6 +28,15 @@ class Cluster:
     async def ensure_topics(self, specs: Sequence[TopicSpec], **_: object) -> None:
         for spec in specs:
             self.limits.setdefault(spec.name, DEFAULT_MESSAGE_BYTES)
+            self.know(spec.name, spec.partitions or 6)
+
+    def know(self, topic: str, count: int, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The newest answer says so of a topic."""
+        partitions = {
+            number: PartitionMetadata(number, ErrorCode.NONE, 1, 0) for number in range(count)
+        }
+        known = TopicMetadata(topic, error, partitions=partitions)
+        self.current = replace(self.current, topics={**self.current.topics, topic: known})
 
     async def describe_configs(
         self, resources: Collection[ConfigResource], *_: object, **__: object
@@ -68,7 +78,7 @@ def brokers(cluster: Cluster) -> Brokers:
         "bootstrap_servers": "nowhere:1",
         "home": "/home",
         "data_dir": "/data",
-        "section": {"inputs": [INPUT]},
+        "section": {"inputs": [INPUT, {"paths": ["watched/*"], "topic": "fixed"}]},
     }
     made = Brokers(CollectorSettings.model_validate(raw), "name")
     made._cluster = made._admin = cluster  # type: ignore[assignment]
@@ -85,6 +95,29 @@ def test_a_routed_topic_that_was_deleted_keeps_no_other_from_being_made(
         await brokers.make_topics(["logs.b"])
         assert brokers.partition_of("logs.b", b"key") is not None
         assert "logs.a" not in cluster.limits, "nobody wants to write to it"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("topic", ["logs.a", "fixed"])
+def test_a_file_waits_while_it_is_not_known_how_many_partitions_its_topic_has(
+    cluster: Cluster, brokers: Brokers, topic: str
+) -> None:
+    """Else its lines would go to one partition, and to another one after a restart."""
+
+    async def play() -> None:
+        await brokers.prepare()
+        if topic != "fixed":
+            await brokers.make_topics([topic])
+        place = brokers.partition_of(topic, b"a key")
+        assert place is not None
+        assert place.partition
+        cluster.know(topic, 0, ErrorCode.LEADER_NOT_AVAILABLE)
+        assert brokers.partition_of(topic, b"a key") is None
+        await brokers.make_topics([topic])
+        assert brokers.partition_of(topic, b"a key") == place
+        cluster.know(DEAD_LETTERS_TOPIC, 0, ErrorCode.LEADER_NOT_AVAILABLE)
+        assert brokers.partition_of(DEAD_LETTERS_TOPIC, b"a key") is not None
 
     asyncio.run(play())
 
