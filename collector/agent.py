@@ -278,7 +278,7 @@ class Agent:
         stored = await self._tenure.take_over()
         self.registry.start_over(self.positions.decoded(stored.values))
         self.lookout.leave_unmatched()
-        self.handles.keep(self.registry.generations)
+        self.handles.keep(self.registry.files())
 
     async def _start_over(self, reason: Exception) -> None:
         """The transaction was taken away: ask for what is stored, and go on from there.

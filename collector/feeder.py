@@ -183,14 +183,17 @@ class Feeder:
             partition = self._partition_of(generation.topic, key)
             if partition is None:
                 self._unmade.setdefault(generation.topic, {})[name] = None
+                self.reader.keep(generation)
                 return
             generation.partition = partition
         if (until_ms := self._wait_until_ms(generation, now_ms)) is not None:
             self._paced.add(name)
             self._schedule.delay(name, until_ms)
+            self.reader.keep(generation)
             return
         if not self.outbox.has_room(generation.partition, lane):
             self._schedule.park(name, generation.partition)
+            self.reader.keep(generation)
             return
         block_bytes = BLOCK_BYTES
         if generation.is_behind and self.windows.is_shared(generation.partition, name, now_ms):

@@ -35,7 +35,8 @@ ORDER_TIMEOUT_MS = 30_000
 """How long whoever has given an order waits at most; it is carried out all the same."""
 
 BATCH_BYTES_MAX = 1 << 20
-"""Of one decision: a larger batch would not fit into a follower's fetch."""
+"""Of one decision that a client asks for. What brokers cannot do without has as many records as
+they have partitions, and is never refused: a follower's fetch brings its first batch whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class ActiveController:
         if self._image.features.get(METADATA_VERSION, 0) >= METADATA_LEVEL:
             return None
         record = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL)
-        return self._decided([record], None, None, end_offset, now_ms, 0)
+        return self._decided([record], None, None, end_offset, now_ms, 0, is_limited=False)
 
     def decide(
         self,
@@ -119,7 +120,8 @@ class ActiveController:
 
         The waiter may be answered before this returns. ImpossibleRecord for a fault of ours.
         """
-        if not isinstance(order, FromBrokers) and self._is_full(waiter.host):
+        is_limited = not isinstance(order, FromBrokers)
+        if is_limited and self._is_full(waiter.host):
             waiter.refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
             return None
         try:
@@ -130,7 +132,13 @@ class ActiveController:
         deadline_ms = monotonic_ms + patience_ms(order)
         if outcome.records:
             return self._decided(
-                outcome.records, outcome.reply, waiter, end_offset, now_ms, deadline_ms
+                outcome.records,
+                outcome.reply,
+                waiter,
+                end_offset,
+                now_ms,
+                deadline_ms,
+                is_limited=is_limited,
             )
         if self._line:
             self._stand(Decided(self._newest, outcome.reply, waiter, waiter.host, deadline_ms))
@@ -196,10 +204,12 @@ class ActiveController:
         end_offset: int,
         now_ms: int,
         deadline_ms: int,
+        *,
+        is_limited: bool,
     ) -> bytes | None:
         image = MetadataDelta(self._newest).replay_all(records).image(end_offset + len(records))
         batch = build_batch([NewRecord(None, encode_record(one), now_ms) for one in records])
-        if len(batch) > BATCH_BYTES_MAX:
+        if is_limited and len(batch) > BATCH_BYTES_MAX:
             assert waiter is not None
             waiter.refused(
                 ApiError(

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
 from broker.coordinators.txn_records import decode_key, decode_value, record_of
-from broker.coordinators.txn_state import Expected, Transaction, TxnState
+from broker.coordinators.txn_state import EXHAUSTED_EPOCH, Expected, Transaction, TxnState
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from protocol.wire.records import BatchHeader, Marker
@@ -161,7 +161,8 @@ class TxnShard:
         known = self.transactions.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if known.producer_epoch != producer_epoch:
+        # The epoch above the last one only fences: nobody was given it, and it could not be fenced.
+        if known.producer_epoch != producer_epoch or producer_epoch > EXHAUSTED_EPOCH:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
         return known
 

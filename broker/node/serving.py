@@ -16,7 +16,7 @@ from broker.replicas.replica import Replica
 SESSION_SWEEP_MS = 1_000
 
 RETRY_MS = 2_000
-"""How often the folders, markers and tombstones are tried again that a full disk has refused."""
+"""How often what the disk has refused is tried again: shards, folders, markers and tombstones."""
 
 
 class Serving:
@@ -63,6 +63,8 @@ class Serving:
             parts.groups.follow()
             parts.transactions.follow()
 
+        parts.groups.load_again()
+        parts.transactions.load_again()
         parts.groups.retry()
         parts.transactions.retry()
         parts.replicas.retry(lambda: parts.metadata.image, made)

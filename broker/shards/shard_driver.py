@@ -32,7 +32,7 @@ from broker.shards.loaded_shard import (
     ShardPorts,
 )
 from broker.shards.replaying import marker_header, replay_slice
-from broker.storage.errors import CorruptionError, DiskError
+from broker.storage.errors import CorruptionError, DiskError, is_damage
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
 from protocol.types import (
@@ -79,6 +79,8 @@ class CoordinatorDriver(Generic[S]):
         self._load_error = load_error
         self._too_large = too_large
         self._shards: dict[int, LoadedShard[S]] = {}
+        self._unread: dict[LoadedShard[S], tuple[S, int]] = {}
+        """Those whose log the disk did not let be read, and the offset at which they go on."""
 
     def loaded(self) -> Iterator[tuple[LoadedShard[S], S]]:
         """The shards that are loaded, each with its place."""
@@ -181,8 +183,16 @@ class CoordinatorDriver(Generic[S]):
                 extra=fields(partition=loaded.replica.topic_partition, error=error),
             )
             self._ports.replicas.read_failed(loaded.replica, error)
+            if isinstance(error, DiskError) and not is_damage(error):
+                self._unread[loaded] = shard, offset
             return
         self._ports.soon(self._load_slice, loaded, shard, offset)
+
+    def load_again(self) -> None:
+        """Go on with what could not be read for a while, for want of descriptors, say."""
+        unread, self._unread = self._unread, {}
+        for loaded, (shard, offset) in unread.items():
+            self._load_slice(loaded, shard, offset)
 
     def _await_commit(self, loaded: LoadedShard[S], shard: S, end_offset: int) -> None:
         """The log's end is reached: serve as soon as all of that is committed."""

@@ -7,7 +7,7 @@ import itertools
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from collector.identity.sightings import Held
@@ -77,6 +77,11 @@ class Handles:
     def __iter__(self) -> Iterator[tuple[str, Handle]]:
         return iter(list(self._open.items()))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one more is opened only at the cost of another."""
+        return len(self._open) >= self._capacity
+
     def get(self, name: str) -> Handle | None:
         """The open handle, now the most recently used; None when it is not open."""
         handle = self._open.get(name)
@@ -112,10 +117,11 @@ class Handles:
         if handle is not None:
             handle.close()
 
-    def keep(self, names: Collection[str]) -> None:
-        """Close all but these, and let those be closed again for want of room."""
-        for name in list(self._open):
-            if name not in names:
+    def keep(self, files: Mapping[str, FileId]) -> None:
+        """Close all but those of these generations that have open the file which each of them is
+        by what is stored, and let those be closed again for want of room."""
+        for name, handle in list(self._open.items()):
+            if files.get(name) != handle.file:
                 self.close(name)
         self._pinned.clear()
 

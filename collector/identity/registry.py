@@ -66,25 +66,29 @@ class Registry:
         self._hold_topics()
 
     def start_over(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Take over what is stored in place of what was believed; only names and files stay.
+        """Take over what is stored in place of what was believed; names and files stay.
 
-        A file of which nothing was ever committed begins again, so that its open handle is kept: it
-        may be the last way to a file that was deleted meanwhile. One that was found to be a copy is
-        judged again with its original.
+        So do a file's input, which one that has lost its name shows no more, and how much of it was
+        seen: what was read and is nowhere any more is told as lost. A file of which nothing was
+        ever committed begins again, and its open handle is kept, which may be the last way to it.
+        One that was found to be a copy is judged again with its original.
         """
         fresh = [
             known
             for known in self.generations.values()
             if not known.is_stored and known.copy_of is None
         ]
-        self.counters["lost_possible"] -= sum(
-            one.lost_possible for one in self.generations.values()
-        )
+        before = self.generations.copy()
+        self.counters["lost_possible"] -= sum(one.lost_possible for one in before.values())
         self.generations.clear()
         self._by_path.clear()
         self._by_key.clear()
         self.changed.clear()
         self.restore(checkpoints)
+        for known in self.generations.values():
+            if (believed := before.get(known.name)) is not None:
+                known.section = believed.section
+                known.size = max(known.size, believed.size)
         taken = {known.file for known in self.generations.values() if not known.state.has_ended}
         for known in fresh:
             if known.file not in taken and not known.state.has_ended:
@@ -92,6 +96,10 @@ class Registry:
                 self._add(again)
                 self._by_path.setdefault(again.path, again)
         self._hold_topics()
+
+    def files(self) -> dict[str, FileId]:
+        """Which file each generation is, by its name."""
+        return {known.name: known.file for known in self.generations.values()}
 
     def at_path(self, path: str) -> Generation | None:
         """The generation that was last seen under a name and is still read."""

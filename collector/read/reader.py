@@ -162,9 +162,13 @@ class Reader:
         return self._open_events.last(generation, tuple(blocks))
 
     def keep(self, generation: Generation) -> None:
-        """Have its file open, which is to be read later, so that it may lose its name meanwhile."""
-        with suppress(Vanished, Unreadable):
-            self._handle(generation)
+        """Have its file open, which is to be read later, so that it may lose its name meanwhile.
+
+        Not at the cost of another one: thousands may wait, and would close one another in turns.
+        """
+        if not (generation.state.has_ended or self.handles.is_full):
+            with suppress(Vanished, Unreadable):
+                self._handle(generation)
 
     def close(self, generation: Generation) -> None:
         """Let a generation's handle go."""
@@ -347,11 +351,16 @@ class Reader:
         return Turn()
 
     def _drained(self, generation: Generation, held: Held, now_ms: int) -> Turn:
-        """The end of a file without a name, once it stood still long enough."""
+        """The end of a file without a name, once it stood still long enough.
+
+        Not before all of its lines are committed: should their transaction be taken away, the
+        handle is all there is to read them from once more.
+        """
         if generation.stamp != held.stamp or generation.still_since_ms is None:
             generation.stamp = held.stamp
             generation.still_since_ms = now_ms
-        if now_ms - generation.still_since_ms < self._drain_quiet_ms:
+        is_still = now_ms - generation.still_since_ms >= self._drain_quiet_ms
+        if not is_still or not generation.is_settled:
             return Turn()
         if held.links > 0:
             generation.end(State.MOVED_OUT, now_ms)

@@ -43,7 +43,7 @@ from protocol.client.fetcher import Fetcher
 from protocol.client.group import fetch_offsets
 from protocol.client.partitioner import partition_for_key
 from protocol.client.producer import BatchMetadata, Producer
-from protocol.errors import ApiError
+from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from protocol.wire.compression import Codec
@@ -100,8 +100,8 @@ class Brokers:
         Raises ClientError or ApiError; calling it again is safe.
         """
         await self.ensure_topics()
-        await self.learn_limits()
-        self._ready |= {DEAD_LETTERS_TOPIC, *self._settings.section.topics, *self._routed}
+        await self.learn_limits(self._written)
+        self._ready.update(self._written)
 
     async def make_topics(self, names: Collection[str]) -> None:
         """Make sure of topics that templates name, and learn their limits.
@@ -110,10 +110,10 @@ class Brokers:
         """
         specs = routed_specs(self._settings, names)
         await self._admin.ensure_topics(specs, timeout_ms=START_TIMEOUT_MS)
-        fresh = [name for name in names if name not in self._routed]
+        fresh = [name for name in names if name not in self._written]
         self._routed |= dict.fromkeys(fresh)
         try:
-            await self.learn_limits()
+            await self.learn_limits(names)
         except BaseException:
             for name in fresh:
                 self._routed.pop(name, None)
@@ -199,12 +199,26 @@ class Brokers:
             topic_specs(self._settings, self._routed), timeout_ms=START_TIMEOUT_MS
         )
 
-    async def learn_limits(self) -> None:
-        """Ask how large a batch each topic takes, and raise what is too small and nobody's choice.
+    @property
+    def _written(self) -> list[str]:
+        """The topics that lines and dead letters go to."""
+        return [*self._settings.section.topics, *self._routed, DEAD_LETTERS_TOPIC]
+
+    async def _present(self) -> list[str]:
+        """Those of them that are there: one that was deleted is made again by who writes to it."""
+        names = self._written
+        found = await self._cluster.metadata(names, refresh=True, timeout_ms=START_TIMEOUT_MS)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return [name for name in names if found.topics[name].error != unknown]
+
+    async def learn_limits(self, topics: Collection[str] | None = None) -> None:
+        """Ask how large a batch these topics take, or all that are there, and raise what is too
+        small and nobody's choice.
 
         A cluster that refuses that keeps its limits.
         """
-        unset = await self._ask_limits()
+        names = await self._present() if topics is None else topics
+        unset = await self._ask_limits(names)
         raised = to_raise(wanted_limits(self._settings.section, self._routed), unset)
         if not raised:
             return
@@ -221,12 +235,11 @@ class Brokers:
                 "max.message.bytes not raised, the longest lines are overlong",
                 extra=fields(topics=",".join(raised), reason=str(error)),
             )
-        await self._ask_limits()
+        await self._ask_limits(names)
 
-    async def _ask_limits(self) -> dict[str, int]:
+    async def _ask_limits(self, names: Collection[str]) -> dict[str, int]:
         """Take over what is in force; returns the limits that nobody has set."""
         unset: dict[str, int] = {}
-        names = [*self._settings.section.topics, *self._routed, DEAD_LETTERS_TOPIC]
         found = await self._admin.describe_configs(
             [ConfigResource.topic(name) for name in names],
             [MAX_MESSAGE_BYTES],
@@ -246,12 +259,18 @@ class Brokers:
         return max(limit - BATCH_OVERHEAD_BYTES, BATCH_OVERHEAD_BYTES)
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition | None:
-        """The partition of a key, as Java's client chooses it; None: the topic is to be made."""
-        if topic not in self._ready:
-            return None
+        """The partition of a key, as Java's client chooses it; None: the topic is to be made.
+
+        Also where it is not known how many it has, for it was deleted, say: a file's lines would go
+        to another one later. Dead letters wait for nothing.
+        """
         known = self._cluster.current.topics.get(topic)
         count = len(known.partitions) if known is not None else 0
-        return TopicPartition(topic, partition_for_key(key, count) if count else 0)
+        if topic == DEAD_LETTERS_TOPIC:
+            count = count or 1
+        if topic not in self._ready or not count:
+            return None
+        return TopicPartition(topic, partition_for_key(key, count))
 
     async def send(self, batch: Batch) -> "asyncio.Future[BatchMetadata]":
         """Encode a batch and hand it over; its future tells when the brokers have it."""

@@ -32,8 +32,8 @@ def topic_specs(settings: CollectorSettings, routed: Collection[str] = ()) -> li
         POSITIONS_TOPIC: TopicSpec(POSITIONS_TOPIC, 1, None, POSITIONS_SETTINGS),
         DEAD_LETTERS_TOPIC: TopicSpec(DEAD_LETTERS_TOPIC, 1),
     }
-    specs |= {name: TopicSpec(name, INPUT_PARTITIONS) for name in settings.section.topics}
     specs |= {name: TopicSpec(name) for name in routed}
+    specs |= {name: TopicSpec(name, INPUT_PARTITIONS) for name in settings.section.topics}
     for topic in settings.topics:
         specs[topic.name] = _spec(topic)
     return list(specs.values())

@@ -11,7 +11,8 @@ Floor: client. Pure. States and legal moves:
     DEAD        another producer took over, or the coordinator refuses for good
 
 A batch that failed after it was sent leaves a gap in the sequences, so the abort asks for a raised
-epoch, under which they start again (KIP-360).
+epoch, under which they start again (KIP-360). So does the end of a transaction of which a request
+had no answer: it may lie in the network, and would be taken for one of the next (KIP-890).
 """
 
 from collections.abc import Mapping
@@ -96,6 +97,8 @@ class TransactionCore:
         """The coordinator was asked to open a transaction; whether it did may be unclear."""
         self.is_open_there = False
         """It said that it did."""
+        self.is_decided = False
+        """It has answered how the transaction ends."""
 
     # --- moves --------------------------------------------------------------------------------
 
@@ -103,6 +106,7 @@ class TransactionCore:
         """The producer has its id and epoch."""
         self._expect(TransactionState.NEW, TransactionState.READY)
         self.state = TransactionState.READY
+        self.needs_new_epoch = False
 
     def begin(self) -> None:
         """Open a transaction; the coordinator hears of it with the first partition."""
@@ -130,6 +134,11 @@ class TransactionCore:
         self._joining.clear()
         self.is_asked = False
         self.is_open_there = False
+        self.is_decided = False
+
+    def unanswered(self) -> None:
+        """A request may have reached its coordinator or not, or may yet."""
+        self.needs_new_epoch = True
 
     def fail(self, error: Exception, *, was_sent: bool = False) -> None:
         """A batch or a request of the transaction failed; `was_sent`: it had a sequence."""

@@ -12,7 +12,13 @@ from typing import Any
 from protocol.client.backoff import Backoff
 from protocol.client.cluster import Cluster, CoordinatorType
 from protocol.client.connection import ByVersion
-from protocol.client.errors import ClientError, ProducerFenced, TransactionFailed, is_transient
+from protocol.client.errors import (
+    ClientError,
+    ConnectionLost,
+    ProducerFenced,
+    TransactionFailed,
+    is_transient,
+)
 from protocol.client.group import NO_MEMBERSHIP, OffsetAndMetadata
 from protocol.client.group_steps import GroupMembership
 from protocol.client.producer_core import ProducerCore
@@ -120,7 +126,8 @@ class Transactions:
         With an unclear outcome the last error is raised, and the same end may be asked for again.
         """
         async with self._turn:
-            if self.core.is_asked and self.core.is_known_to_coordinator:
+            is_to_be_ended = self.core.is_asked and self.core.is_known_to_coordinator
+            if is_to_be_ended and not self.core.is_decided:
                 request = EndTxnRequest(
                     transactional_id=self._id,
                     producer_id=self._producer.producer_id,
@@ -135,7 +142,8 @@ class Transactions:
                     return judge(codes[None])
 
                 await self._ask(request, _only_code, timeout_ms, judged)
-            if not is_commit and self.core.needs_new_epoch:
+                self.core.is_decided = True
+            if self.core.needs_new_epoch:
                 await self._init_producer_id(timeout_ms, resume=True)
             self.core.ended()
 
@@ -225,6 +233,8 @@ class Transactions:
                 response = await self._cluster.request(node_id, request, timeout_ms=left_ms)
             except (ClientError, ApiError) as error:
                 self._cluster.forget_coordinator(key, key_type)
+                if isinstance(error, ConnectionLost):
+                    self.core.unanswered()
                 if not is_transient(error):
                     self.core.die(error)
                     raise

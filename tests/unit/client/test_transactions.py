@@ -221,6 +221,65 @@ def test_an_unclear_commit_is_asked_for_again_and_never_aborted() -> None:
     producing(test)
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_an_end_whose_answer_did_not_come_cannot_end_the_next_transaction(is_commit: bool) -> None:
+    """It may still lie in the network: by then the producer has another epoch (KIP-890)."""
+
+    async def test(producer: Producer, coordinating: Coordinating) -> None:
+        await producer.init_transactions()
+        end = producer.commit_transaction if is_commit else producer.abort_transaction
+        producer.begin_transaction()
+        await (await producer.send("t", b"x", partition=0))
+        coordinating.faults[ApiKey.END_TXN] = [CLOSE]
+        await end()
+        producer.begin_transaction()
+        await (await producer.send("t", b"y", partition=0))
+        await producer.commit_transaction()
+        ends = [r.message for r in coordinating.asked(ApiKey.END_TXN)]
+        assert [m.producer_epoch for m in ends if isinstance(m, EndTxnRequest)] == [0, 0, 1]
+        _, resumed = [r.message for r in coordinating.asked(ApiKey.INIT_PRODUCER_ID)]
+        assert isinstance(resumed, InitProducerIdRequest)
+        assert (resumed.producer_id, resumed.producer_epoch) == (7, 0)
+
+    producing(test)
+
+
+def test_an_offset_whose_answer_did_not_come_cannot_be_committed_by_the_next_one() -> None:
+    async def test(producer: Producer, coordinating: Coordinating) -> None:
+        await producer.init_transactions()
+        producer.begin_transaction()
+        coordinating.faults[ApiKey.TXN_OFFSET_COMMIT] = [CLOSE]
+        await producer.send_offsets_to_transaction({ZERO: OffsetAndMetadata(1)}, "g")
+        await producer.commit_transaction()
+        producer.begin_transaction()
+        await producer.send_offsets_to_transaction({ZERO: OffsetAndMetadata(2)}, "g")
+        asked = [r.message for r in coordinating.asked(ApiKey.TXN_OFFSET_COMMIT)]
+        epochs = [m.producer_epoch for m in asked if isinstance(m, TxnOffsetCommitRequest)]
+        assert epochs == [0, 0, 1]
+
+    producing(test)
+
+
+def test_a_commit_that_was_answered_is_not_asked_for_again_while_the_epoch_is_raised() -> None:
+    """Under the raised epoch the old one would be fenced."""
+
+    async def test(producer: Producer, coordinating: Coordinating) -> None:
+        await producer.init_transactions()
+        producer.begin_transaction()
+        await (await producer.send("t", b"x", partition=0))
+        coordinating.faults[ApiKey.END_TXN] = [CLOSE]
+        coordinating.faults[ApiKey.INIT_PRODUCER_ID] = [CLOSE] * 1000
+        with pytest.raises(ConnectionLost):
+            await producer.commit_transaction(timeout_ms=200)
+        assert len(coordinating.asked(ApiKey.END_TXN)) == 2
+        coordinating.faults.clear()
+        await producer.commit_transaction()
+        assert len(coordinating.asked(ApiKey.END_TXN)) == 2
+        producer.begin_transaction()
+
+    producing(test)
+
+
 def test_a_partition_that_does_not_exist_fails_the_transaction_in_the_end() -> None:
     async def test(producer: Producer, coordinating: Coordinating) -> None:
         await producer.init_transactions()

@@ -102,3 +102,52 @@ def test_a_file_that_goes_while_it_is_found_to_have_shrunk_is_judged_again(world
     world.look()
     world.expect(100, shrunk=2, lost_possible=0)
     assert known.position == 5000
+
+
+def test_a_file_that_waits_for_its_topic_may_lose_its_name(tmp_path: Path) -> None:
+    world = World(tmp_path, globs=("*",), topic="t.{1}")
+    world.write(3, "a")
+    world.scan()
+    world.feeder.step(world.now_ms)
+    assert world.feeder.wanted_topics == ["t.a"]
+    world.path("a").unlink()
+    world.scan()
+    world.feeder.step(world.now_ms)
+    world.make_topics()
+    world.quiet()
+    world.expect(3, lost_possible=0)
+
+
+def test_a_file_that_waits_for_room_may_lose_its_name(tmp_path: Path) -> None:
+    """As one that comes while the brokers are away, and all that may wait for them does so."""
+    world = World(tmp_path)
+    world.limit = 10_000
+    world.up()
+    world.write(1_000, "a")
+    world.scan()
+    world.feeder.step(world.now_ms)
+    world.write(3, "b")
+    world.scan()
+    world.feeder.step(world.now_ms)
+    world.path("b").unlink()
+    world.scan()
+    world.quiet()
+    world.expect(1_003, lost_possible=0)
+
+
+def test_a_file_that_waits_for_its_inputs_pace_may_lose_its_name(tmp_path: Path) -> None:
+    world = World(tmp_path, max_bytes_per_second=64 << 10)
+    world.write(1_000, "a")
+    world.scan()
+    world.feeder.step(world.now_ms)
+    world.write(3, "b")
+    world.scan()
+    world.feeder.step(world.now_ms)
+    assert world.feeder.is_waiting
+    world.path("b").unlink()
+    world.scan()
+    for _ in range(5):
+        world.now_ms += DRAIN_QUIET_MS
+        world.scan()
+        world.read()
+    world.expect(1_003, lost_possible=0)

@@ -270,6 +270,35 @@ class Program:
         self.world.start_over()
         self.look()
 
+    def start_over_without_a_file(self) -> None:
+        """It goes, or becomes another, while its lines are in a transaction that is taken away."""
+        self.look()
+        world, path = self.world, self.world.path(self.pick())
+        if path.name in self.halves or not path.exists():
+            return
+        self.append(path.name)
+        self.look_in_part()
+        world.feeder.step(world.now_ms)
+        known = world.registry.at_path(str(path))
+        if known is None or world.handles.get(known.name) is None:
+            # An empty one that may be a copy is not opened before it is known what it is.
+            return
+        way = self.rng.choice(("delete", "move", "rewrite"))
+        if way == "move":
+            path.rename(path.with_name(f"gone{world.now_ms}.off"))
+        elif way == "delete" or path.name != "a":
+            path.unlink()
+        else:
+            self.make_room()
+            world.path("a.1").write_bytes(path.read_bytes())
+            path.write_bytes(b"")
+            self.append("a")
+        for _ in range(self.rng.randint(0, 4)):
+            self.look_in_part()
+            world.now_ms += self.rng.choice((100, DRAIN_QUIET_MS))
+        self.start_over()
+        world.quiet()
+
     def look(self) -> None:
         self.world.look()
         self.expected += self.unsent
@@ -286,7 +315,7 @@ class Program:
             self.append, self.append, self.append, self.half, self.create, self.rotate, self.delete,
             self.truncate, self.replace, self.zip, self.look, self.look, self.restart, self.kill,
             self.abort, self.start_over, self.copytruncate, self.copytruncate, self.compress,
-            self.copytruncate_unseen, self.mount_anew,
+            self.copytruncate_unseen, self.mount_anew, self.start_over_without_a_file,
         ]  # fmt: skip
         for _ in range(STEPS):
             self.rng.choice(steps)()

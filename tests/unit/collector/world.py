@@ -196,7 +196,7 @@ class World:
         self.sending.clear()
         reader = self.feeder.reader
         self.registry.start_over(decode(name, value) for name, value in self.stored.items())
-        self.handles.keep(self.registry.generations)
+        self.handles.keep(self.registry.files())
         self._new_feeder(reader)
 
     def scan(self) -> None:

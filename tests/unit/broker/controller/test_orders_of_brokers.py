@@ -150,3 +150,17 @@ def test_what_brokers_cannot_do_without_is_not_held_up_by_orders() -> None:
     assert [decode_record(one.value) for one in iterate_records(batch)] == [NoOpRecord()]
     # It is answered behind what it stands behind.
     assert replies == []
+
+
+def test_a_broker_of_many_partitions_can_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.controller.active.BATCH_BYTES_MAX", 1_000)
+    level = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL)
+    image = after(image_of(*(partition() for _ in range(50))), [level])
+    active = ActiveController(CONTROLLER, Limits(9, 9), image)
+    refused: list[ErrorCode] = []
+    waiter = Waiter(lambda _: None, lambda error: refused.append(error.code))
+    dead = Dead(ONE, image.brokers[ONE].broker_epoch)
+    batch = active.decide(dead, waiter, image.end_offset, 0, 0)
+    assert refused == []
+    assert batch is not None
+    assert len(batch) > 1_000

@@ -214,3 +214,17 @@ def test_a_shard_has_a_limit_of_ids() -> None:
     ledger.write(outcome)
     assert refused(lambda: ledger.begin(transactional_id="more")) is ErrorCode.POLICY_VIOLATION
     assert ledger.begin(transactional_id="id-0").producer_epoch == 1
+
+
+def test_nobody_writes_under_the_epoch_that_only_fences() -> None:
+    """No producer was given it. An open transaction of it could be fenced by none above it, and no
+    record could say so."""
+    ledger = Ledger()
+    last = ledger.add(at_epoch(ledger, EXHAUSTED_EPOCH), A)
+    ledger.begin()
+    guessed = ledger.complete()
+    assert guessed.producer_epoch == PRODUCER_EPOCH_MAX
+    assert refused(lambda: ledger.add(guessed, A)) is ErrorCode.PRODUCER_FENCED
+    ledger.now_ms += TIMEOUT_MS + 1
+    assert ledger.shard.abort_overdue(ledger.now_ms, ledger.now_ms) == []
+    assert ledger.begin().producer_id == last.producer_id + 1

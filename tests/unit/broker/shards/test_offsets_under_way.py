@@ -1,5 +1,6 @@
 """Offsets that are written and not committed when others are taken away, through a whole broker."""
 
+import errno
 import random
 from collections.abc import Iterator
 
@@ -200,3 +201,21 @@ def test_offsets_of_groups_with_the_longest_names_expire_too_many_of_them_at_onc
     settle(rig)
     assert not [place for one in rig.broker.parts.groups.shards() for place in one.offsets.places()]
     assert log.log_end_offset - before == 40
+
+
+def test_a_log_that_cannot_be_read_for_a_moment_is_loaded_when_it_can(rig: Rig) -> None:
+    """For want of descriptors, say: nothing is wrong with what it holds."""
+    rig.ask(commit(7), 8)
+    groups = rig.broker.parts.groups
+    groups.resigned(groups.find("g").replica)
+    rig.disk.refusal = errno.EMFILE
+    rig.disk.refuses = lambda path, operation: "/__consumer_offsets-" in path
+    groups.follow()
+    for _ in range(3):
+        rig.advance(RETRY_MS)
+        rig.turn()
+    assert groups.is_loading
+    rig.disk.refuses = None
+    rig.advance(RETRY_MS)
+    rig.turn()
+    assert committed(rig) == 7

@@ -1,0 +1,84 @@
+"""What holds of a file when the collector starts over with its handles open."""
+
+from pathlib import Path
+
+from collector.config.settings import DRAIN_QUIET_MS
+from tests.unit.collector.world import World
+
+
+def of_two_inputs(folder: Path) -> World:
+    """The files `b*` are those of the second input, whose records have a header."""
+    world = World(folder, headers={"input": "one"})
+    first: dict[str, object] = {
+        "paths": [f"{folder}/a*"],
+        "topic": "t",
+        "headers": {"input": "one"},
+    }
+    world.change(first, first | {"paths": [f"{folder}/b*"], "headers": {"input": "two"}})
+    return world
+
+
+def test_a_deleted_file_is_read_on_as_its_own_input_has_it(tmp_path: Path) -> None:
+    """Nothing shows by its name any more which input it is of."""
+    world = of_two_inputs(tmp_path)
+    world.write(3, "b")
+    world.look()
+    world.write(3, "b")
+    world.path("b").unlink()
+    world.start_over()
+    world.quiet()
+    world.expect(6)
+    assert set(world.headers) == {((b"input", b"two"),)}
+
+
+def test_a_deleted_file_stays_open_until_its_last_lines_are_committed(tmp_path: Path) -> None:
+    """The transaction may be taken away: then they are to be read once more."""
+    world = World(tmp_path)
+    world.write(3, "a")
+    world.look()
+    world.write(3, "a")
+    world.path("a").unlink()
+    for _ in range(4):
+        world.scan()
+        world.feeder.step(world.now_ms)
+        world.send(everything=True)
+        world.now_ms += DRAIN_QUIET_MS
+    world.start_over()
+    world.quiet()
+    world.expect(6, lost_possible=0)
+
+
+def test_what_is_lost_with_a_transaction_and_its_file_is_told(tmp_path: Path) -> None:
+    """The file had been closed for want of room, and there is nothing left to read from."""
+    world = World(tmp_path)
+    world.write(3, "a")
+    world.look()
+    world.write(3, "a")
+    world.scan()
+    world.feeder.step(world.now_ms)
+    world.handles.close_all()
+    world.path("a").unlink()
+    world.start_over()
+    world.look()
+    world.expect(3, lost_possible=1)
+
+
+def test_a_handle_of_the_copy_is_not_taken_for_one_of_the_file_that_was_copied(
+    tmp_path: Path,
+) -> None:
+    """That the content had gone on in the copy is not stored yet."""
+    world = World(tmp_path)
+    world.write(12, "a")
+    world.look()
+    world.write(14, "a")
+    world.scan()
+    world.path("a.1").write_bytes(world.path("a").read_bytes())
+    world.path("a").write_bytes(b"")
+    world.write(28, "a")
+    for _ in range(3):
+        world.scan()
+        world.feeder.step(world.now_ms)
+    world.start_over()
+    world.look()
+    world.quiet()
+    world.expect(54, lost_possible=0)
