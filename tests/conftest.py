@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.harness.groups import GroupScheduling
 from tests.harness.mysql import MySqlServer
@@ -17,6 +18,10 @@ from tests.harness.tally import LINES
 
 # Tests start dozens of JVMs that live for seconds; the quick compiler alone halves what each costs.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# How long an example takes is the machine's affair, and no fault of what is tried.
+settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("millrace")
 
 
 @pytest.hookimpl(optionalhook=True)

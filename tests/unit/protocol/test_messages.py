@@ -70,7 +70,7 @@ def test_random_messages_survive_the_round_trip(cls: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=NAMES)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_hypothesis_messages_survive_the_round_trip(
     cls: type[Message], data: st.DataObject

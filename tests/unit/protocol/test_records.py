@@ -40,7 +40,7 @@ def contents(batch: bytes | bytearray | memoryview) -> list[tuple[object, ...]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     records=st.lists(
         st.builds(
