@@ -112,6 +112,7 @@ PURE = {
         "config/expression",
         "config/formats",
         "config/metrics",
+        "exposition",
         "fold/compile",
         "fold/counts",
         "fold/groupings",
@@ -122,6 +123,7 @@ PURE = {
         "pieces",
         "quarantine/search",
         "source/admission",
+        "stages",
     },
     "appliance": {
         "backup/manifest",
