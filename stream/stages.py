@@ -192,11 +192,17 @@ class Stages:
 
     def told(self, now_s: float) -> dict[str, object]:
         """What `/status` says."""
-        longest = self._window(max(WINDOWS.values()), now_s)
-        by_length = sorted(longest.finished, key=lambda one: one.whole_ms)
+        windows = {name: self._window(count, now_s) for name, count in WINDOWS.items()}
+        for one in windows.values():
+            one.finished.sort(key=lambda batch: batch.whole_ms)
+        longest = windows[max(WINDOWS, key=WINDOWS.__getitem__)]
+        by_length = longest.finished
         median = by_length[len(by_length) // 2] if by_length else None
         return {
-            "windows": {name: self._told_window(count, now_s) for name, count in WINDOWS.items()},
+            "windows": {
+                name: self._told_window(sums, self._first_slot(WINDOWS[name], now_s), now_s)
+                for name, sums in windows.items()
+            },
             "last": None if self._last is None else self._last.told(),
             "median": None if median is None else median.told(),
             "slowest": None if longest.slowest is None else longest.slowest.told(),
@@ -213,11 +219,11 @@ class Stages:
         """The stages that there are: a mill may be without a sink."""
         return [name for name in STAGES if name in self._stages_seen]
 
-    def _told_window(self, count: int, now_s: float) -> dict[str, object]:
-        sums = self._window(count, now_s)
-        seconds = max(0.001, now_s - max(self._began_s, self._first_slot(count, now_s) * SLOT_S))
+    def _told_window(self, sums: _Sums, first: int, now_s: float) -> dict[str, object]:
+        """What is told of a window, whose batches are sorted by how long they took."""
+        seconds = max(0.001, now_s - max(self._began_s, first * SLOT_S))
         waited_s = 0.0 if self._in_hand_since_s is None else now_s - self._in_hand_since_s
-        lengths = sorted(one.whole_ms for one in sums.finished)
+        count = len(sums.finished)
         ages = quantiles(sums.ages)
         return {
             "seconds": round(seconds, 1),
@@ -227,9 +233,10 @@ class Stages:
             "cells": sums.cells,
             "busy": round(min(1.0, (sums.whole_s + waited_s) / seconds), 4),
             "batch_ms": {
-                name: lengths[_rank(share, len(lengths)) - 1] for name, share in QUANTILES.items()
+                name: sums.finished[_rank(share, count) - 1].whole_ms
+                for name, share in QUANTILES.items()
             }
-            if lengths
+            if count
             else None,
             "stages": {
                 name: {
