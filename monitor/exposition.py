@@ -9,6 +9,34 @@ from prometheus_client.registry import Collector
 from monitor.clusters_view import ClusterView, cluster_row
 from monitor.partition_health import health_of
 from monitor.snapshot import Snapshot
+from monitor.stages import NOW, STAGES, stage_series, window_values
+
+MILLISECOND = 0.001
+
+STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+    ("stream_busy_share", "Share of the last minute with a batch in hand", "", {"": "busy"}),
+    ("stream_cells_per_second", "Cells made or changed", "", {"": "cells"}),
+    ("stream_batches_per_second", "Batches counted", "", {"": "batches"}),
+    (
+        "line_seconds",
+        "From the stamp of a live line's record until its number is in the sinks, last minute",
+        "quantile",
+        {"0.5": "line_p50_s", "0.99": "line_p99_s"},
+    ),
+    (
+        "stage_busy_share",
+        "Share of the last minute that a stage of batches took",
+        "stage",
+        {stage: stage_series(stage, "busy") for stage in STAGES},
+    ),
+    (
+        "stage_batch_seconds",
+        "What a stage takes of a batch, mean of the last minute",
+        "stage",
+        {stage: stage_series(stage, "ms") for stage in STAGES},
+    ),
+)
+"""Name, text, label and the series of each value of the label."""
 
 
 class SnapshotMetrics(Collector):
@@ -147,6 +175,20 @@ class SnapshotMetrics(Collector):
         config.add_metric([], self._snapshot.config_problem is not None)
         yield config
         yield from self._not_counted()
+        yield from self._stages()
+
+    def _stages(self) -> Iterable[Metric]:
+        """What the stream measured of itself in the last minute."""
+        stream = self._snapshot.part("stream")
+        known = window_values(stream, NOW) if stream is not None and stream.reachable else {}
+        for name, text, label, series in STREAM_FAMILIES:
+            family = GaugeMetricFamily(f"millrace_{name}", text, labels=[label] if label else [])
+            found = [(key, known[one]) for key, one in series.items() if one in known]
+            for key, value in found:
+                scale = MILLISECOND if name == "stage_batch_seconds" else 1
+                family.add_metric([key] if label else [], value * scale)
+            if found:
+                yield family
 
     def _not_counted(self) -> Iterable[Metric]:
         """What MySQL keeps of lines that were not counted, since the beginning."""

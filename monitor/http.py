@@ -249,8 +249,8 @@ def _add_pages(
         return page(request, "counts.html", lambda _: values)
 
     @route("/stream")
-    def stream_page(request: Request, range: str = "10m") -> Response:
-        return page(request, "stream.html", lambda s: site.stream(s, range))
+    def stream_page(request: Request, range: str = "10m", stages: str = "now") -> Response:
+        return page(request, "stream.html", lambda s: site.stream(s, range, stages))
 
     @route("/groups")
     def groups_page(request: Request, sort: str = "name", q: str = "") -> Response:

@@ -1,6 +1,7 @@
 """Which charts stand on which page, and what their values are called. Pure."""
 
 from monitor.charts import Plot, compact
+from monitor.stages import STAGES, TITLES, stage_series
 
 MIB = 1 / (1 << 20)
 LINES = Plot(
@@ -25,9 +26,14 @@ TRAFFIC = Plot(
 UNREAD = Plot(
     "Unread of files", "bytes", {"unread_bytes": "unread"}, lambda n: f"{n:,.0f}", filled=True,
 )  # fmt: skip
-SINKS = Plot(
-    "Of a batch, the sinks", "milliseconds", {"sinks_ms": "sinks"}, lambda n: f"{n:,.0f} ms",
-    banded=True,
+STAGED = Plot(
+    "Batch, by stage", "milliseconds, mean of a minute",
+    {stage_series(stage, "ms"): TITLES[stage] for stage in STAGES},
+    lambda n: f"{n:,.1f}" if n < 10 else f"{n:,.0f}", stacked=True,
+)  # fmt: skip
+LINE_AGE = Plot(
+    "Line sent → number in the sinks", "seconds", {"line_p50_s": "p50", "line_p99_s": "p99"},
+    lambda n: f"{n:,.2f} s",
 )  # fmt: skip
 NOT_PARSED = Plot(
     "Not parsed", "lines, and faults of single metrics",

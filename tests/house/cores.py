@@ -105,7 +105,9 @@ PURE = {
         "rows",
         "series",
         "snapshot",
+        "stages",
         "watches",
+        "way_end",
     },
     "stream": {
         "archive/contents",
