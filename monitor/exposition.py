@@ -1,17 +1,21 @@
 """The snapshot as Prometheus metrics. Unknown values are left out, never written as 0."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from monitor.clusters_view import ClusterView, cluster_row
+from monitor.group_metrics import group_metrics
 from monitor.partition_health import health_of
 from monitor.snapshot import Snapshot
 from monitor.stages import NOW, STAGES, stage_series, window_values
 
 MILLISECOND = 0.001
+
+PIECE_LENGTH = 1 << 18
+"""About so much is sent at once: each piece takes a turn of a thread."""
 
 STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
     ("stream_busy_share", "Share of the last minute with a batch in hand", "", {"": "busy"}),
@@ -40,7 +44,7 @@ STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
 
 
 class SnapshotMetrics(Collector):
-    """Renders one snapshot; made anew for each scrape, so a scrape never mixes two cycles."""
+    """Renders one snapshot without its groups; made anew for each scrape: none mixes two cycles."""
 
     def __init__(self, snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> None:
         self._snapshot = snapshot
@@ -48,36 +52,11 @@ class SnapshotMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The families of this snapshot."""
-        yield from self._groups()
         yield from self._topics()
         yield from self._cluster()
         yield from self._parts()
         yield from self._alerts()
         yield from self._others()
-
-    def _groups(self) -> Iterable[Metric]:
-        labels = ["group", "topic", "partition"]
-        lag = GaugeMetricFamily("millrace_group_lag_offsets", "Offsets not yet read", labels=labels)
-        age = GaugeMetricFamily(
-            "millrace_group_lag_seconds", "Age of the oldest unread record", labels=labels
-        )
-        committed = GaugeMetricFamily(
-            "millrace_group_committed_offset", "Next offset to be read", labels=labels
-        )
-        lost = GaugeMetricFamily(
-            "millrace_group_lost_offsets", "Offsets retention took before the reader", labels=labels
-        )
-        for group in self._snapshot.groups:
-            for cell in group.cells:
-                key = [group.group_id, cell.topic, str(cell.partition)]
-                if cell.lag.lag is not None:
-                    lag.add_metric(key, cell.lag.lag)
-                    lost.add_metric(key, cell.lag.lost)
-                if cell.time_lag.age_ms is not None:
-                    age.add_metric(key, cell.time_lag.age_ms / 1000)
-                if cell.committed_offset is not None:
-                    committed.add_metric(key, cell.committed_offset)
-        yield from (lag, age, committed, lost)
 
     def _topics(self) -> Iterable[Metric]:
         labels = ["topic", "partition"]
@@ -267,8 +246,16 @@ class SnapshotMetrics(Collector):
         yield from (up, *families.values(), lag)
 
 
-def render_metrics(snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> bytes:
-    """The snapshot, and how other clusters stand, in Prometheus's text format."""
+def metric_pieces(snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> Iterator[bytes]:
+    """The snapshot, and how other clusters stand, in Prometheus's text format, in pieces."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotMetrics(snapshot, clusters))
-    return generate_latest(registry)
+    gathered, length = [], 0
+    for piece in group_metrics(snapshot):
+        gathered.append(piece)
+        length += len(piece)
+        if length >= PIECE_LENGTH:
+            yield "".join(gathered).encode()
+            gathered, length = [], 0
+    yield "".join(gathered).encode()
+    yield generate_latest(registry)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sse_starlette.sse import EventSourceResponse
@@ -26,7 +26,7 @@ from monitor.cluster_pages import cluster_routes
 from monitor.clusters import Clusters
 from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.counts import Counts
-from monitor.exposition import render_metrics
+from monitor.exposition import metric_pieces
 from monitor.findings import GLYPHS
 from monitor.lag import CellState
 from monitor.links import group_href
@@ -365,8 +365,8 @@ def _add_machine_ends(
     async def metrics() -> Response:
         if sampler.snapshot is None:
             return PlainTextResponse("no snapshot yet\n", status_code=503)
-        body = render_metrics(sampler.snapshot, clusters.views())
-        return Response(body, media_type="text/plain; version=0.0.4; charset=utf-8")
+        pieces = metric_pieces(sampler.snapshot, clusters.views())
+        return StreamingResponse(pieces, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/events", include_in_schema=False, response_model=None)
     async def events() -> Response:

@@ -23,6 +23,7 @@ from monitor.lag import add_up
 from monitor.notifier import Notifier
 from monitor.reader_status import SEVERITY
 from monitor.recorder import Recorder
+from monitor.resting_cells import topics_of
 from monitor.series import cell_series
 from monitor.snapshot import GroupView, LagCell, MemberView, PartView, Snapshot
 from monitor.stage_view import stage_view
@@ -193,7 +194,7 @@ class Site:
         found.sort(key=lambda topic: (topic.internal, topic.name))
         readers: dict[str, list[str]] = {}
         for group in snapshot.groups:
-            for name in {cell.topic for cell in group.cells}:
+            for name in topics_of(group.cells):
                 readers.setdefault(name, []).append(group.group_id)
         names = {topic.name: f"topic.{topic.name}.written" for topic in found}
         return {
@@ -209,9 +210,7 @@ class Site:
         assert topic is not None, "the route looked"
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
-        readers = [
-            group for group in snapshot.groups if any(cell.topic == name for cell in group.cells)
-        ]
+        readers = [group for group in snapshot.groups if name in topics_of(group.cells)]
         names = {group.group_id: f"group.{group.group_id}.lag" for group in readers}
         config = sorted(
             ((key, value, source) for key, (value, source) in topic.config.items()),

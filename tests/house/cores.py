@@ -87,6 +87,7 @@ PURE = {
         "findings",
         "flow",
         "group_answers",
+        "group_metrics",
         "history",
         "lag",
         "levels",

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.exposition import render_metrics
 from monitor.flow import flow_of
 from monitor.series import samples_of
 from monitor.snapshot import PartView, Snapshot
@@ -23,7 +22,7 @@ from monitor.stages import (
 )
 from stream.stages import STAGES as TOLD_STAGES
 from stream.stages import WINDOWS, Stages, Work
-from tests.unit.monitor.readings import GROUP
+from tests.unit.monitor.readings import GROUP, metrics_of
 from tests.unit.monitor.scene import CATCHING_UP, OLDER, STREAM_DOWN, Mill
 
 SPARK = {"latestOffset": 10, "walCommit": 20, "triggerExecution": 400}
@@ -168,8 +167,8 @@ def test_of_a_stream_that_is_down_nothing_is_told_as_of_now(snapshots: dict[str,
     flow = flow_of(down, GROUP)
     assert flow.line is not None and flow.line.unknown == "unknown, the stream does not answer"
     assert not set(SERIES) & set(samples_of(down, GROUP))
-    assert b"millrace_stage" not in render_metrics(down)
-    assert b"millrace_line_seconds" not in render_metrics(down)
+    assert b"millrace_stage" not in metrics_of(down)
+    assert b"millrace_line_seconds" not in metrics_of(down)
 
 
 def test_a_quiet_minute_is_not_called_unknown(snapshots: dict[str, Snapshot]) -> None:
@@ -182,11 +181,11 @@ def test_a_quiet_minute_is_not_called_unknown(snapshots: dict[str, Snapshot]) ->
 
 
 def test_prometheus_has_the_stages_by_name(snapshots: dict[str, Snapshot]) -> None:
-    text = render_metrics(snapshots["catching up"]).decode()
+    text = metrics_of(snapshots["catching up"]).decode()
     for stage in STAGES:
         assert f'millrace_stage_busy_share{{stage="{stage}"}} 0.' in text
     assert 'millrace_stage_batch_seconds{stage="mysql"} 0.218' in text
     assert 'millrace_line_seconds{quantile="0.99"} ' in text
     assert "millrace_stream_busy_share 0." in text
-    older = render_metrics(snapshots["older"])
+    older = metrics_of(snapshots["older"])
     assert b"millrace_stage" not in older and b"millrace_stream_busy" not in older
