@@ -308,14 +308,23 @@ def problems_of(
             if render.health(part) == "failed":
                 text = f"{part.name} has given up: {part.words or part.error or 'no reason told'}"
                 found.append(Problem("part-failed", text))
-            elif part.stuck is not None:
-                text = f"{part.name} {part.stuck.text(snapshot.taken_at_ms)}"
-                found.append(Problem("part-stuck", text))
+        found += [Problem("part-stuck", text) for text in stuck_parts(snapshot).values()]
     if recorder is not None and recorder.problem is not None:
         found.append(Problem("history", recorder.problem))
     if notifier is not None and notifier.problem is not None:
         found.append(Problem("alerts", notifier.problem))
     return tuple(found)
+
+
+def stuck_parts(snapshot: Snapshot | None) -> dict[str, str]:
+    """Of each part that finishes nothing, since when and over what; none of one that gave up."""
+    if snapshot is None:
+        return {}
+    return {
+        part.name: f"{part.name} {part.stuck.text(snapshot.taken_at_ms)}"
+        for part in snapshot.parts
+        if part.stuck is not None and render.health(part) != "failed"
+    }
 
 
 def _add_machine_ends(
@@ -345,6 +354,7 @@ def _add_machine_ends(
                 "snapshot": snapshot.seq if snapshot else None,
                 "taken_at_ms": snapshot.taken_at_ms if snapshot else None,
                 "open_pages": streams,
+                "stuck_parts": stuck_parts(snapshot),
             },
         )
 

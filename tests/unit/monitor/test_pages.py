@@ -180,7 +180,9 @@ def test_stuck_is_said_alike_everywhere(sites: Sites) -> None:
     assert parts["stream"]["health"] == "stuck"
     assert "wait in logs.access" in parts["stream"]["stuck_over"]
     assert "stream has finished nothing" in client.get("/healthz").text
-    assert client.get("/status").json()["problems"][0]["code"] == "part-stuck"
+    status = client.get("/status").json()
+    assert status["problems"][0]["code"] == "part-stuck"
+    assert status["details"]["stuck_parts"] == {"stream": status["problems"][0]["text"]}
     found = re.search(r'stuck_seconds\{part="stream"\} (\d+)', client.get("/metrics").text)
     assert found is not None
     assert int(found[1]) >= 60
