@@ -6,7 +6,7 @@ outside of it, so that nothing is distorted. A gap breaks the line.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from monitor.levels import Event, Point
@@ -81,7 +81,7 @@ class Plot:
     banded: bool = False
     stacked: bool = False
     ceiling: float | None = None
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    styles: Sequence[str] = STYLES
 
 
 def compact(value: float) -> str:
@@ -114,7 +114,7 @@ def draw(
     lines = tuple(
         LineView(
             label,
-            f"f{index + 1}" if plot.stacked else STYLES[index % len(STYLES)],
+            plot.styles[index % len(plot.styles)],
             plot.text(current[name] * plot.scale)
             if current is not None and name in current
             else _newest(series[name], plot.text, axis),

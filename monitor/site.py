@@ -27,6 +27,7 @@ from monitor.resting_cells import topics_of
 from monitor.series import cell_series
 from monitor.snapshot import GroupView, LagCell, MemberView, PartView, Snapshot
 from monitor.stage_view import stage_view
+from monitor.stages import stages_of
 
 MINIS_MAX = 48
 CELLS_SHOWN_MAX = 500
@@ -135,7 +136,10 @@ class Site:
             "letters": letters,
             "charts": self._past.charts(
                 snapshot,
-                [plots.STAGED, plots.LINE_AGE, plots.LINES, plots.LAG, plots.AGE, plots.NOT_PARSED],
+                [
+                    plots.stage_plot(stages_of(snapshot)), plots.LINE_AGE, plots.LINES, plots.LAG,
+                    plots.AGE, plots.NOT_PARSED,
+                ],
                 span, axis, letters,
             ),
         }  # fmt: skip

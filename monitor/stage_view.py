@@ -23,7 +23,7 @@ def stage_view(snapshot: Snapshot, past: HistoryView, asked: str) -> dict[str, A
     return {
         "stage_range": key,
         "stage_ranges": stages.RANGES,
-        "stages": stages.stage_cards(values, beside),
+        "stages": stages.stage_cards(values, beside, stages.stages_of(snapshot)),
         "busy_says": stages.says(values) if key == "now" else "",
         "bars": stages.batch_bars(part),
         "window_columns": stages.WINDOW_COLUMNS,

@@ -4,13 +4,14 @@ Floor: pure. The stream keeps two windows of its own (`stream/stages.py`); longe
 of the history. A stream that is away, or older than these figures, leaves them unknown, never 0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from monitor import render
-from monitor.snapshot import PartView
+from monitor.snapshot import PartView, Snapshot
 
 STAGES = ("source", "parse", "fold", "mysql", "redis", "commit")
+SINKS = ("mysql", "redis")
 TITLES = {
     "source": "Source", "parse": "Parse", "fold": "Fold", "mysql": "MySQL", "redis": "Redis",
     "commit": "Commit",
@@ -96,7 +97,12 @@ class Beside:
     in_step: str | None = None
 
 
-def stage_cards(values: Values, beside: Beside) -> list[StageCard]:
+def stages_of(snapshot: Snapshot) -> list[str]:
+    """The stages of this mill: a sink that it does not have is none, and not unknown."""
+    return [one for one in STAGES if one not in SINKS or snapshot.part(one) is not None]
+
+
+def stage_cards(values: Values, beside: Beside, stages: Sequence[str] = STAGES) -> list[StageCard]:
     """The chain: the collector, then the stages of the stream, the busiest one marked."""
     busiest = max(STAGES, key=lambda stage: values.get(stage_series(stage, "busy"), 0.0))
     is_pressed = values.get("busy", 0.0) >= HARD_PRESSED
@@ -111,6 +117,8 @@ def stage_cards(values: Values, beside: Beside) -> list[StageCard]:
     ]  # fmt: skip
     facts = _facts(values, beside)
     for number, stage in enumerate(STAGES, 1):
+        if stage not in stages:
+            continue
         milliseconds = values.get(stage_series(stage, "ms"))
         busy = values.get(stage_series(stage, "busy"))
         is_busiest = stage == busiest and bool(busy)

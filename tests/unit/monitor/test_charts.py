@@ -112,14 +112,21 @@ def test_before_the_first_sample_there_is_no_gap() -> None:
     assert gaps_of({"lag": slots}, AXIS) == []
 
 
-STAGED = Plot("By stage", "ms", {"a": "one", "b": "two"}, lambda value: f"{value:g}", stacked=True)
+STAGED = Plot(
+    "By stage",
+    "ms",
+    {"a": "one", "b": "two"},
+    lambda value: f"{value:g}",
+    styles=("f2", "f5"),
+    stacked=True,
+)
 
 
 def test_a_stacked_chart_lays_each_series_on_those_before_it() -> None:
     known = {"a": points({118: 10.0, 119: 20.0}), "b": points({118: 30.0, 119: 40.0})}
     view = draw(STAGED, known, AXIS)
     lower, upper = view.lines
-    assert (lower.style, upper.style, lower.path, upper.path) == ("f1", "f2", "", "")
+    assert (lower.style, upper.style, lower.path, upper.path) == ("f2", "f5", "", "")
     assert view.grid[-1][1] == "60", "the top is that of the sums"
     end = 1000 * 119 / (AXIS.count - 1)
     assert f"L{end:.0f} 667L{end:.0f} 1000" in lower.area, "20 of 60 above nothing"

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from monitor.flow import flow_of
+from monitor.plots import stage_plot
 from monitor.series import samples_of
 from monitor.snapshot import PartView, Snapshot
 from monitor.stages import (
@@ -17,6 +18,7 @@ from monitor.stages import (
     says,
     stage_cards,
     stage_series,
+    stages_of,
     window_rows,
     window_values,
 )
@@ -178,6 +180,16 @@ def test_a_quiet_minute_is_not_called_unknown(snapshots: dict[str, Snapshot]) ->
     flow = flow_of(replace(before, parts=parts), GROUP)
     assert flow.line is not None
     assert flow.line.unknown == "not measured, no live line came in the last minute"
+
+
+def test_a_sink_that_the_mill_does_not_have_is_no_stage(snapshots: dict[str, Snapshot]) -> None:
+    whole = snapshots["older"]
+    alone = replace(whole, parts=tuple(one for one in whole.parts if one.name != "mysql"))
+    assert stages_of(whole) == list(STAGES)
+    assert stages_of(alone) == [stage for stage in STAGES if stage != "mysql"]
+    cards = stage_cards({}, Beside(), stages_of(alone))
+    assert [(card.title, card.style) for card in cards[4:]] == [("Redis", 5), ("Commit", 6)]
+    assert stage_plot(stages_of(alone)).styles == ("f1", "f2", "f3", "f5", "f6")
 
 
 def test_prometheus_has_the_stages_by_name(snapshots: dict[str, Snapshot]) -> None:
