@@ -4,7 +4,7 @@ Floor: pure, above `snapshot`. What is not known has no value; a source of which
 gives None for all of its subjects.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from monitor import render
@@ -12,7 +12,8 @@ from monitor.alert import Kind, Observed, Rule, Unit, subject_pattern
 from monitor.alerts import Found
 from monitor.lag import Bound, CellState, worst_time_lag
 from monitor.links import group_href, part_page
-from monitor.snapshot import Snapshot
+from monitor.resting_cells import states_of, time_lags_of
+from monitor.snapshot import GroupView, Snapshot
 
 Measure = Callable[[Rule, Snapshot], list[Observed] | None]
 STREAM = "stream"
@@ -90,10 +91,10 @@ def _part_stuck(_: Rule, snapshot: Snapshot) -> list[Observed]:
 
 def _lag(rule: Rule, snapshot: Snapshot) -> list[Observed]:
     found = []
-    for group in snapshot.groups:
+    for group in _concerned(rule, snapshot):
         value = float(group.total.lag) if group.total.known else None
         # While an end is unknown the sum is a lower bound: enough to open an alert, not to close.
-        is_bound = any(cell.state is CellState.END_UNKNOWN for cell in group.cells)
+        is_bound = CellState.END_UNKNOWN in states_of(group.cells)
         value = _at_least(rule, value, is_bound=is_bound)
         text = f"{render.lag_sum(group.total)} offsets wait before {group.group_id}"
         found.append(Observed(group.group_id, value, text, group_href(group.group_id)))
@@ -102,14 +103,20 @@ def _lag(rule: Rule, snapshot: Snapshot) -> list[Observed]:
 
 def _time_lag(rule: Rule, snapshot: Snapshot) -> list[Observed]:
     found = []
-    for group in snapshot.groups:
+    for group in _concerned(rule, snapshot):
         # What was never committed has no age, and says nothing of that of the others.
-        worst = worst_time_lag(cell.time_lag for cell in group.cells if cell.state not in AGELESS)
+        lags = time_lags_of(group.cells)
+        worst = worst_time_lag(lag for state, lag in lags if state not in AGELESS)
         value = None if worst.age_ms is None else float(worst.age_ms)
         value = _at_least(rule, value, is_bound=worst.bound is Bound.AT_LEAST)
         text = f"what {group.group_id} has not read is up to {render.age(worst)} old"
         found.append(Observed(group.group_id, value, text, group_href(group.group_id)))
     return found
+
+
+def _concerned(rule: Rule, snapshot: Snapshot) -> Iterator[GroupView]:
+    """The groups that a rule names: of a large cluster looking through the others costs seconds."""
+    return (group for group in snapshot.groups if rule.concerns(group.group_id))
 
 
 def _at_least(rule: Rule, value: float | None, *, is_bound: bool) -> float | None:

@@ -199,7 +199,7 @@ def _add_parts(router: APIRouter, answers: Answers, settings: MonitorSettings) -
         part = answers.snapshot.part("collector")
         return answers.give("files/1", render.file_rows(part), format)
 
-    @router.get("/stream", summary="The stream: rows a second, batch time, unparsed lines",
+    @router.get("/stream", summary="The stream: its batches, by stage, and unparsed lines",
                 response_model=Envelope)  # fmt: skip
     async def stream(format: Format = "json") -> Response:
         part = answers.snapshot.part("stream")

@@ -6,7 +6,7 @@ outside of it, so that nothing is distorted. A gap breaks the line.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from monitor.levels import Event, Point
@@ -36,6 +36,8 @@ class LineView:
     value: str
     path: str
     band: str = ""
+    area: str = ""
+    """Of a stacked chart: what this one adds to those before it. `style` is then an area's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,9 @@ class Plot:
     scale: float = 1.0
     filled: bool = False
     banded: bool = False
+    stacked: bool = False
     ceiling: float | None = None
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    styles: Sequence[str] = STYLES
 
 
 def compact(value: float) -> str:
@@ -105,17 +108,19 @@ def draw(
         name: _scaled(slots_of(points.get(name, ()), axis), plot.scale) for name in plot.labels
     }
     gaps = gaps_of(series, axis)
-    top = _top(series, plot)
+    drawn = stacked(series) if plot.stacked else series
+    top = _top(drawn, plot)
     known = sum(1 for slots in series.values() for slot in slots if slot is not None)
     lines = tuple(
         LineView(
             label,
-            STYLES[index % len(STYLES)],
+            plot.styles[index % len(plot.styles)],
             plot.text(current[name] * plot.scale)
             if current is not None and name in current
             else _newest(series[name], plot.text, axis),
-            path_of(series[name], top, axis.gap_slots, gaps),
+            "" if plot.stacked else path_of(series[name], top, axis.gap_slots, gaps),
             band_of(series[name], top, axis.gap_slots, gaps) if plot.banded else "",
+            band_of(drawn[name], top, axis.gap_slots, gaps) if plot.stacked else "",
         )
         for index, (name, label) in enumerate(plot.labels.items())
     )
@@ -135,7 +140,7 @@ def draw(
             for mark in marks
             if axis.begin_ms <= mark.event.at_ms < axis.end_ms
         ),
-        peak=_peak(first, top, axis, plot.text),
+        peak=None if plot.stacked else _peak(first, top, axis, plot.text),
         summary=_summary(plot, series, axis),
         rows=_rows(series, axis, plot.text),
         empty="" if known >= 2 else "measuring: two samples are needed",
@@ -155,6 +160,26 @@ def _scaled(slots: Slots, scale: float) -> Slots:
     return [
         None if one is None else (one[0] * scale, one[1] * scale, one[2] * scale) for one in slots
     ]
+
+
+def stacked(series: Mapping[str, Slots]) -> dict[str, Slots]:
+    """Each series as a band on top of those before it: (upper, lower, upper) edge of each slot.
+
+    A series that is not known in a slot where others are adds nothing there.
+    """
+    found: dict[str, Slots] = {}
+    sums: dict[int, float] = {}
+    for name, slots in series.items():
+        bands: Slots = []
+        for index, slot in enumerate(slots):
+            if slot is None:
+                bands.append(None)
+                continue
+            below = sums.get(index, 0.0)
+            sums[index] = below + slot[0]
+            bands.append((sums[index], below, sums[index]))
+        found[name] = bands
+    return found
 
 
 def _top(series: Mapping[str, Slots], plot: Plot) -> float:

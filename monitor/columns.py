@@ -34,6 +34,11 @@ class Repeated(Generic[Value]):
         indices = list(map(numbers.__getitem__, values))
         self._indices = array("B" if len(numbers) <= BYTE_VALUES else "I", indices)
 
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The different values, in the order in which they came first."""
+        return self._values
+
     def __len__(self) -> int:
         return len(self._indices)
 
@@ -53,6 +58,11 @@ class Partitions:
         rows = list(rows)
         self._topics = Repeated(topic for topic, _ in rows)
         self._numbers = array("i", [number for _, number in rows])
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that there are, each once."""
+        return self._topics.values
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -1,18 +1,50 @@
 """The snapshot as Prometheus metrics. Unknown values are left out, never written as 0."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from monitor.clusters_view import ClusterView, cluster_row
+from monitor.group_metrics import group_metrics
 from monitor.partition_health import health_of
 from monitor.snapshot import Snapshot
+from monitor.stages import NOW, STAGES, stage_series, window_values
+
+MILLISECOND = 0.001
+
+PIECE_LENGTH = 1 << 18
+"""About so much is sent at once: each piece takes a turn of a thread."""
+
+STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+    ("stream_busy_share", "Share of the last minute with a batch in hand", "", {"": "busy"}),
+    ("stream_cells_per_second", "Cells made or changed", "", {"": "cells"}),
+    ("stream_batches_per_second", "Batches counted", "", {"": "batches"}),
+    (
+        "line_seconds",
+        "From the stamp of a live line's record until its number is in the sinks, last minute",
+        "quantile",
+        {"0.5": "line_p50_s", "0.99": "line_p99_s"},
+    ),
+    (
+        "stage_busy_share",
+        "Share of the last minute that a stage of batches took",
+        "stage",
+        {stage: stage_series(stage, "busy") for stage in STAGES},
+    ),
+    (
+        "stage_batch_seconds",
+        "What a stage takes of a batch, mean of the last minute",
+        "stage",
+        {stage: stage_series(stage, "ms") for stage in STAGES},
+    ),
+)
+"""Name, text, label and the series of each value of the label."""
 
 
 class SnapshotMetrics(Collector):
-    """Renders one snapshot; made anew for each scrape, so a scrape never mixes two cycles."""
+    """Renders one snapshot without its groups; made anew for each scrape: none mixes two cycles."""
 
     def __init__(self, snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> None:
         self._snapshot = snapshot
@@ -20,36 +52,11 @@ class SnapshotMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The families of this snapshot."""
-        yield from self._groups()
         yield from self._topics()
         yield from self._cluster()
         yield from self._parts()
         yield from self._alerts()
         yield from self._others()
-
-    def _groups(self) -> Iterable[Metric]:
-        labels = ["group", "topic", "partition"]
-        lag = GaugeMetricFamily("millrace_group_lag_offsets", "Offsets not yet read", labels=labels)
-        age = GaugeMetricFamily(
-            "millrace_group_lag_seconds", "Age of the oldest unread record", labels=labels
-        )
-        committed = GaugeMetricFamily(
-            "millrace_group_committed_offset", "Next offset to be read", labels=labels
-        )
-        lost = GaugeMetricFamily(
-            "millrace_group_lost_offsets", "Offsets retention took before the reader", labels=labels
-        )
-        for group in self._snapshot.groups:
-            for cell in group.cells:
-                key = [group.group_id, cell.topic, str(cell.partition)]
-                if cell.lag.lag is not None:
-                    lag.add_metric(key, cell.lag.lag)
-                    lost.add_metric(key, cell.lag.lost)
-                if cell.time_lag.age_ms is not None:
-                    age.add_metric(key, cell.time_lag.age_ms / 1000)
-                if cell.committed_offset is not None:
-                    committed.add_metric(key, cell.committed_offset)
-        yield from (lag, age, committed, lost)
 
     def _topics(self) -> Iterable[Metric]:
         labels = ["topic", "partition"]
@@ -147,6 +154,20 @@ class SnapshotMetrics(Collector):
         config.add_metric([], self._snapshot.config_problem is not None)
         yield config
         yield from self._not_counted()
+        yield from self._stages()
+
+    def _stages(self) -> Iterable[Metric]:
+        """What the stream measured of itself in the last minute."""
+        stream = self._snapshot.part("stream")
+        known = window_values(stream, NOW) if stream is not None and stream.reachable else {}
+        for name, text, label, series in STREAM_FAMILIES:
+            family = GaugeMetricFamily(f"millrace_{name}", text, labels=[label] if label else [])
+            found = [(key, known[one]) for key, one in series.items() if one in known]
+            for key, value in found:
+                scale = MILLISECOND if name == "stage_batch_seconds" else 1
+                family.add_metric([key] if label else [], value * scale)
+            if found:
+                yield family
 
     def _not_counted(self) -> Iterable[Metric]:
         """What MySQL keeps of lines that were not counted, since the beginning."""
@@ -225,8 +246,16 @@ class SnapshotMetrics(Collector):
         yield from (up, *families.values(), lag)
 
 
-def render_metrics(snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> bytes:
-    """The snapshot, and how other clusters stand, in Prometheus's text format."""
+def metric_pieces(snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> Iterator[bytes]:
+    """The snapshot, and how other clusters stand, in Prometheus's text format, in pieces."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotMetrics(snapshot, clusters))
-    return generate_latest(registry)
+    gathered, length = [], 0
+    for piece in group_metrics(snapshot):
+        gathered.append(piece)
+        length += len(piece)
+        if length >= PIECE_LENGTH:
+            yield "".join(gathered).encode()
+            gathered, length = [], 0
+    yield "".join(gathered).encode()
+    yield generate_latest(registry)

@@ -13,6 +13,7 @@ from monitor.alert import Kind
 from monitor.links import group_href, part_page
 from monitor.partition_health import health_of
 from monitor.reader_status import BAD, WARN
+from monitor.resting_cells import judged_of
 from monitor.snapshot import GroupView, PartView, Snapshot
 
 CATCHING_UP_MS = 10_000
@@ -237,9 +238,9 @@ def _is(group: GroupView) -> str:
 
 
 def _worst_cells(group: GroupView) -> str:
-    cells = [cell for cell in group.cells if cell.judged.status == group.judged.status]
-    first = f"{cells[0].topic}-{cells[0].partition}" if cells else "it"
-    return first if len(cells) <= 1 else f"{first} and {len(cells) - 1} more"
+    rows = [row for row, judged in judged_of(group.cells) if judged.status == group.judged.status]
+    first = f"{rows[0][0]}-{rows[0][1]}" if rows else "it"
+    return first if len(rows) <= 1 else f"{first} and {len(rows) - 1} more"
 
 
 def _well(snapshot: Snapshot, inputs: Sequence[tuple[Sequence[str], str]]) -> Finding:

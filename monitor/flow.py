@@ -6,13 +6,14 @@ never 0 and never green.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from monitor import render
 from monitor.partition_health import health_of
 from monitor.reader_status import BAD, WARN
-from monitor.series import busy_share
 from monitor.snapshot import BrokerView, PartView, Snapshot
+from monitor.stages import NOW, sink_time, window_values
+from monitor.way_end import LineAges, end_of, in_step, line_ages
 
 RATE_LEAST, RATE_MOST = 10.0, 100_000.0
 AGE_SHOWN_S, AGE_MOST_S = 2.0, 600.0
@@ -82,7 +83,7 @@ class Flow:
     to_sinks: tuple[Reach, ...]
     sinks: tuple[Station, ...]
     end: str = ""
-    end_more: str = field(default="")
+    line: LineAges | None = None
 
 
 def flow_of(snapshot: Snapshot, stream_group: str) -> Flow:
@@ -101,7 +102,8 @@ def flow_of(snapshot: Snapshot, stream_group: str) -> Flow:
         stream=_stream(stream, snapshot),
         to_sinks=tuple(_to_sink(one, stream, snapshot) for one in sinks),
         sinks=sinks,
-        end=_end(snapshot, stream_group),
+        end=end_of(snapshot, stream_group),
+        line=line_ages(snapshot),
     )
 
 
@@ -311,7 +313,7 @@ def _stream(part: PartView | None, snapshot: Snapshot) -> Station:
         return Station("Stream", "/stream", "wheel", "idle", "not part of this mill")
     mysql = snapshot.part("mysql")
     missed = mysql.details.get("lines_unparsed") if mysql is not None else None
-    busy = busy_share(part)
+    busy = window_values(part, NOW).get("busy")
     facts: tuple[Fact, ...] = ()
     says = ""
     if part.reachable:
@@ -319,24 +321,31 @@ def _stream(part: PartView | None, snapshot: Snapshot) -> Station:
         done = part.details.get("last_batch_at_ms") is not None
         facts = (
             ("batch", f"{batch:,} ms" if done and isinstance(batch, int) else "none yet"),
-            ("busy", render.percent(busy) if busy is not None else "idle"),
+            ("busy", render.UNKNOWN if busy is None else render.percent(busy)),
             ("not parsed", render.number(_rate(missed))),
         )
     else:
         says = render.part_says(part, snapshot.taken_at_ms)
     return Station(
         "Stream", "/stream", "wheel", render.health_level(part), render.health(part), facts, says,
-        series="counted", series_text="lines counted/s, 10 min",
+        series="busy", series_text="busy, 10 min",
     )  # fmt: skip
 
 
 def _sink(part: PartView, snapshot: Snapshot) -> Station:
     name = render.part_title(part.name)
     facts: tuple[Fact, ...] = ()
+    stream = snapshot.part("stream")
     if part.name == "mysql" and part.reachable:
-        facts = (("batch", render.number(_rate(part.details.get("batch_id")))),)
+        facts = (
+            ("transaction", sink_time(stream, "mysql")),
+            ("batch", render.number(_rate(part.details.get("batch_id")))),
+        )
     elif part.reachable:
-        facts = (("keys", render.number(_rate(part.details.get("keys")))),)
+        facts = (
+            ("merge", sink_time(stream, "redis")),
+            ("keys", render.number(_rate(part.details.get("keys")))),
+        )
     says = "" if part.reachable else render.part_says(part, snapshot.taken_at_ms)
     icon = "table" if part.name == "mysql" else "bolt"
     return Station(
@@ -345,43 +354,15 @@ def _sink(part: PartView, snapshot: Snapshot) -> Station:
 
 
 def _to_sink(station: Station, stream: PartView | None, snapshot: Snapshot) -> Reach:
-    rate = _rate(stream.details.get("rows_per_second")) if stream and stream.reachable else None
+    known = window_values(stream, NOW) if stream is not None and stream.reachable else {}
+    rate = known.get("cells")
     if station.level == "bad":
-        return Reach("bad", "0", "lines/s", "waits", "", **water(None, None, "bad"))
+        return Reach("bad", "0", "cells/s", "waits", "", **water(None, None, "bad"))
     if rate is None:
         return Reach("unknown", render.UNKNOWN, "", "", "", **water(None, None, "unknown"))
-    step = _in_step(snapshot)
+    step = in_step(snapshot)
     level = "warn" if step == "behind" and station.name == "Redis" else "good"
     return Reach(
-        level, _rate_text(rate), "lines/s", step if station.name == "Redis" else "the truth", "",
+        level, _rate_text(rate), "cells/s", step if station.name == "Redis" else "the truth", "",
         **water(rate, None, level),
     )  # fmt: skip
-
-
-def _in_step(snapshot: Snapshot) -> str:
-    """Whether Redis shows the batch that MySQL holds."""
-    mysql, redis = snapshot.part("mysql"), snapshot.part("redis")
-    if mysql is None or redis is None or not (mysql.reachable and redis.reachable):
-        return ""
-    if redis.details.get("rebuilding"):
-        return "rebuilding"
-    truth, shown = mysql.details.get("batch_id"), redis.details.get("batch")
-    if truth is None or shown is None:
-        return ""
-    try:
-        # The two are asked one after the other: a batch may end in between.
-        return "in step" if abs(int(str(truth)) - int(str(shown))) <= 1 else "behind"
-    except ValueError:
-        return ""
-
-
-def _end(snapshot: Snapshot, stream_group: str) -> str:
-    redis = snapshot.part("redis") or snapshot.part("mysql")
-    updated = redis.details.get("updated_at") if redis is not None else None
-    group = snapshot.group(stream_group)
-    if redis is not None and not redis.reachable:
-        return f"No line reaches {render.part_title(redis.name)}: it does not answer."
-    if group is not None and group.total.known and group.total.lag == 0:
-        text = "Every line that the brokers hold is counted"
-        return f"{text}; the last merge was at {updated}." if updated else f"{text}."
-    return f"The last merge into Redis was at {updated}." if updated else ""

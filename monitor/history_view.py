@@ -47,6 +47,14 @@ class HistoryView:
         except sqlite3.Error:
             return {}
 
+    def means(self, snapshot: Snapshot, names: Sequence[str], range_key: str) -> dict[str, float]:
+        """The mean of each of these series over a range, of those that are known in it."""
+        span, axis = self.axis(snapshot, range_key)
+        points = self._read(names, span, axis)
+        return {
+            name: sum(one[1] for one in some) / len(some) for name, some in points.items() if some
+        }
+
     def charts(
         self,
         snapshot: Snapshot,

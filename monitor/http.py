@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sse_starlette.sse import EventSourceResponse
@@ -26,7 +26,7 @@ from monitor.cluster_pages import cluster_routes
 from monitor.clusters import Clusters
 from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.counts import Counts
-from monitor.exposition import render_metrics
+from monitor.exposition import metric_pieces
 from monitor.findings import GLYPHS
 from monitor.lag import CellState
 from monitor.links import group_href
@@ -249,8 +249,8 @@ def _add_pages(
         return page(request, "counts.html", lambda _: values)
 
     @route("/stream")
-    def stream_page(request: Request, range: str = "10m") -> Response:
-        return page(request, "stream.html", lambda s: site.stream(s, range))
+    def stream_page(request: Request, range: str = "10m", stages: str = "now") -> Response:
+        return page(request, "stream.html", lambda s: site.stream(s, range, stages))
 
     @route("/groups")
     def groups_page(request: Request, sort: str = "name", q: str = "") -> Response:
@@ -308,14 +308,23 @@ def problems_of(
             if render.health(part) == "failed":
                 text = f"{part.name} has given up: {part.words or part.error or 'no reason told'}"
                 found.append(Problem("part-failed", text))
-            elif part.stuck is not None:
-                text = f"{part.name} {part.stuck.text(snapshot.taken_at_ms)}"
-                found.append(Problem("part-stuck", text))
+        found += [Problem("part-stuck", text) for text in stuck_parts(snapshot).values()]
     if recorder is not None and recorder.problem is not None:
         found.append(Problem("history", recorder.problem))
     if notifier is not None and notifier.problem is not None:
         found.append(Problem("alerts", notifier.problem))
     return tuple(found)
+
+
+def stuck_parts(snapshot: Snapshot | None) -> dict[str, str]:
+    """Of each part that finishes nothing, since when and over what; none of one that gave up."""
+    if snapshot is None:
+        return {}
+    return {
+        part.name: f"{part.name} {part.stuck.text(snapshot.taken_at_ms)}"
+        for part in snapshot.parts
+        if part.stuck is not None and render.health(part) != "failed"
+    }
 
 
 def _add_machine_ends(
@@ -345,6 +354,7 @@ def _add_machine_ends(
                 "snapshot": snapshot.seq if snapshot else None,
                 "taken_at_ms": snapshot.taken_at_ms if snapshot else None,
                 "open_pages": streams,
+                "stuck_parts": stuck_parts(snapshot),
             },
         )
 
@@ -365,8 +375,8 @@ def _add_machine_ends(
     async def metrics() -> Response:
         if sampler.snapshot is None:
             return PlainTextResponse("no snapshot yet\n", status_code=503)
-        body = render_metrics(sampler.snapshot, clusters.views())
-        return Response(body, media_type="text/plain; version=0.0.4; charset=utf-8")
+        pieces = metric_pieces(sampler.snapshot, clusters.views())
+        return StreamingResponse(pieces, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/events", include_in_schema=False, response_model=None)
     async def events() -> Response:

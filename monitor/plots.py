@@ -1,6 +1,9 @@
 """Which charts stand on which page, and what their values are called. Pure."""
 
+from collections.abc import Sequence
+
 from monitor.charts import Plot, compact
+from monitor.stages import STAGES, TITLES, stage_series
 
 MIB = 1 / (1 << 20)
 LINES = Plot(
@@ -25,15 +28,27 @@ TRAFFIC = Plot(
 UNREAD = Plot(
     "Unread of files", "bytes", {"unread_bytes": "unread"}, lambda n: f"{n:,.0f}", filled=True,
 )  # fmt: skip
-SINKS = Plot(
-    "Of a batch, the sinks", "milliseconds", {"sinks_ms": "sinks"}, lambda n: f"{n:,.0f} ms",
-    banded=True,
+LINE_AGE = Plot(
+    "Line sent → number in the sinks", "seconds", {"line_p50_s": "p50", "line_p99_s": "p99"},
+    lambda n: f"{n:,.2f} s",
 )  # fmt: skip
 NOT_PARSED = Plot(
     "Not parsed", "lines, and faults of single metrics",
     {"not_parsed": "lines", "metric_faults": "metric faults"}, lambda n: f"{n:,.0f}",
 )  # fmt: skip
 SYNC_SCALE = 1 / 1000
+
+
+def stage_plot(stages: Sequence[str]) -> Plot:
+    """What each stage takes of a batch, one upon the other."""
+    return Plot(
+        "Batch, by stage",
+        "milliseconds, mean of a minute",
+        {stage_series(stage, "ms"): TITLES[stage] for stage in stages},
+        lambda n: f"{n:,.1f}" if n < 10 else f"{n:,.0f}",
+        styles=tuple(f"f{STAGES.index(stage) + 1}" for stage in stages),
+        stacked=True,
+    )
 
 
 def sync_plot(brokers: list[str]) -> Plot:

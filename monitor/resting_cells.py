@@ -6,16 +6,27 @@ one is asked for: of a resting group a page shows some, and no cycle goes throug
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import overload
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, overload
 
 from monitor.columns import Partitions, Repeated, signed
 from monitor.lag import CellState, Lag, TimeLag
+from monitor.reader_status import Judged
 from monitor.snapshot import LagCell
 from protocol.types import TopicPartition
 
 NO_AGE = -1
 """In the column of ages, which are never negative."""
+
+
+class CellNumbers(NamedTuple):
+    """What is counted of a cell."""
+
+    row: TopicPartition
+    lag: int | None
+    lost: int
+    age_ms: int | None
+    committed_offset: int | None
 
 
 class MadeCells(Sequence[LagCell]):
@@ -74,6 +85,38 @@ class RestingCells(MadeCells):
         """Where each of them is."""
         return self._rows
 
+    def numbers(self) -> Iterator["CellNumbers"]:
+        """The numbers of each of them."""
+        columns = zip(self._rows, self._ends, self._commits, self._ages, strict=True)
+        for index, (row, end, commit, age_ms) in enumerate(columns):
+            odd = self._odd.get(index)
+            if odd is not None:
+                yield _numbers(odd)
+            else:
+                yield CellNumbers(
+                    row, end - commit, 0, None if age_ms == NO_AGE else age_ms, commit
+                )
+
+    def time_lags(self) -> Iterator[tuple[CellState, TimeLag]]:
+        """The state of each of them, and how old what it has not read is."""
+        for index, (age_ms, bound) in enumerate(zip(self._ages, self._bounds, strict=True)):
+            odd = self._odd.get(index)
+            if odd is not None:
+                yield odd.state, odd.time_lag
+            else:
+                yield CellState.OK, TimeLag(None if age_ms == NO_AGE else age_ms, bound)
+
+    @property
+    def judged(self) -> Iterable[Judged]:
+        """How each of them was judged."""
+        return self._judged
+
+    @property
+    def states(self) -> frozenset[CellState]:
+        """The states that there are."""
+        some = frozenset(cell.state for cell in self._odd.values())
+        return some | {CellState.OK} if len(self._odd) < len(self) else some
+
     def lag(self, index: int) -> int | None:
         """What one of them lagged."""
         if index in self._odd:
@@ -108,13 +151,21 @@ class RestingCells(MadeCells):
 
 
 class MarkedCells(MadeCells):
-    """Other cells, each with the same mark put on it when it is asked for."""
+    """Other cells, each with the same mark put on it when it is asked for.
+
+    A mark changes what was measured, and never where a reader is.
+    """
 
     __slots__ = ("_cells", "_mark")
 
     def __init__(self, cells: Sequence[LagCell], mark: Callable[[LagCell], LagCell]) -> None:
         self._cells = cells
         self._mark = mark
+
+    @property
+    def unmarked(self) -> Sequence[LagCell]:
+        """The cells without the mark."""
+        return self._cells
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -136,9 +187,50 @@ def lags_of(
 
 def rows_of(cells: Sequence[LagCell]) -> Iterable[tuple[str, int]]:
     """Where each of these cells is, without making any."""
+    if isinstance(cells, MarkedCells):
+        return rows_of(cells.unmarked)
     if isinstance(cells, RestingCells):
         return cells.rows
     return ((cell.topic, cell.partition) for cell in cells)
+
+
+def topics_of(cells: Sequence[LagCell]) -> Collection[str]:
+    """The topics of these cells, each once and without making any."""
+    if isinstance(cells, MarkedCells):
+        return topics_of(cells.unmarked)
+    if isinstance(cells, RestingCells):
+        return cells.rows.topics
+    return dict.fromkeys(cell.topic for cell in cells)
+
+
+def numbers_of(cells: Sequence[LagCell]) -> Iterator[CellNumbers]:
+    """The numbers of each of these cells; of those in columns without making any."""
+    return cells.numbers() if isinstance(cells, RestingCells) else map(_numbers, cells)
+
+
+def states_of(cells: Sequence[LagCell]) -> Collection[CellState]:
+    """The states of these cells, each once; of those in columns without making any."""
+    return cells.states if isinstance(cells, RestingCells) else {cell.state for cell in cells}
+
+
+def time_lags_of(cells: Sequence[LagCell]) -> Iterator[tuple[CellState, TimeLag]]:
+    """State and time lag of each of these cells; of those in columns without making any."""
+    if isinstance(cells, RestingCells):
+        return cells.time_lags()
+    return ((cell.state, cell.time_lag) for cell in cells)
+
+
+def judged_of(cells: Sequence[LagCell]) -> Iterator[tuple[tuple[str, int], Judged]]:
+    """Where each of these cells is and how it was judged; makes none of those in columns."""
+    if isinstance(cells, RestingCells):
+        return zip(cells.rows, cells.judged, strict=True)
+    return (((cell.topic, cell.partition), cell.judged) for cell in cells)
+
+
+def _numbers(cell: LagCell) -> CellNumbers:
+    row = TopicPartition(cell.topic, cell.partition)
+    lag = cell.lag
+    return CellNumbers(row, lag.lag, lag.lost, cell.time_lag.age_ms, cell.committed_offset)
 
 
 def _is_plain(cell: LagCell) -> bool:

@@ -14,6 +14,7 @@ from monitor.lag import Bound
 from monitor.levels import Event
 from monitor.resting_cells import lags_of
 from monitor.snapshot import GroupView, PartView, Snapshot
+from monitor.stages import NOW, window_values
 from protocol.types import TopicPartition
 
 ALERT_EVENT = "alert"
@@ -37,10 +38,8 @@ def _values(snapshot: Snapshot, stream_group: str) -> Iterator[tuple[str, object
         yield "collected", collector.details.get("rate_lines_s")
         yield "unread_bytes", collector.details.get("lag_bytes_total")
     if stream is not None and stream.reachable:
-        yield "counted", stream.details.get("rows_per_second")
         yield "batch_ms", stream.details.get("batch_ms")
-        yield "sinks_ms", stream.details.get("sinks_ms")
-        yield "busy", busy_share(stream)
+        yield from window_values(stream, NOW).items()
     for name, key in (("not_parsed", "lines_unparsed"), ("metric_faults", "metric_faults")):
         mysql = snapshot.part("mysql")
         if mysql is not None and mysql.reachable:
@@ -52,15 +51,6 @@ def _values(snapshot: Snapshot, stream_group: str) -> Iterator[tuple[str, object
             yield "age_s", group.time_lag.age_ms / 1000
     yield from _broker_values(snapshot)
     yield from _group_values(snapshot)
-
-
-def busy_share(stream: PartView) -> float | None:
-    """The part of the time in which the stream's batches run, from its last batch and trigger."""
-    batch, trigger = stream.details.get("batch_ms"), stream.details.get("trigger_ms")
-    if not isinstance(batch, int) or not isinstance(trigger, int) or batch <= 0:
-        return None
-    lines = stream.details.get("rows_per_second")
-    return None if not lines else min(1.0, batch / max(batch, trigger))
 
 
 def _broker_values(snapshot: Snapshot) -> Iterator[tuple[str, object]]:

@@ -23,8 +23,11 @@ from monitor.lag import add_up
 from monitor.notifier import Notifier
 from monitor.reader_status import SEVERITY
 from monitor.recorder import Recorder
+from monitor.resting_cells import topics_of
 from monitor.series import cell_series
 from monitor.snapshot import GroupView, LagCell, MemberView, PartView, Snapshot
+from monitor.stage_view import stage_view
+from monitor.stages import stages_of
 
 MINIS_MAX = 48
 CELLS_SHOWN_MAX = 500
@@ -33,7 +36,7 @@ FILES_SHOWN_MAX = 500
 DEAD_LETTERS = "millrace.dead-letters"
 """The collector's topic of what could not be sent as a line."""
 
-STATION_SERIES = ("collected", "counted", "unread_bytes", "bytes_in")
+STATION_SERIES = ("collected", "busy", "unread_bytes", "bytes_in", "line_p50_s")
 CELL_COLUMNS = (
     ("partition", "Partition", False),
     ("status", "Status", False),
@@ -79,7 +82,8 @@ class Site:
         span, axis = self._past.axis(snapshot, range_key)
         brokers = [part.name for part in snapshot.parts if part.name.startswith("broker-")]
         wanted = [
-            plots.LAG, plots.LINES, plots.AGE, plots.BATCH, plots.TRAFFIC, plots.sync_plot(brokers),
+            plots.LAG, plots.LINES, plots.LINE_AGE, plots.BATCH, plots.TRAFFIC,
+            plots.sync_plot(brokers),
         ]  # fmt: skip
         letters, events = self._past.events(snapshot, axis)
         groups = snapshot.groups[:12]
@@ -115,21 +119,15 @@ class Site:
             "summary": f"{len(views)} metrics, counted since {since:%Y-%m-%d}" if since else "",
         }
 
-    def stream(self, snapshot: Snapshot, range_key: str) -> Values:
+    def stream(self, snapshot: Snapshot, range_key: str, stages_key: str) -> Values:
         """`/stream`."""
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
-        part = snapshot.part("stream")
-        durations = part.details.get("duration_ms") if part else None
-        stages = []
-        if isinstance(durations, dict):
-            whole = max(durations.values(), default=0) or 1
-            stages = [(name, value, value / whole) for name, value in durations.items()]
         missed = _missed(snapshot)
         rows = missed["rows"]
         return {
             "group": snapshot.group(self.settings.stream_group),
-            "stages": stages,
+            **stage_view(snapshot, self._past, stages_key),
             "missed": missed,
             "unparsed": rows,
             "unparsed_most": max((row.get("count") or 0 for row in rows), default=0),
@@ -138,7 +136,10 @@ class Site:
             "letters": letters,
             "charts": self._past.charts(
                 snapshot,
-                [plots.LAG, plots.LINES, plots.AGE, plots.BATCH, plots.SINKS, plots.NOT_PARSED],
+                [
+                    plots.stage_plot(stages_of(snapshot)), plots.LINE_AGE, plots.LINES, plots.LAG,
+                    plots.AGE, plots.NOT_PARSED,
+                ],
                 span, axis, letters,
             ),
         }  # fmt: skip
@@ -197,7 +198,7 @@ class Site:
         found.sort(key=lambda topic: (topic.internal, topic.name))
         readers: dict[str, list[str]] = {}
         for group in snapshot.groups:
-            for name in {cell.topic for cell in group.cells}:
+            for name in topics_of(group.cells):
                 readers.setdefault(name, []).append(group.group_id)
         names = {topic.name: f"topic.{topic.name}.written" for topic in found}
         return {
@@ -213,9 +214,7 @@ class Site:
         assert topic is not None, "the route looked"
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
-        readers = [
-            group for group in snapshot.groups if any(cell.topic == name for cell in group.cells)
-        ]
+        readers = [group for group in snapshot.groups if name in topics_of(group.cells)]
         names = {group.group_id: f"group.{group.group_id}.lag" for group in readers}
         config = sorted(
             ((key, value, source) for key, (value, source) in topic.config.items()),

@@ -9,7 +9,7 @@ two merges.
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -48,11 +48,24 @@ class Outcome(Enum):
     REPLAYED = "replayed"
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How the sinks took a batch: seconds at MySQL and at Redis, and cells made or changed.
+
+    None where the mill has no such sink.
+    """
+
+    mysql_s: float | None = None
+    redis_s: float | None = None
+    cells: int = 0
+
+
 class Sinks:
     """Applies batches exactly once to whatever sinks are switched on.
 
     With MySQL, Redis is a view that may fall behind and is brought up again; alone, Redis is the
     truth. `states` says of each sink `ok`, `rebuilding` or `down: …`; `untended` is as in `Tended`.
+    `taken` is how the last batch was taken.
     """
 
     def __init__(
@@ -78,6 +91,7 @@ class Sinks:
         self._tender: threading.Thread | None = None
         self.states: dict[str, str] = {}
         self.untended: str | None = None
+        self.taken = Taken()
         if settings.mysql is not None:
             self._truth = self._mysql = MySqlSink(settings.mysql, patience_s=patience_s)
             self.states["mysql"] = "not asked yet"
@@ -129,10 +143,18 @@ class Sinks:
         LedgerMismatch (resume from the ledger under a new query id).
         """
         with self._lock, _Noting(self):
+            begin = time.monotonic()
             merged = self._truth.apply(batch)
             self._guard = merged.guard
+            middle = time.monotonic()
             self._show(batch, merged)
+            self.taken = self._taken(middle - begin, time.monotonic() - middle, merged.changed)
         return Outcome.REPLAYED if merged.replayed else Outcome.MERGED
+
+    def _taken(self, truth_s: float, view_s: float, cells: int) -> Taken:
+        if self._mysql is None:
+            return Taken(None, truth_s, cells)
+        return Taken(truth_s, None if self._view is None else view_s, cells)
 
     def recounts(self) -> list[Recount]:
         """What is to be counted again; raises SinkUnavailable, also until this is opened."""

@@ -25,7 +25,7 @@ class Merged:
 
     `fallen` are the windows whose ranking must be read anew, because a value in it fell or may have
     fallen. `bulk` are windows that changed by blocks: of these only the cells that the live view
-    shows are among `cells`.
+    shows are among `cells`. `changed` is how many cells the batch made or changed in all.
     """
 
     guard: Guard
@@ -33,6 +33,7 @@ class Merged:
     replayed: bool
     fallen: frozenset[WindowId] = frozenset()
     bulk: frozenset[WindowId] = frozenset()
+    changed: int = 0
 
 
 class Truth(Protocol):

@@ -9,7 +9,7 @@ ended would have to read and fold them again.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.log import fields
 from sinks.errors import SinkUnavailable
 from sinks.rows import Batch, OffsetRange
-from sinks.store import Outcome
+from sinks.store import Outcome, Taken
 from stream.fold.compile import FoldPlan
-from stream.fold.counts import Counts, PartitionCount
+from stream.fold.counts import Counts, PartitionCount, Spent
 from stream.fold.folding import READ_HERE_LINES, Folding
 from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
 from stream.quarantine.bisection import (
@@ -37,6 +37,7 @@ from stream.quarantine.search import Part, PartSize
 from stream.source.admission import Admission
 from stream.source.checkpoint import EARLIEST, Checkpoint, Offsets
 from stream.source.kafka import LINES_PER_TASK_MIN, span_of
+from stream.stages import Work
 from stream.state import StreamState, clock_ms
 from stream.write_behind import WriteBehind
 
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 class Destination(Protocol):
     """What a batch is handed to; `sinks.store.Sinks`."""
+
+    taken: Taken
 
     @property
     def takes_blocks(self) -> bool: ...
@@ -103,6 +106,7 @@ class BatchWriter:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What Spark calls for every batch; an exception ends the query."""
         self._idle.clear()
+        self._state.batch_begins()
         begin = time.monotonic()
         try:
             lines = self._write(frame, batch_id)
@@ -111,6 +115,7 @@ class BatchWriter:
             self.failure = error
             raise
         finally:
+            self._state.batch_ends()
             self._idle.set()
 
     def hold(self) -> None:
@@ -162,8 +167,8 @@ class BatchWriter:
             pieces = pieces_of(with_starts(ranges, parts))
         if len(pieces) == 1:
             count = partial(self._count_batch, frame, ranges, offsets, parts)
-            counted = self._bisection.count(ranges, count, parts)
-            lines = self._hand_over(counted, is_last=True)
+            counted, spent = self._counted(ranges, count, parts)
+            lines = self._hand_over(counted, spent, is_last=True)
         else:
             lines = self._write_pieces(pieces, parts)
         self._crash_record.clear()
@@ -176,13 +181,22 @@ class BatchWriter:
             for number, piece in enumerate(pieces, 1):
                 if self._stop.is_set():
                     raise StopRequested
-                counted = self._bisection.count(piece, partial(parts.count, _held(piece)), parts)
+                count = partial(parts.count, _held(piece))
+                counted, spent = self._counted(piece, count, parts)
                 lines += counted.counts.lines
                 is_last = number == len(pieces)
-                sinks.do(partial(self._hand_over, counted, is_last=is_last))
+                sinks.do(partial(self._hand_over, counted, spent, is_last=is_last))
         return lines
 
-    def _hand_over(self, counted: Counted, *, is_last: bool) -> int:
+    def _counted(
+        self, ranges: Sequence[OffsetRange], count: Callable[[], Counts], parts: SparkParts
+    ) -> tuple[Counted, Spent]:
+        """What a batch or a piece of it holds, and what of the time that took went where."""
+        begin = time.monotonic()
+        counted = self._bisection.count(ranges, count, parts)
+        return counted, counted.counts.spent.within(time.monotonic() - begin)
+
+    def _hand_over(self, counted: Counted, spent: Spent, *, is_last: bool) -> int:
         """Have the sinks take what was counted; returns its lines."""
         counts = counted.counts
         exact = exact_ranges(counted.ranges, counts.partitions)
@@ -201,7 +215,9 @@ class BatchWriter:
         begin = time.monotonic()
         outcome = self._apply(batch)
         self.has_applied = True
-        self._note(batch, counted, outcome, int((time.monotonic() - begin) * 1000))
+        sinks_ms = int((time.monotonic() - begin) * 1000)
+        work = work_of(counts, spent, self._sinks.taken, self._admission.kept_up, clock_ms())
+        self._note(batch, counted, outcome, sinks_ms, work)
         return counts.lines
 
     def _count_batch(
@@ -245,7 +261,9 @@ class BatchWriter:
             if self._stop.wait(RETRY_SINK_S):
                 raise StopRequested
 
-    def _note(self, batch: Batch, counted: Counted, outcome: Outcome, sinks_ms: int) -> None:
+    def _note(
+        self, batch: Batch, counted: Counted, outcome: Outcome, sinks_ms: int, work: Work
+    ) -> None:
         latest_s = counted.counts.latest_s
         replayed = outcome is Outcome.REPLAYED
         if replayed:
@@ -260,7 +278,28 @@ class BatchWriter:
             event_time_ms=None if latest_s is None else latest_s * 1000,
             sinks_ms=sinks_ms,
             poison=counted.poison,
+            work=work,
         )
+
+
+def work_of(
+    counts: Counts, spent: Spent, taken: Taken, kept_up: Collection[tuple[str, int]], now_ms: int
+) -> Work:
+    """What counting took, and how old its live lines are as the sinks have them.
+
+    `kept_up` are the partitions whose lines are live.
+    """
+    seconds = {"source": spent.read_s, "parse": spent.judged_s, "fold": spent.folded_s}
+    for name, sink_s in (("mysql", taken.mysql_s), ("redis", taken.redis_s)):
+        if sink_s is not None:
+            seconds[name] = sink_s
+    ages = [
+        (now_ms - at_ms, lines)
+        for one in counts.stamped
+        if (one.topic, one.partition) in kept_up
+        for at_ms, lines in one.moments()
+    ]
+    return Work(seconds, counts.lines, taken.cells, ages)
 
 
 def _held(ranges: Sequence[OffsetRange]) -> Part:

@@ -16,6 +16,7 @@ from protocol.status import PartState, PartStatus, Problem
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine.search import PoisonLine
+from stream.stages import NO_WORK, Stages, Work
 
 UNPARSED_LISTED = 200
 POISON_LISTED = 20
@@ -109,6 +110,7 @@ class StreamState:
         self._trigger_ms = trigger_ms
         self._lock = threading.Lock()
         self._facts = _Facts()
+        self._stages = Stages(time.monotonic())
         self._sinks: Callable[[], Mapping[str, str]] = dict
         self._scrubbed_total: Callable[[], int] = int
         self._untended: Callable[[], str | None] = lambda: None
@@ -192,6 +194,16 @@ class StreamState:
         with self._lock:
             self._facts.resumes_total += 1
 
+    def batch_begins(self) -> None:
+        """Spark has planned a batch and hands it over."""
+        with self._lock:
+            self._stages.begins(time.monotonic())
+
+    def batch_ends(self) -> None:
+        """No batch is in hand, be it counted or not."""
+        with self._lock:
+            self._stages.ends()
+
     def batch_applied(
         self,
         batch_id: int,
@@ -204,10 +216,12 @@ class StreamState:
         event_time_ms: int | None,
         sinks_ms: int,
         poison: Sequence[PoisonLine] = (),
+        work: Work = NO_WORK,
     ) -> None:
         """The sinks have a batch. Replayed batches were counted before and are not again."""
         with self._lock:
             facts = self._facts
+            self._stages.applied(batch_id, work, time.monotonic(), replayed=replayed)
             facts.phase, facts.was_ready = Phase.RUNNING, True
             facts.problems.clear()
             facts.batch_id, facts.rows_last, facts.sinks_ms = batch_id, rows, sinks_ms
@@ -243,6 +257,8 @@ class StreamState:
         durations = {key: int(ms) for key, ms in progress.get("durationMs", {}).items()}
         with self._lock:
             self._facts.durations_ms = durations
+            batch_id = int(progress.get("batchId", -1))
+            self._stages.finished(batch_id, durations, time.monotonic(), clock_ms())
             self._facts.batch_ms = durations.get("triggerExecution", 0)
             # Spark does not know of the lines that the driver reads by itself (`folding.py`).
             lines = self._facts.lines_total - self._facts.lines_reported
@@ -349,46 +365,10 @@ class StreamState:
             "sinks": dict(sinks),
             "scrubbed_total": self._scrubbed_total(),
             "duration_ms": dict(facts.durations_ms),
+            "stages": self._stages.told(time.monotonic()),
             "counters": {
                 "batches": facts.batches_total,
                 "replays": facts.replays_total,
                 "resumes": facts.resumes_total,
             },
         }
-
-    def prometheus(self) -> str:
-        """The same figures in Prometheus's text form."""
-        status = self.snapshot()
-        details = status.details
-        counters: Any = details["counters"]
-        figures: list[tuple[str, str, str, object]] = [
-            ("ready", "gauge", "Whether batches are being counted.", int(status.ready)),
-            ("lines_total", "counter", "Lines counted.", details["lines_total"]),
-            ("unparsed_total", "counter", "Lines not counted.", details["unparsed_total"]),
-            ("poison_total", "counter", "Lines set aside.", details["poison_total"]),
-            ("scrubbed_total", "counter", "Windows of Redis mended.", details["scrubbed_total"]),
-            ("batches_total", "counter", "Batches applied.", counters["batches"]),
-            ("replays_total", "counter", "Batches seen again.", counters["replays"]),
-            ("resumes_total", "counter", "New queries from the ledger.", counters["resumes"]),
-            ("batch_milliseconds", "gauge", "The last batch.", details["batch_ms"]),
-            ("sinks_milliseconds", "gauge", "Of it, the sinks.", details["sinks_ms"]),
-            ("rows_per_second", "gauge", "Lines a second.", details["rows_per_second"]),
-            ("epoch", "gauge", "The epoch of this driver.", details["epoch"]),
-        ]
-        archive: Any = details["archive"]
-        if archive is not None:
-            lines_n, lost = (
-                sum(one[key] for one in archive["topics"]) for key in ("lines", "lost")
-            )
-            figures += [
-                ("archived_lines", "gauge", "Lines in the archive.", lines_n),
-                ("archive_lost_offsets", "gauge", "Deleted before they were archived.", lost),
-            ]
-        lines: list[str] = []
-        for name, kind, text, value in figures:
-            lines += [
-                f"# HELP millrace_stream_{name} {text}",
-                f"# TYPE millrace_stream_{name} {kind}",
-                f"millrace_stream_{name} {value}",
-            ]
-        return "\n".join(lines) + "\n"

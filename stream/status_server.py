@@ -5,6 +5,7 @@ import threading
 
 from protocol.status_http import StatusServer
 from stream.config.settings import StatusSettings
+from stream.exposition import prometheus
 from stream.state import StreamState
 
 START_TIMEOUT_S = 10.0
@@ -15,7 +16,9 @@ class StatusThread:
 
     def __init__(self, settings: StatusSettings, state: StreamState) -> None:
         self.port = settings.port
-        self._server = StatusServer(settings.host, settings.port, state.snapshot, state.prometheus)
+        self._server = StatusServer(
+            settings.host, settings.port, state.snapshot, lambda: prometheus(state.snapshot())
+        )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="status", daemon=True)
 

@@ -22,7 +22,7 @@ from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import Exit, print_json, print_table
 from appliance.cli.progress import waiting
-from appliance.cli.status_command import part_rows
+from appliance.cli.status_command import logs_hint, part_rows
 from appliance.config.faults import ConfigFaults
 from appliance.file_systems import mounts_of_this_process, watched_folders
 from appliance.home import Home
@@ -99,7 +99,6 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
 
 def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
     """What is not well among the parts of a mill that runs."""
-    logs = "docker compose logs" if context.in_containers() else "./millrace logs"
     for error in errors:
         yield Check(Level.WARNING, "mill", error)
     for row in rows:
@@ -108,7 +107,7 @@ def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
             if row.get("words"):
                 found = f"{found}; it said: {row['words']}"
             level = Level.FAILED if row["state"] == "failed" else Level.WARNING
-            yield Check(level, row["part"], found, f"`{logs} {row['part']}` tells more")
+            yield Check(level, row["part"], found, logs_hint(row["part"]))
 
 
 def _published(mill: Mill) -> Iterator[Check]:

@@ -60,7 +60,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         if left:
             return [], [f"no supervisor runs, but {', '.join(left)} of an earlier run does"]
         return [], ["the mill is not running"]
-    rows = [_as_it_says_itself({**entry, **_used(entry["pid"])}) for entry in found["parts"]]
+    rows = _as_they_say([{**entry, **_used(entry["pid"])} for entry in found["parts"]])
     errors = ["the mill is being stopped"] if found["stopping"] else []
     if ended := found.get("round_ended"):
         errors.append(ended)
@@ -92,8 +92,8 @@ def _container_rows() -> list[dict[str, Any]]:
     async def ask_all() -> list[tuple[Answer, str]]:
         return await asyncio.gather(*(probe(part, mill.home) for part in mill.parts))
 
-    return [
-        _as_it_says_itself(
+    return _as_they_say(
+        [
             {
                 "part": part.name,
                 "state": "healthy" if answer is Answer.OK else "unhealthy",
@@ -105,9 +105,9 @@ def _container_rows() -> list[dict[str, Any]]:
                 "reason": reason,
                 **_used(None),
             }
-        )
-        for part, (answer, reason) in zip(mill.parts, asyncio.run(ask_all()), strict=True)
-    ]
+            for part, (answer, reason) in zip(mill.parts, asyncio.run(ask_all()), strict=True)
+        ]
+    )
 
 
 def _used(pid: int | None) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
                 "-" if row["restarts"] is None else str(row["restarts"]),
                 size_text(row["memory_bytes"]),
                 row["address"],
-                "; it said: ".join(filter(None, (row["reason"], row.get("words")))),
+                _note(row),
             ]
             for row in rows
         ]
@@ -139,11 +139,39 @@ def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
         say(f"millrace: {error}")
 
 
+def _note(row: dict[str, Any]) -> str:
+    note = "; it said: ".join(filter(None, (row["reason"], row.get("words"))))
+    return f"{note}; {logs_hint(row['part'])}" if row.get("is_stuck") else note
+
+
+def logs_hint(part: str) -> str:
+    """Where a part says more of what it does."""
+    logs = "docker compose logs" if context.in_containers() else "./millrace logs"
+    return f"`{logs} {part}` tells more"
+
+
+def _as_they_say(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts as they say themselves, and as the monitor says of those that finish nothing."""
+    told = [_as_it_says_itself(row) for row in rows]
+    stuck: dict[str, str] = {}
+    for row in told:
+        stuck |= row.pop("stuck_parts", {})
+    return [_as_stuck(row, stuck[row["part"]]) if row["part"] in stuck else row for row in told]
+
+
+def _as_stuck(row: dict[str, Any], text: str) -> dict[str, Any]:
+    reason = f"{row['reason']}; {text}" if row["reason"] else text
+    state = "degraded" if row["state"] == "healthy" else row["state"]
+    return {**row, "state": state, "reason": reason, "is_stuck": True}
+
+
 def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
     """A part that answers is healthy to the supervisor; whether all is well it says itself.
 
     Of what the monitor reports only that counts which no part says of itself: one that is stuck.
+    It is said of that part where the monitor tells which one it is (`stuck_parts`).
     """
+    row = {**row, "is_stuck": False}
     if row["state"] != "healthy" or row["part"] in ("redis", "mysql"):
         return row
     host, _, port = row["address"].rpartition(":")
@@ -152,6 +180,9 @@ def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
     except StatusUnavailable:
         return row
     of_others = row["part"] == "monitor"
+    named = found.details.get("stuck_parts") if of_others else None
+    if isinstance(named, dict) and named:
+        return {**row, "stuck_parts": named}
     problems = [one for one in found.problems if not of_others or one.code == "part-stuck"]
     is_degraded = found.state is PartState.DEGRADED and (problems or not of_others)
     state = "degraded" if is_degraded else "healthy"

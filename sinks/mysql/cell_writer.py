@@ -60,7 +60,7 @@ class Written:
     """What a batch changed: cells of rows and those that are shown, and what else is told of it.
 
     `by_rows` and `key_counts` are what the driver knows of the windows it wrote itself; `bulk` are
-    the windows that the server changed.
+    the windows that the server changed. `changed` counts the cells of both.
     """
 
     cells: Cells
@@ -68,6 +68,7 @@ class Written:
     key_counts: Mapping[WindowId, int]
     bulk: frozenset[WindowId]
     fallen: frozenset[WindowId]
+    changed: int
 
 
 class CellWriter:
@@ -103,6 +104,7 @@ class CellWriter:
             key_counts=key_counts,
             bulk=bulk,
             fallen=fallen | may_fall(plan, self._definitions),
+            changed=len(cells) + sum(block.keys for block in (*plan.fresh, *plan.added)),
         )
 
     def _plan(self, batch: Batch, gathered: GatheredCells, now_s: int) -> BulkPlan:

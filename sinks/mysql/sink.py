@@ -260,7 +260,7 @@ class MySqlSink:
         if written is None:
             return Merged(guard, {}, replayed=True)
         self._recent.commit(guard.seq, written.by_rows, written.key_counts)
-        return Merged(guard, written.cells, False, written.fallen, written.bulk)
+        return Merged(guard, written.cells, False, written.fallen, written.bulk, written.changed)
 
     def _largest_packet(self, cursor: Any) -> int:
         if self._packet_octets is None:

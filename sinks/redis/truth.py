@@ -159,7 +159,7 @@ class RedisTruth:
         answer = guarded_call(lambda: self._merge(args=[json.dumps(body)]))
         if answer == "fenced":
             raise SinkUnavailable("redis", "its guard moved while a batch was merged")
-        return Merged(guard, cells, replayed=answer == "replay")
+        return Merged(guard, cells, replayed=answer == "replay", changed=len(cells))
 
     def close(self) -> None:
         """Leave the server."""

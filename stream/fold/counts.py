@@ -3,14 +3,17 @@
 Floor: pure, no JVM.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sinks.rows import CellBlock, FoldRow, UnparsedRow, UnparsedSample
 from stream.fold.compile import EXPRESSION_NULL, FoldPlan
 
 NO_FILE = "(none)"
+
+_MICROS_PER_MS = 1000
 
 Key = tuple[str | None, ...]
 
@@ -48,13 +51,71 @@ class PartitionCount:
 
 
 @dataclass(frozen=True, slots=True)
+class Stamped:
+    """When the records of a partition's lines were stamped, as a histogram (`java/Stamps.java`).
+
+    Slot n begins n times its width after 1970; `lines` are those of each from `first_slot` on.
+    """
+
+    topic: str
+    partition: int
+    first_slot: int
+    width_bits: int
+    lines: Sequence[int]
+
+    def moments(self) -> Iterator[tuple[float, int]]:
+        """The middle of each slot that holds lines, in epoch milliseconds, and their number.
+
+        A record without a time is stamped with one before 1970, and is left out.
+        """
+        half = (1 << self.width_bits) / 2
+        for slot, count in enumerate(self.lines, self.first_slot):
+            if count and slot > 0:
+                yield ((slot << self.width_bits) + half) / _MICROS_PER_MS, count
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """How long reading lines, judging and folding them took, in seconds."""
+
+    read_s: float = 0.0
+    judged_s: float = 0.0
+    folded_s: float = 0.0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            self.read_s + other.read_s,
+            self.judged_s + other.judged_s,
+            self.folded_s + other.folded_s,
+        )
+
+    def over(self, lanes: float) -> "Spent":
+        """The same work where so many tasks did it beside each other."""
+        return Spent(self.read_s / lanes, self.judged_s / lanes, self.folded_s / lanes)
+
+    def within(self, whole_s: float) -> "Spent":
+        """The same, made shorter in proportion where all of it was done in this time."""
+        parts_s = self.read_s + self.judged_s + self.folded_s
+        return (
+            self
+            if parts_s <= whole_s
+            else self.over(parts_s / whole_s if whole_s > 0 else math.inf)
+        )
+
+
+NOTHING_SPENT = Spent()
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
-    """A folded batch."""
+    """A folded batch. What that took, and when its records were stamped, is beside the counts."""
 
     rows: Sequence[FoldRow]
     unparsed: Sequence[UnparsedRow]
     partitions: Sequence[PartitionCount]
     blocks: Sequence[CellBlock] = ()
+    spent: Spent = field(default=NOTHING_SPENT, compare=False)
+    stamped: Sequence[Stamped] = field(default=(), compare=False)
 
     @property
     def lines(self) -> int:

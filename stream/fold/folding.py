@@ -62,7 +62,7 @@ class Folding:
         """Let Spark's tasks judge and fold the lines; their cells meet in one on each core."""
         session = lines.sparkSession
         cores = session.sparkContext.defaultParallelism
-        return self._large.of_many(lines, self._judge(session), min(cores, tasks or cores))
+        return self._large.of_many(lines, self._judge(session), min(cores, tasks or cores), cores)
 
     def _judge(self, session: SparkSession) -> Judging:
         if self._judging is None:

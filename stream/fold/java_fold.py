@@ -3,12 +3,13 @@
 Spark's tasks do it, or the driver's JVM where a job would take longer than the lines.
 
 What comes back is as large as the cells, and not as the lines: frames, each of which is a block of
-cells as text, or a pickled list of rows, of tallies of lines, or of samples.
+cells as text, or a pickled list of rows, of tallies of lines, or of samples; and how long each task
+took.
 """
 
 import pickle
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pyspark.serializers import FramedSerializer
@@ -17,16 +18,30 @@ from pyspark.util import _load_from_socket
 
 from sinks.rows import CellBlock, FoldRow, UnparsedSample
 from stream.fold.compile import FoldPlan
-from stream.fold.counts import Counts, PartitionCount, Reason, fault_reason, unparsed_rows
+from stream.fold.counts import (
+    NOTHING_SPENT,
+    Counts,
+    PartitionCount,
+    Reason,
+    Spent,
+    Stamped,
+    fault_reason,
+    unparsed_rows,
+)
 from stream.fold.groupings import SAMPLES, faulty_readings, fold_spec
 from stream.fold.judging import Judging
 from stream.source.kafka import Span
 
 # The first octet of a frame, as `java/Fold.java` and `java/Blocks.java` write it.
-_BLOCK, _ROWS, _TALLIES, _SAMPLES, _END = b"BRTSE"
+_BLOCK, _ROWS, _TALLIES, _SAMPLES, _TASK, _TEXT, _END = b"BRTSJWE"
 
 # Of a block: kind, metric, size and start of the window, keys.
 _BLOCK_HEAD = struct.Struct(">BiiqI")
+
+# Nanoseconds of a task: reading, judging and folding; of one of the second stage: text of cells.
+_TASK_TIMES = struct.Struct(">Bqqq")
+_TEXT_TIME = struct.Struct(">Bq")
+_NS_PER_S = 1_000_000_000
 
 
 class _Frames(FramedSerializer):
@@ -43,13 +58,14 @@ class JavaFold:
         self._plan = plan
         self._spec = fold_spec(plan, as_blocks=as_blocks)
 
-    def of_many(self, lines: DataFrame, judging: Judging, tasks: int) -> Counts:
+    def of_many(self, lines: DataFrame, judging: Judging, tasks: int, lanes: int) -> Counts:
         """Judge and fold lines, which have the columns of `kafka.COLUMNS_DDL`.
 
-        Cells meet in so many tasks of a second stage.
+        Cells meet in so many tasks of a second stage; `lanes` tasks are done beside each other.
         """
         jvm: Any = lines.sparkSession._jvm
-        return self._counts(jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec, tasks))
+        place = jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec, tasks)
+        return self._counts(place, lanes)
 
     def of_span(self, session: SparkSession, span: Span, judging: Judging) -> Counts:
         """Judge and fold what the running stream has between two offsets, without a job."""
@@ -62,14 +78,17 @@ class JavaFold:
         rows = lines._jdf.queryExecution().executedPlan().executeCollect()
         return self._counts(jvm.millrace.Fold.serveRows(rows, judging.java, self._spec))
 
-    def _counts(self, place: Any) -> Counts:
+    def _counts(self, place: Any, lanes: int = 1) -> Counts:
         with _load_from_socket(place, _Frames()) as found:
-            return counts_of(found, self._plan)
+            return counts_of(found, self._plan, lanes)
 
 
-def counts_of(frames: Iterable[bytes], plan: FoldPlan) -> Counts:
-    """What the frames of one batch hold together. Raises OSError where the last one is missing."""
-    return _Counting(plan).counts(_whole(frames))
+def counts_of(frames: Iterable[bytes], plan: FoldPlan, lanes: int = 1) -> Counts:
+    """What the frames of one batch hold together; so many tasks were done beside each other.
+
+    Raises OSError where the last frame is missing.
+    """
+    return _Counting(plan).counts(_whole(frames), lanes)
 
 
 def _whole(frames: Iterable[bytes]) -> Iterator[bytes]:
@@ -92,8 +111,11 @@ class _Counting:
         self._partitions: dict[tuple[str, int], PartitionCount] = {}
         self._unparsed: dict[Reason, int] = {}
         self._samples: dict[Reason, list[UnparsedSample]] = {}
+        self._stamped: list[Stamped] = []
+        self._tasks: list[Spent] = []
+        self._texts: list[Spent] = []
 
-    def counts(self, frames: Iterable[bytes]) -> Counts:
+    def counts(self, frames: Iterable[bytes], lanes: int) -> Counts:
         """What they hold together."""
         take: dict[int, Callable[..., None]] = {
             _ROWS: self._row,
@@ -103,6 +125,12 @@ class _Counting:
         for frame in frames:
             if frame[0] == _BLOCK:
                 self._block(frame)
+            elif frame[0] == _TASK:
+                _, *nanos = _TASK_TIMES.unpack(frame)
+                self._tasks.append(Spent(*(one / _NS_PER_S for one in nanos)))
+            elif frame[0] == _TEXT:
+                _, nanos_of_text = _TEXT_TIME.unpack(frame)
+                self._texts.append(Spent(folded_s=nanos_of_text / _NS_PER_S))
             else:
                 for one in pickle.loads(memoryview(frame)[1:]):
                     take[frame[0]](*one)
@@ -111,7 +139,10 @@ class _Counting:
             for why, lines in self._unparsed.items()
         }
         partitions = [self._partitions[place] for place in sorted(self._partitions)]
-        return Counts(self._rows, unparsed_rows(unparsed), partitions, self._blocks)
+        spent = _beside(self._tasks, lanes) + _beside(self._texts, lanes)
+        return Counts(
+            self._rows, unparsed_rows(unparsed), partitions, self._blocks, spent, self._stamped
+        )
 
     def _block(self, frame: bytes) -> None:
         _, number, size_s, start_s, keys = _BLOCK_HEAD.unpack_from(frame)
@@ -130,8 +161,9 @@ class _Counting:
 
     def _tally(
         self, topic: str, partition: int, file: str | None, reason: str | None, lines: int,
-        low: int, high: int, latest_s: int | None, faults: Any,
+        low: int, high: int, latest_s: int | None, faults: Any, stamps: Any,
     ) -> None:  # fmt: skip
+        self._stamped.append(Stamped(topic, partition, *stamps))
         one = PartitionCount(topic, partition, lines, low, high, latest_s)
         known = self._partitions.get((topic, partition))
         self._partitions[topic, partition] = one if known is None else known.joined(one)
@@ -153,6 +185,11 @@ class _Counting:
             reason = fault_reason(self._plan, number)
         sample = UnparsedSample(partition, offset, bytes(line))
         self._samples.setdefault(Reason(topic, file, reason), []).append(sample)
+
+
+def _beside(tasks: Sequence[Spent], lanes: int) -> Spent:
+    """What tasks took together that were done on so many lanes."""
+    return sum(tasks, NOTHING_SPENT).over(max(1, min(lanes, len(tasks))))
 
 
 def _first(samples: Iterable[UnparsedSample]) -> list[UnparsedSample]:

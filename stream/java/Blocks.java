@@ -102,6 +102,7 @@ final class Blocks implements FlatMapFunction {
       digest = MessageDigest.getInstance("SHA-256");
     }
 
+    /** The frames of all cells, then one that says how long making them took. */
     Iterator frames(Iterator values) {
       List passed = new ArrayList();
       Map windows = new LinkedHashMap();
@@ -118,11 +119,19 @@ final class Blocks implements FlatMapFunction {
       // Frames are made as they are asked for, so that text and cells are not held all at once.
       return new Iterator() {
         private final List made = new ArrayList();
+        private long nanos = 0;
+        private boolean isTold = false;
 
         public boolean hasNext() {
           while (made.isEmpty() && !before.hasNext() && all.hasNext()) {
+            long began = System.nanoTime();
             blocks((Window) all.next(), made);
+            nanos += System.nanoTime() - began;
             all.remove();
+          }
+          if (made.isEmpty() && !before.hasNext() && !isTold) {
+            made.add(Stopwatch.text(nanos));
+            isTold = true;
           }
           return before.hasNext() || !made.isEmpty();
         }

@@ -40,6 +40,9 @@ public final class Fold implements FlatMapFunction {
   /** The last frame. Without it a socket that broke would look like the end of the cells. */
   static final byte END = 'E';
 
+  /** Where a record has its time stamp. */
+  private static final int STAMP_AT = 5;
+
   private static final int IN_FRAME = 1_000;
 
   private final Broadcast judge;
@@ -142,9 +145,20 @@ public final class Fold implements FlatMapFunction {
     }
 
     Iterator fold(Iterator lines, Projections projections) throws Exception {
+      Stopwatch watch = new Stopwatch();
       while (lines.hasNext()) {
-        take(projections.judge((InternalRow) lines.next()));
+        InternalRow record = (InternalRow) lines.next();
+        if (!watch.isDue()) {
+          take(record, projections.judge(record));
+          continue;
+        }
+        long before = System.nanoTime();
+        InternalRow judged = projections.judge(record);
+        long between = System.nanoTime();
+        take(record, judged);
+        watch.line(before, between, System.nanoTime());
       }
+      watch.hasRead();
       Chunks chunks = new Chunks(tasks, spec.chunkOctets, frames);
       for (int at = 0; at < cells.length; at++) {
         chunks.of(at);
@@ -159,10 +173,11 @@ public final class Fold implements FlatMapFunction {
       send(TALLIES, told);
       send(SAMPLES, samples);
       send(ROWS, rows);
+      add(watch.frame());
       return frames.iterator();
     }
 
-    private void take(InternalRow row) {
+    private void take(InternalRow record, InternalRow row) {
       UTF8String topic = row.getUTF8String(0);
       int partition = row.getInt(1);
       long offset = row.getLong(2);
@@ -172,6 +187,9 @@ public final class Fold implements FlatMapFunction {
         tally = tallyOf(topic, partition, file, reason);
       }
       tally.line(offset);
+      if (!record.isNullAt(STAMP_AT)) {
+        tally.stamp(record.getLong(STAMP_AT));
+      }
       if (reason != null) {
         sample(0, offset, row);
         return;
@@ -245,9 +263,14 @@ public final class Fold implements FlatMapFunction {
     private void send(int kind, List some) {
       for (int from = 0; from < some.size(); from += IN_FRAME) {
         List part = some.subList(from, Math.min(from + IN_FRAME, some.size()));
-        frames.add(new Tuple2(Integer.valueOf(frames.size() % tasks), pickled(kind, part)));
+        add(pickled(kind, part));
       }
       some.clear();
+    }
+
+    /** Let a frame pass through any task of the second stage. */
+    private void add(byte[] frame) {
+      frames.add(new Tuple2(Integer.valueOf(frames.size() % tasks), frame));
     }
 
     private static byte[] pickled(int kind, List some) {

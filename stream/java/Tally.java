@@ -16,6 +16,7 @@ final class Tally {
   private long low = Long.MAX_VALUE;
   private long high = Long.MIN_VALUE;
   private Long latest = null;
+  private final Stamps stamps = new Stamps();
 
   /** The texts are those of a row, and are copied. */
   Tally(UTF8String topic, int partition, UTF8String file, UTF8String reason, int metrics) {
@@ -50,6 +51,11 @@ final class Tally {
     high = Math.max(high, offset);
   }
 
+  /** A line's record was stamped so many microseconds after 1970. */
+  void stamp(long micros) {
+    stamps.add(micros);
+  }
+
   void time(long seconds) {
     if (latest == null || seconds > latest.longValue()) {
       latest = Long.valueOf(seconds);
@@ -65,7 +71,7 @@ final class Tally {
   Object[] told() {
     return new Object[] {
       topic.toString(), Integer.valueOf(partition), text(file), text(reason), Long.valueOf(lines),
-      Long.valueOf(low), Long.valueOf(high), latest, faults,
+      Long.valueOf(low), Long.valueOf(high), latest, faults, stamps.told(),
     };
   }
 

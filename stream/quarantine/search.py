@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from sinks.rows import CellBlock, FoldRow, OffsetRange, UnparsedRow, UnparsedSample
 from sinks.unparsed import SAMPLE_BYTES_MAX, SAMPLES_PER_FILE_AND_DAY
-from stream.fold.counts import Counts, PartitionCount
+from stream.fold.counts import NOTHING_SPENT, Counts, PartitionCount
 
 POISON = "poison"
 
@@ -319,11 +319,15 @@ def joined(parts: Sequence[Counts]) -> Counts:
         for one in part.partitions:
             place = (one.topic, one.partition)
             partitions[place] = partitions[place].joined(one) if place in partitions else one
+    spent = sum((part.spent for part in parts), NOTHING_SPENT)
+    stamped = [one for part in parts for one in part.stamped]
     return Counts(
         rows,
         [unparsed[why] for why in sorted(unparsed)],
         [partitions[place] for place in sorted(partitions)],
         blocks,
+        spent,
+        stamped,
     )
 
 

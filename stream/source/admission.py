@@ -42,7 +42,8 @@ _STEP_MAX = 1.5
 class Admission:
     """Divides batches of one stream.
 
-    `lines_max` is the most that a batch takes.
+    `lines_max` is the most that a batch takes. `kept_up` are the partitions of which the batch
+    divided last takes all, as the one before it did: none of their lines waits for older ones.
     """
 
     def __init__(self, lines_max: int) -> None:
@@ -54,6 +55,7 @@ class Admission:
         self._live_until_s = 0.0
         self._is_paced = False
         self._drained: frozenset[tuple[str, int]] = frozenset()
+        self.kept_up: frozenset[tuple[str, int]] = frozenset()
         self._divided_s = 0.0
 
     def ends(
@@ -65,6 +67,7 @@ class Admission:
         where that begins is not known here.
         """
         if latest.keys() - starts.keys():
+            self.kept_up = self._drained = frozenset()
             return None
         waiting = {place: max(0, end - starts[place]) for place, end in latest.items()}
         lines_max = self._sized(cores)
@@ -90,7 +93,9 @@ class Admission:
                 place: end if place in live else min(end, starts[place] + part)
                 for place, end in latest.items()
             }
-        self._drained = frozenset(place for place, end in ends.items() if end == latest[place])
+        drained = frozenset(place for place, end in ends.items() if end == latest[place])
+        self.kept_up = self._drained & drained
+        self._drained = drained
         self._divided_s = now_s
         return ends
 

@@ -214,6 +214,19 @@ def test_a_dead_broker_is_read_by_everybody(tmp_path: Path, chrome: Any) -> None
         assert run(chrome, voters) == 3
 
 
+def test_a_stream_that_does_not_tell_of_its_stages_is_read_by_everybody(
+    tmp_path: Path, chrome: Any
+) -> None:
+    with scene("OLDER", tmp_path / "scene") as site:
+        for device, scheme in ((DESK, "light"), (PHONE, "dark")):
+            emulate(chrome, device, scheme)
+            for path in ("/", "/stream", "/stream?stages=3h"):
+                check_page(chrome, site.url, path, int(str(device["width"])), with_axe=True)
+        chrome.get(site.url + "/stream")
+        busy = "[...document.querySelectorAll('.stage .busy b')].map((one) => one.textContent)"
+        assert run(chrome, busy) == ["not measured", *["unknown"] * 6]
+
+
 def test_a_tick_leaves_selection_focus_and_open_tables_alone(
     catching_up: Scene, chrome: Any
 ) -> None:
@@ -278,7 +291,7 @@ def test_a_frozen_monitor_is_said_over_the_page_and_goes_by_itself(
 WHOLE = {
     "/": ("lines wait", "requests_by_status", "broker-1", "10 min"),
     "/counts": ("requests_by_status", "in the minute"),
-    "/stream": ("Where a batch's time goes", "triggerExecution"),
+    "/stream": ("Where a batch's time goes", "busiest", "By window"),
     "/groups": (SLASHED,),
     "/groups/millrace-stream": ("read by Spark", "logs.access"),
     "/groups/team%2Fbilling%20export": ("export-1",),

@@ -327,6 +327,7 @@ def test_a_block_that_says_too_few_cells_is_refused_whole(
         sinks.apply(batch(0, blocks=[two[0], wrong]))
     assert not tables(mysql_server, settings)["windows"]
     assert sinks.apply(batch(0, blocks=two)) is Outcome.MERGED
+    assert (sinks.taken.cells, sinks.taken.redis_s) == (2, None), "this mill has no Redis"
 
 
 def test_large_blocks_are_cut_to_what_the_server_takes(

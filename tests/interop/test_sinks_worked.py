@@ -127,6 +127,16 @@ def test_at_the_end_every_cell_key_and_expiry_stands(mill: Mill) -> None:
     assert keys == [{"n_keys": 3}]
 
 
+def test_the_sinks_tell_how_they_took_a_batch(mill: Mill) -> None:
+    sinks = driver_at(mill, worked.BATCH_7)
+    taken = sinks.taken
+    assert taken.mysql_s is not None and taken.mysql_s > 0
+    assert taken.redis_s is not None and taken.redis_s > 0
+    assert taken.cells == len(mill.cells()), "the database was empty"
+    assert sinks.apply(worked.BATCH_7) is Outcome.REPLAYED
+    assert sinks.taken.cells == 0
+
+
 def test_the_view_reads_with_the_keys_own_names(mill: Mill) -> None:
     driver_at(mill, worked.BATCH_7, worked.BATCH_8)
     rows = mill.query(

@@ -1,8 +1,13 @@
 """`status`: a part that finishes nothing is said, though it says itself that all is well."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from appliance.cli import status_command
+from appliance import lifecycle
+from appliance.checks import Level
+from appliance.cli import context, doctor, status_command
 from protocol.status import PartState, PartStatus, Problem
 
 
@@ -29,3 +34,69 @@ def test_the_monitor_tells_of_stuck_parts(
     found = status_command._as_it_says_itself(row_of(part))
     assert found["state"] == state
     assert bool(found["reason"]) == (state == "degraded")
+
+
+STUCK = "stream has finished nothing for 80 s"
+
+
+def mill_with_a_stuck_stream(monkeypatch: pytest.MonkeyPatch, *, tells_which: bool = True) -> None:
+    """A running mill whose monitor finds the stream stuck, which says of itself that it is well."""
+    problem = Problem("part-stuck", STUCK)
+    details = {"stuck_parts": {"stream": STUCK}} if tells_which else {}
+    answers = {
+        8090: PartStatus(
+            "monitor", PartState.DEGRADED, True, 0, 0, problems=(problem,), details=details
+        ),
+        8091: PartStatus("stream", PartState.RUNNING, True, 0, 0),
+    }
+    rows = [
+        {**row_of(part), "pid": None, "uptime_ms": 1, "restarts": 0, "address": f"127.0.0.1:{port}"}
+        for part, port in (("stream", 8091), ("monitor", 8090))
+    ]
+    monkeypatch.setattr(status_command, "fetch_status", lambda host, port, _: answers[port])
+    monkeypatch.setattr(lifecycle, "is_running", lambda home: True)
+    monkeypatch.setattr(lifecycle, "snapshot", lambda home: {"parts": rows, "stopping": False})
+
+
+def test_a_stuck_part_is_said_in_its_own_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    mill_with_a_stuck_stream(monkeypatch)
+    rows, _ = status_command.part_rows()
+    found = [(row["part"], row["state"], row["reason"]) for row in rows]
+    assert found == [("stream", "degraded", STUCK), ("monitor", "healthy", "")]
+
+
+def test_of_an_older_monitor_the_row_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    mill_with_a_stuck_stream(monkeypatch, tells_which=False)
+    rows, _ = status_command.part_rows()
+    found = [(row["part"], row["state"], row["reason"]) for row in rows]
+    assert found == [("stream", "healthy", ""), ("monitor", "degraded", STUCK)]
+
+
+def test_status_and_doctor_lead_to_the_log_of_the_part_that_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    mill_with_a_stuck_stream(monkeypatch)
+    rows, errors = status_command.part_rows()
+    status_command._print_status(rows, errors)
+    assert "`./millrace logs stream` tells more" in capsys.readouterr().out
+    checks = [one for one in doctor._parts(rows, errors) if one.level is Level.WARNING]
+    assert [(one.what, one.found, one.remedy) for one in checks] == [
+        ("stream", f"degraded: {STUCK}", "`./millrace logs stream` tells more")
+    ]
+
+
+def test_in_containers_the_log_is_that_of_the_container(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(context, "in_containers", lambda: True)
+    row: dict[str, Any] = {**row_of("stream"), "pid": None, "uptime_ms": None, "restarts": None}
+    row |= {"memory_bytes": None, "state": "degraded", "reason": STUCK, "is_stuck": True}
+    status_command._print_status([row], [])
+    assert "`docker compose logs stream` tells more" in capsys.readouterr().out

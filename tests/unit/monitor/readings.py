@@ -1,5 +1,6 @@
 """Readings for the monitor's tests: a small cluster, one group, any part up or down."""
 
+from monitor.exposition import metric_pieces
 from monitor.reading import (
     Commit,
     GroupReading,
@@ -10,7 +11,7 @@ from monitor.reading import (
     Reading,
     TopicReading,
 )
-from monitor.snapshot import SourceError
+from monitor.snapshot import Snapshot, SourceError
 from protocol.status import PartState, PartStatus
 from protocol.types import TopicPartition
 
@@ -85,3 +86,8 @@ def reading(now_ms: int, kafka: KafkaReading | None, parts: tuple[PartAnswer, ..
     """A cycle's outcome; without Kafka it carries the reason."""
     errors = () if kafka else (SourceError("brokers", "127.0.0.1:9092: refused"),)
     return Reading(now_ms, parts, kafka, errors)
+
+
+def metrics_of(snapshot: Snapshot) -> bytes:
+    """What Prometheus is told of a snapshot."""
+    return b"".join(metric_pieces(snapshot))

@@ -36,6 +36,7 @@ from protocol.wire.record import Record
 from sinks.read_counts import CountsReader, KeyCount, MetricCounts, WindowSum
 from tests.unit.monitor import three
 from tests.unit.monitor.readings import GROUP, part_answer, part_down, topic_reading
+from tests.unit.monitor.scene_stages import SceneStages
 
 STEP_MS = 5_000
 STEPS = 120
@@ -76,6 +77,8 @@ class Story:
     free_bytes: int = 41 << 30
     counters: dict[str, int] = field(default_factory=dict)
     """Of the collector, beside its usual ones; with dead letters there is their topic."""
+    is_older: bool = False
+    """The stream is of a version that tells nothing of its stages."""
 
 
 FLOWING = Story()
@@ -87,6 +90,7 @@ NO_BROKER = Story(brokers_away_from=110)
 EMPTY = Story(is_empty=True)
 THREE = Story(is_three=True)
 BROKER_DOWN = Story(is_three=True, broker_down_from=108)
+OLDER = Story(is_older=True)
 RESTING = Story(rests_from=STEPS - 1)
 DISK_FULL = Story(free_bytes=5 << 30)
 FAILED = Story(
@@ -111,6 +115,8 @@ class Mill:
         self._ends = 0 if story.is_empty else 50_000_000
         self._commit = self._ends
         self._export = self._ends
+        self._counted = 0
+        self._stages = SceneStages(STEP_MS / 1000)
 
     def run(self, steps: int = STEPS) -> Snapshot:
         """All steps up to now."""
@@ -138,6 +144,7 @@ class Mill:
     def reading(self, step: int) -> Reading:
         """What the mill says at a step."""
         story, now_ms = self.story, BEGIN_MS + step * STEP_MS
+        before = self._commit
         if not story.is_empty:
             self._ends += LINES_A_STEP
             if step == story.burst_at:
@@ -145,6 +152,7 @@ class Mill:
             if story.stands_from is None or step < story.stands_from:
                 self._commit = min(self._ends - 60, self._commit + 25_000)
             self._export += 2_000 if step > 60 else LINES_A_STEP
+        self._counted = self._commit - before
         kafka: KafkaReading | None = self._kafka(now_ms)
         errors: tuple[SourceError, ...] = ()
         if story.brokers_away_from is not None and step >= story.brokers_away_from:
@@ -216,8 +224,10 @@ class Mill:
             _file(f"watched/access/{HOSTILE}.log", 18_200, 96, "reading"),
             _file("watched/json/old.log.gz", 9_000_000, 0, "damaged", "damaged after byte 17"),
         ]
+        stages = self._stages.told(step, now_ms, self._counted, self._ends - self._commit)
+        batch_ms = self._stages.last_ms
         standing = self.story.stands_from is not None and step >= self.story.stands_from
-        batch = {"batch_id": step, "batch_ms": 180 + step % 40, "rows_per_second": rate}
+        batch = {"batch_id": step, "batch_ms": batch_ms, "rows_per_second": rate}
         if self.story.is_empty:
             files, rate, batch = [], 0.0, {"batch_id": -1, "batch_ms": 0, "rows_per_second": 0.0}
         answers: tuple[PartAnswer, ...] = (
@@ -242,6 +252,7 @@ class Mill:
                         last_batch_at_ms=None if self.story.is_empty else now_ms - 300,
                         unparsed_total=0, sinks={"mysql": "ok", "redis": "ok"},
                         duration_ms={"triggerExecution": 180, "addBatch": 150},
+                        stages=None if self.story.is_older else stages,
                         metrics=[metric.name for metric in METRICS], query_id="c0fe33d7"),
         )  # fmt: skip
         if standing:

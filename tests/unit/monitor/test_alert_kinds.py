@@ -12,12 +12,12 @@ import yaml
 from monitor.alert import FORMS, Kind, Observed, Rule, Unit
 from monitor.alert_config import SHIPPED_RULES, RuleSection
 from monitor.alert_kinds import KINDS, expression, limit_text, measured
-from monitor.exposition import render_metrics
 from monitor.lag import Bound, CellState, Lag, LagSum, TimeLag
 from monitor.prometheus_rules import PANELS, alert_name, dashboard, prometheus_rules
 from monitor.snapshot import DiskView, Snapshot
 from monitor.watches import StillFile
 from tests.harness.broker import ROOT
+from tests.unit.monitor.readings import metrics_of
 from tests.unit.monitor.scene import (
     BROKER_DOWN,
     CATCHING_UP,
@@ -137,7 +137,7 @@ METRIC = re.compile(r"\bmillrace_[a-z_]+\b")
 
 
 def names_of(snapshot: Snapshot) -> set[str]:
-    lines = render_metrics(snapshot).decode().splitlines()
+    lines = metrics_of(snapshot).decode().splitlines()
     return {re.split(r"[ {]", line)[0] for line in lines if not line.startswith("#")}
 
 

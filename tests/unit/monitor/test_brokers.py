@@ -11,7 +11,6 @@ import pytest
 
 from monitor.ask_brokers import NO_ADDRESS, UNLISTED, node_readings, quorum_view, voter_addresses
 from monitor.brokers_view import brokers_view
-from monitor.exposition import render_metrics
 from monitor.findings import findings_of
 from monitor.partition_health import PartitionHealth, health_of
 from monitor.reading import ConfigValue, NodeReading, PartitionReading
@@ -20,7 +19,14 @@ from monitor.snapshot import Snapshot
 from protocol.client.quorum_admin import QuorumInfo, QuorumReplica
 from protocol.types import Uuid
 from tests.unit.monitor import three
-from tests.unit.monitor.readings import GROUP, kafka_reading, reading, row, topic_reading
+from tests.unit.monitor.readings import (
+    GROUP,
+    kafka_reading,
+    metrics_of,
+    reading,
+    row,
+    topic_reading,
+)
 from tests.unit.monitor.scene import BROKER_DOWN, THREE
 from tests.unit.monitor.test_assemble import Cycles
 from tests.unit.monitor.test_pages import Site
@@ -74,7 +80,7 @@ def test_one_that_answers_and_is_not_in_service_is_fenced() -> None:
     assert "broker 2 fenced" in found
     view = brokers_view(shown)
     assert (view.badge, view.lead) == ("1 fenced", "Broker 2 is out of service.")
-    assert b'millrace_broker_fenced{node_id="2"} 1.0' in render_metrics(shown)
+    assert b'millrace_broker_fenced{node_id="2"} 1.0' in metrics_of(shown)
 
 
 @pytest.mark.parametrize("with_parts", [True, False])
@@ -114,7 +120,7 @@ def test_partitions_without_a_leader_or_with_too_few_in_sync_are_told_apart() ->
     )
     shown = Cycles().feed(reading(1_000, kafka))
     assert health_of(shown.partitions) == PartitionHealth(3, 1, 1, 2)
-    metrics = render_metrics(shown).decode()
+    metrics = metrics_of(shown).decode()
     for line in (
         "millrace_under_replicated_partitions 2.0",
         "millrace_under_min_isr_partitions 1.0",
@@ -131,7 +137,7 @@ def test_partitions_without_a_leader_or_with_too_few_in_sync_are_told_apart() ->
 def test_nothing_is_said_of_partitions_while_no_broker_answers() -> None:
     cycles, _ = fed(False)
     stale = cycles.feed(reading(9_000, None))
-    assert b"under_replicated" not in render_metrics(stale)
+    assert b"under_replicated" not in metrics_of(stale)
     assert stale.quorum is not None and stale.quorum_error == "no broker answered"
 
 
@@ -145,7 +151,7 @@ def test_two_that_take_themselves_for_the_controller_are_two() -> None:
         for one in three.brokers(kafka, False)
     )  # fmt: skip
     shown = cycles.feed(reading(5_000, replace(kafka, at_ms=5_000), parts))
-    assert b"millrace_active_controller_count 2.0" in render_metrics(shown)
+    assert b"millrace_active_controller_count 2.0" in metrics_of(shown)
 
 
 def test_what_happens_to_brokers_is_kept_as_events() -> None:

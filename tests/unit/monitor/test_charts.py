@@ -110,3 +110,34 @@ def test_axes_are_short(value: float, text: str) -> None:
 def test_before_the_first_sample_there_is_no_gap() -> None:
     slots = slots_of(points(dict.fromkeys(range(100, 120), 1.0)), AXIS)
     assert gaps_of({"lag": slots}, AXIS) == []
+
+
+STAGED = Plot(
+    "By stage",
+    "ms",
+    {"a": "one", "b": "two"},
+    lambda value: f"{value:g}",
+    styles=("f2", "f5"),
+    stacked=True,
+)
+
+
+def test_a_stacked_chart_lays_each_series_on_those_before_it() -> None:
+    known = {"a": points({118: 10.0, 119: 20.0}), "b": points({118: 30.0, 119: 40.0})}
+    view = draw(STAGED, known, AXIS)
+    lower, upper = view.lines
+    assert (lower.style, upper.style, lower.path, upper.path) == ("f2", "f5", "", "")
+    assert view.grid[-1][1] == "60", "the top is that of the sums"
+    end = 1000 * 119 / (AXIS.count - 1)
+    assert f"L{end:.0f} 667L{end:.0f} 1000" in lower.area, "20 of 60 above nothing"
+    assert f"L{end:.0f} 0L{end:.0f} 667" in upper.area, "40 more above them"
+    assert view.rows[0][1] == ("20", "40"), "the table has each by itself"
+    assert view.peak is None
+
+
+def test_what_is_not_known_of_one_series_adds_nothing_and_breaks_its_band() -> None:
+    some = dict.fromkeys(range(120), 10.0)
+    known = {"a": points(some), "b": points({s: v for s, v in some.items() if s < 20 or s > 60})}
+    view = draw(STAGED, known, AXIS)
+    assert view.gaps == ()
+    assert [line.area.count("M") for line in view.lines] == [1, 2]

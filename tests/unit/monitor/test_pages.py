@@ -27,6 +27,7 @@ from tests.unit.monitor.scene import (
     MYSQL_AWAY,
     NO_BROKER,
     NOW_MS,
+    OLDER,
     RESTING,
     SLASHED,
     STUCK,
@@ -48,6 +49,7 @@ STORIES = {
     "disk full": DISK_FULL,
     "broker down": BROKER_DOWN,
     "resting": RESTING,
+    "older": OLDER,
 }
 PATHS = [
     "/", "/?range=3h", "/?range=all", "/?range=nonsense", "/counts", "/counts?size=1h",
@@ -178,7 +180,9 @@ def test_stuck_is_said_alike_everywhere(sites: Sites) -> None:
     assert parts["stream"]["health"] == "stuck"
     assert "wait in logs.access" in parts["stream"]["stuck_over"]
     assert "stream has finished nothing" in client.get("/healthz").text
-    assert client.get("/status").json()["problems"][0]["code"] == "part-stuck"
+    status = client.get("/status").json()
+    assert status["problems"][0]["code"] == "part-stuck"
+    assert status["details"]["stuck_parts"] == {"stream": status["problems"][0]["text"]}
     found = re.search(r'stuck_seconds\{part="stream"\} (\d+)', client.get("/metrics").text)
     assert found is not None
     assert int(found[1]) >= 60
@@ -400,3 +404,29 @@ def test_a_group_whose_turn_has_not_come_is_counted(sites: Sites) -> None:
     site = sites["resting"]
     assert "1 more not looked at yet" in site.text("/groups")
     assert "1 more not looked at yet" not in sites["flowing"].text("/groups")
+
+
+@pytest.mark.parametrize("key", ["now", "10m", "3h", "1d", "all", "nonsense"])
+def test_the_stages_are_there_for_every_range(sites: Sites, key: str) -> None:
+    text = sites["catching up"].text(f"/stream?range=3h&stages={key}")
+    shown = "now" if key == "nonsense" else key
+    assert f'stages={shown}" aria-current="true"' in text
+    assert 'href="/stream?range=1d&amp;stages=' in text, "the other range keeps this one"
+    cards = dict(re.findall(r'data-stage="(\w+)">(.*?)</li>', text, re.S))
+    assert list(cards) == ["Collect", "Source", "Parse", "Fold", "MySQL", "Redis", "Commit"]
+    for name in list(cards)[1:]:
+        assert "ms a batch" in cards[name], name
+        assert "unknown" not in cards[name], name
+    assert "busiest" in cards["MySQL"]
+
+
+def test_of_an_older_stream_the_page_says_unknown_and_not_0(sites: Sites) -> None:
+    text = sites["older"].text("/stream")
+    cards = dict(re.findall(r'data-stage="(\w+)">(.*?)</li>', text, re.S))
+    for name in list(cards)[1:]:
+        assert "busy <b>unknown</b>" in cards[name], name
+        assert "busiest" not in cards[name], name
+    assert "Not known." in text
+    assert "From a line to its number: unknown, this stream does not tell." in sites["older"].text(
+        "/"
+    )

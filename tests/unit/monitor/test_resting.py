@@ -1,15 +1,33 @@
 """What is kept in columns comes back as it was: cells, commits, windows."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from monitor.alert_config import SHIPPED_RULES
+from monitor.alert_kinds import measured
+from monitor.config import MonitorSection, MonitorSettings
+from monitor.exposition import metric_pieces
+from monitor.findings import findings_of
 from monitor.group_memory import GroupMemories
-from monitor.lag import Bound, CellState, Lag, TimeLag
+from monitor.lag import Bound, CellState, Lag, TimeLag, add_up
 from monitor.reader_status import Judged, Look, ReaderStatus
 from monitor.reading import Commit, GroupReading
-from monitor.resting_cells import MarkedCells, RestingCells, rows_of
-from monitor.snapshot import LagCell
+from monitor.resting_cells import (
+    MarkedCells,
+    RestingCells,
+    judged_of,
+    numbers_of,
+    rows_of,
+    states_of,
+    time_lags_of,
+    topics_of,
+)
+from monitor.series import samples_of
+from monitor.site import Site
+from monitor.snapshot import GroupView, LagCell, Snapshot, TopicView
 from tests.unit.monitor.readings import row
 
 PLAIN = LagCell(
@@ -49,6 +67,95 @@ def test_cells_come_back_as_they_were() -> None:
     assert list(rows_of(resting)) == list(rows_of(CELLS))
     with pytest.raises(IndexError):
         resting[len(CELLS)]
+
+
+def test_columns_tell_the_same_as_cells_and_make_none(made: list[int]) -> None:
+    resting = RestingCells(CELLS)
+    for one in (rows_of, numbers_of, time_lags_of, judged_of):
+        assert list(one(resting)) == list(one(CELLS)), one
+    for each in (topics_of, states_of):
+        assert set(each(resting)) == set(each(CELLS)), each
+    assert states_of(RestingCells([PLAIN])) == {CellState.OK}
+    assert CellState.OK not in states_of(RestingCells([CELLS[2]]))
+    marked = MarkedCells(resting, lambda cell: cell)
+    assert list(rows_of(marked)) == list(rows_of(CELLS))
+    assert set(topics_of(marked)) == {"logs.access", "orders"}
+    assert made == []
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Which cells are made of columns, from here on."""
+    found: list[int] = []
+    real = RestingCells.cell
+
+    def cell(self: RestingCells, index: int) -> LagCell:
+        found.append(index)
+        return real(self, index)
+
+    monkeypatch.setattr(RestingCells, "cell", cell)
+    return found
+
+
+def large(groups: int) -> Snapshot:
+    """Groups that rest, each with the same readers."""
+    views = tuple(
+        GroupView(
+            f"group {number}", "Empty", "consumer", (), RestingCells(CELLS),
+            add_up(cell.lag for cell in CELLS), TimeLag(1_500, Bound.ABOUT), 2.5, None,
+            judged=PLAIN.judged,
+        )
+        for number in range(groups)
+    )  # fmt: skip
+    topics = tuple(TopicView(name, None, False, ()) for name in ("logs.access", "orders"))
+    return Snapshot(1, 10_000, 2_000, "x", kafka_at_ms=10_000, groups=views, topics=topics)
+
+
+def test_no_cycle_no_list_and_no_scrape_makes_the_cells_of_groups_that_rest(
+    made: list[int], tmp_path: Path
+) -> None:
+    snapshot = large(groups=3)
+    rules = [one.rule() for one in SHIPPED_RULES]
+    assert made == []
+    measured(rules, snapshot)
+    measured([replace(one, of=("*",)) for one in rules], snapshot)
+    samples_of(snapshot, "group 1")
+    assert len(findings_of(snapshot, "group 1", ())) >= 2, "they are stalled"
+    list(metric_pieces(snapshot))
+    settings = MonitorSettings(
+        section=MonitorSection(), bootstrap_servers="x", data_dir=str(tmp_path), parts={},
+        inputs=(), metrics=(),
+    )  # fmt: skip
+    site = Site(settings, None, None, 0)
+    names = [f"group {number}" for number in range(3)]
+    assert site.topics(snapshot, "")["readers"] == {"logs.access": names, "orders": names}
+    shown = site.topic(snapshot, "orders", "10m")["readers"]
+    assert [group.group_id for group in shown] == names
+    assert made == []
+
+
+def test_prometheus_reads_of_columns_what_it_reads_of_cells() -> None:
+    resting = large(groups=1)
+    name = 'a "quoted" \\ name\nof two lines'
+    resting = replace(resting, groups=(replace(resting.groups[0], group_id=name),))
+    awake = replace(resting, groups=(replace(resting.groups[0], cells=CELLS),))
+    text = b"".join(metric_pieces(resting))
+    assert text == b"".join(metric_pieces(awake))
+    families = {one.name: one for one in text_string_to_metric_families(text.decode())}
+    expected = {
+        "millrace_group_lag_offsets": {0: 40.0, 1: 40.0, 4: 93.0, 5: 40.0},
+        "millrace_group_lost_offsets": {0: 0.0, 1: 0.0, 4: 3.0, 5: 0.0},
+        "millrace_group_committed_offset": {0: 60.0, 1: 60.0, 3: 60.0, 4: 4.0, 5: 60.0},
+        "millrace_group_lag_seconds": {0: 1.5, 1: 1.5, 2: 1.5, 3: 1.5, 4: 1.5},
+    }
+    for family, values in expected.items():
+        found = {
+            int(one.labels["partition"]): one.value
+            for one in families[family].samples
+            if one.labels["topic"] == "logs.access"
+        }
+        assert found == values, family
+        assert {one.labels["group"] for one in families[family].samples} == {name}
 
 
 def test_a_mark_is_put_on_every_cell_that_is_asked_for() -> None:

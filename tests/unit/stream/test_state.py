@@ -1,5 +1,6 @@
 """When the stream calls itself healthy: only what is counted says so."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from protocol.status import PartState
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
+from stream.exposition import prometheus
 from stream.quarantine.search import PoisonLine
+from stream.stages import Work
 from stream.state import POISON_LISTED, QUERY_ENDED, ArchivedTopic, ArchiveFacts, StreamState
 
 RANGES = [OffsetRange("t", 0, 0, 9)]
@@ -114,7 +117,7 @@ def test_lines_set_aside_stay_listed() -> None:
         for at in (3, 5)
     ]
     assert details["unparsed_total"] == 2
-    assert "millrace_stream_poison_total 2" in state.prometheus()
+    assert "millrace_stream_poison_total 2" in prometheus(state.snapshot())
 
 
 def test_the_last_lines_are_listed_and_all_are_counted() -> None:
@@ -143,7 +146,7 @@ def test_recounts_and_what_was_mended_are_listed() -> None:
     details: dict[str, Any] = dict(state.snapshot().details)
     assert details["recounts"] == [{"metric": "m", "left": 4, "problem": None}]
     assert details["scrubbed_total"] == 3
-    assert "millrace_stream_scrubbed_total 3" in state.prometheus()
+    assert "millrace_stream_scrubbed_total 3" in prometheus(state.snapshot())
 
 
 def test_sinks_that_are_not_tended_are_said_until_they_are() -> None:
@@ -161,11 +164,42 @@ def test_the_archive_is_told_and_its_trouble_ends_nothing() -> None:
     assert state.snapshot().state is PartState.RUNNING
     details: dict[str, Any] = dict(state.snapshot().details)
     assert details["archive"]["topics"] == [{"topic": "t", "pieces": 2, "lines": 100, "lost": 7}]
-    assert "millrace_stream_archived_lines 100" in state.prometheus()
-    assert "millrace_stream_archive_lost_offsets 7" in state.prometheus()
+    assert "millrace_stream_archived_lines 100" in prometheus(state.snapshot())
+    assert "millrace_stream_archive_lost_offsets 7" in prometheus(state.snapshot())
     state.archiving(ArchiveFacts("file:///a", [], "t: the disk is full", 6))
     found = state.snapshot()
     assert found.ready
     assert found.state is PartState.DEGRADED
     assert [one.code for one in found.problems] == ["archive"]
     assert "the disk is full" in found.problems[0].text
+
+
+def test_prometheus_is_told_what_each_stage_took_and_how_old_live_lines_are() -> None:
+    state = a_state()
+    assert "line_seconds{" not in prometheus(state.snapshot()), "nothing is known yet"
+    work = Work({"parse": 0.25, "mysql": 0.5}, 9, 4, [(200.0, 9)])
+    state.batch_applied(
+        4, 9, 1, [], RANGES, replayed=False, event_time_ms=None, sinks_ms=1, work=work
+    )
+    state.progressed({"batchId": 4, "durationMs": {"triggerExecution": 1_000, "walCommit": 30}})
+    found = prometheus(state.snapshot())
+    assert 'millrace_stream_stage_seconds_total{stage="mysql"} 0.5' in found
+    assert 'millrace_stream_stage_seconds_total{stage="commit"} 0.03' in found
+    assert "millrace_stream_busy_seconds_total 1.0" in found
+    assert "millrace_stream_cells_total 4" in found
+    assert re.search(r'^millrace_stream_line_seconds{quantile="0.99"} 0\.(19|20)', found, re.M)
+    assert "millrace_stream_line_seconds_count 9" in found
+    assert "millrace_stream_line_seconds_sum 1.8" in found
+
+
+def test_a_batch_in_hand_is_told_as_busy() -> None:
+    state = a_state()
+    state.batch_begins()
+    assert minute_of(state)["busy"] > 0
+    state.batch_ends()
+    assert minute_of(state)["busy"] == 0
+
+
+def minute_of(state: StreamState) -> dict[str, Any]:
+    details: dict[str, Any] = dict(state.snapshot().details)
+    return dict(details["stages"]["windows"]["1m"])

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import struct
 from typing import Any
 
 import pytest
@@ -9,11 +10,15 @@ import pytest
 from sinks.rows import CellBlock, UnparsedSample
 from stream.config.settings import StreamSection
 from stream.fold.compile import FoldPlan, compile_plan
-from stream.fold.counts import PartitionCount
+from stream.fold.counts import PartitionCount, Spent, Stamped
 from stream.fold.groupings import SAMPLES, fold_spec, groupings
 from stream.fold.java_fold import counts_of
 
 END = b"E"
+
+# Two lines of one slot of about two milliseconds, and one of the next but one.
+FIRST_SLOT = 873_000_000_000
+STAMPS = (FIRST_SLOT, 11, [2, 0, 1])
 
 Row = tuple[Any, ...]
 
@@ -61,8 +66,8 @@ def frame(kind: bytes, rows: list[Row]) -> bytes:
 
 def test_frames_become_counts() -> None:
     plan = plan_of(COUNT, BYTES)
-    tally = ("logs.access", 0, "a.log", None, 7, 3, 9, 1_000, [2])
-    bad: Row = ("logs.access", 0, "a.log", "format:combined", 1, 10, 10, None, [0])
+    tally = ("logs.access", 0, "a.log", None, 7, 3, 9, 1_000, [2], STAMPS)
+    bad: Row = ("logs.access", 0, "a.log", "format:combined", 1, 10, 10, None, [0], STAMPS)
     block = b"B" + bytes.fromhex("00000000 0000003c 0000000000000078 00000002") + b"(text)"
     frames = [
         frame(b"T", [tally]),
@@ -72,6 +77,7 @@ def test_frames_become_counts() -> None:
         END,
     ]
     counts = counts_of(frames, plan)
+    assert counts.stamped == [Stamped("logs.access", 0, *STAMPS)] * 2
     assert counts.blocks == [CellBlock("by_status", 60, 120, 2, b"(text)")]
     assert counts.partitions == [PartitionCount("logs.access", 0, 8, 3, 10, 1_000)]
     assert [(row.reason, row.count, row.samples) for row in counts.unparsed] == [
@@ -82,7 +88,18 @@ def test_frames_become_counts() -> None:
 
 def test_of_the_samples_of_several_tasks_the_first_are_kept() -> None:
     plan = plan_of(COUNT)
-    bad: Row = ("logs.access", 0, "a.log", "format:combined", 2 * SAMPLES, 0, 2 * SAMPLES, None, [])
+    bad: Row = (
+        "logs.access",
+        0,
+        "a.log",
+        "format:combined",
+        2 * SAMPLES,
+        0,
+        2 * SAMPLES,
+        None,
+        [],
+        STAMPS,
+    )
     samples = [
         ("logs.access", 0, "a.log", "format:combined", None, offset, b"x")
         for offset in reversed(range(2 * SAMPLES))
@@ -95,6 +112,38 @@ def test_of_the_samples_of_several_tasks_the_first_are_kept() -> None:
 def test_frames_that_break_off_are_no_counts() -> None:
     """Or the lines behind the break would be counted by the ledger and by no cell."""
     plan = plan_of(COUNT)
-    tally: Row = ("logs.access", 0, "a.log", None, 7, 3, 9, 1_000, [])
+    tally: Row = ("logs.access", 0, "a.log", None, 7, 3, 9, 1_000, [], STAMPS)
     with pytest.raises(OSError, match="not sent all"):
         counts_of([frame(b"T", [tally])], plan)
+
+
+def test_moments_are_the_middles_of_slots_that_hold_lines() -> None:
+    found = list(Stamped("t", 0, *STAMPS).moments())
+    width_ms = 2.048
+    first_ms = FIRST_SLOT * width_ms + width_ms / 2
+    assert [lines for _, lines in found] == [2, 1]
+    assert [at for at, _ in found] == pytest.approx([first_ms, first_ms + 2 * width_ms])
+
+
+def test_a_record_without_a_time_has_no_moment() -> None:
+    """Kafka has -1 for it; Spark makes microseconds of that."""
+    assert list(Stamped("t", 0, -1, 10, [5, 5]).moments()) == []
+
+
+def clock(kind: bytes, *seconds: float) -> bytes:
+    return kind + struct.pack(f">{len(seconds)}q", *(int(one * 1e9) for one in seconds))
+
+
+@pytest.mark.parametrize(("lanes", "share"), [(1, 1.0), (2, 0.5), (8, 1 / 3)])
+def test_times_of_tasks_beside_each_other_are_those_of_one_lane(lanes: int, share: float) -> None:
+    """Of three tasks at most three are done at once; cells are made of all in a second stage."""
+    tasks = [clock(b"J", 1, 2, 3)] * 3
+    spent = counts_of([*tasks, clock(b"W", 4), END], plan_of(COUNT), lanes).spent
+    assert spent == Spent(3 * share, 6 * share, 9 * share + 4)
+
+
+def test_parts_are_never_longer_than_the_whole() -> None:
+    spent = Spent(1, 2, 3)
+    assert spent.within(6.5) == spent
+    assert spent.within(3) == Spent(0.5, 1, 1.5)
+    assert spent.within(0) == Spent()

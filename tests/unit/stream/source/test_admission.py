@@ -177,3 +177,25 @@ def test_fair_parts_at_random() -> None:
         total = sum(min(lines, part) for lines in waiting.values())
         assert total <= max(lines_max, len(waiting))
         assert total > lines_max - len(waiting) or part == 1, "nothing is left unused"
+
+
+def test_partitions_keep_up_that_were_taken_whole_twice_in_a_row() -> None:
+    """Lines of the first such batch may have waited behind others."""
+    of = admission()
+    taken(of, {OLD: 5_000_000, NEW: 300})
+    assert of.kept_up == frozenset(), "nothing is known of what was before"
+    taken(of, {OLD: 4_000_000, NEW: 300})
+    assert of.kept_up == {NEW}
+    taken(of, {OLD: 10, NEW: 0})
+    assert of.kept_up == {NEW}, "the last lines of a backlog are old"
+    taken(of, {OLD: 10, NEW: 5_000_000})
+    assert of.kept_up == {OLD}
+
+
+def test_nothing_keeps_up_where_a_partition_appears() -> None:
+    of = admission()
+    for _ in range(2):
+        taken(of, {OLD: 5})
+    assert of.kept_up == {OLD}
+    assert of.ends({OLD: 5}, {OLD: 10, NEW: 3}, 0.0) is None
+    assert of.kept_up == frozenset()
