@@ -7,6 +7,7 @@ readers that are not the mill's own.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from monitor import render
 from monitor.alert import Kind
@@ -54,6 +55,7 @@ def findings_of(
         *_stream_lag(snapshot, stream_group),
         *_degraded(snapshot),
         *_groups(snapshot, stream_group),
+        *_notices(snapshot),
     ]
     rank = {"bad": 0, "warn": 1}
     found.sort(key=lambda one: rank.get(one.level, 2))
@@ -231,6 +233,19 @@ def _groups(snapshot: Snapshot, stream_group: str) -> Iterator[Finding]:
                 level, group.group_id, f"{group.group_id}: {where} {_is(group)}",
                 f"; {render.number(group.total.lag)} wait.", group.judged.reason, href,
             )  # fmt: skip
+
+
+def _notices(snapshot: Snapshot) -> Iterator[Finding]:
+    stream = snapshot.part("stream")
+    notices: Any = stream.details.get("notices") if stream is not None else None
+    if notices:
+        first = min(one["from_ms"] for one in notices)
+        cells = sum(one["cells"] for one in notices)
+        yield Finding(
+            "warn", "deletion ahead", f"MySQL will delete {render.number(cells)} cells",
+            f" of windows that are older than keep, from {render.clock(first)} on.",
+            "keep: {mysql: forever} keeps them.", "/stream",
+        )  # fmt: skip
 
 
 def _is(group: GroupView) -> str:
