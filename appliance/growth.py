@@ -10,6 +10,7 @@ import pymysql
 from appliance.checks import Check, Level
 from appliance.init import InitError
 from appliance.settings import READER, Mill, sinks_settings
+from monitor.filling import DAYS_WARNING
 from sinks.keeping import Term, words
 from sinks.mysql.growth import Growth, Stored, days_left, growth_of, rows_of
 from sinks.mysql.purging import read_terms
@@ -17,8 +18,6 @@ from sinks.rows import size_text
 from stream.config.metrics import resolve_metrics
 
 TIMEOUT_S = 30.0
-DAYS_WARNING = 30.0
-
 WHAT = "MySQL's rows"
 PURGE_REMEDY = "`./millrace stream purge` deletes them at once"
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from monitor import render
 from monitor.alert import Kind
+from monitor.filling import DAYS_WARNING
+from monitor.levels import DAY_MS
 from monitor.links import group_href, part_page
 from monitor.partition_health import health_of
 from monitor.reader_status import BAD, WARN
@@ -55,6 +57,7 @@ def findings_of(
         *_stream_lag(snapshot, stream_group),
         *_degraded(snapshot),
         *_groups(snapshot, stream_group),
+        *_disks(snapshot),
         *_notices(snapshot),
     ]
     rank = {"bad": 0, "warn": 1}
@@ -232,6 +235,19 @@ def _groups(snapshot: Snapshot, stream_group: str) -> Iterator[Finding]:
             yield Finding(
                 level, group.group_id, f"{group.group_id}: {where} {_is(group)}",
                 f"; {render.number(group.total.lag)} wait.", group.judged.reason, href,
+            )  # fmt: skip
+
+
+def _disks(snapshot: Snapshot) -> Iterator[Finding]:
+    for disk in snapshot.disks:
+        days, filling = disk.days_left, disk.filling
+        if filling is not None and days is not None and days < DAYS_WARNING:
+            yield Finding(
+                "warn", "disk fills", f"The disk of {disk.name} is full in {days:.1f} days",
+                f" like the last {filling.reach_ms / DAY_MS:.1f}.",
+                f"{render.size(filling.bytes_a_day)} a day,"
+                f" {render.size(disk.free_bytes)} of {render.size(disk.size_bytes)} are free.",
+                "/#parts",
             )  # fmt: skip
 
 

@@ -86,6 +86,7 @@ PURE = {
         "brokers_view",
         "charts",
         "clusters_view",
+        "filling",
         "findings",
         "flow",
         "group_answers",
