@@ -11,9 +11,11 @@ from appliance.checks import Check, Level
 from appliance.init import InitError
 from appliance.settings import READER, Mill, sinks_settings
 from monitor.filling import DAYS_WARNING
+from sinks.config import MySqlSettings
 from sinks.keeping import Term, words
 from sinks.mysql.growth import Growth, Stored, days_left, growth_of, rows_of
 from sinks.mysql.purging import read_terms
+from sinks.read import connect_to_read
 from sinks.rows import size_text
 from stream.config.metrics import resolve_metrics
 
@@ -83,17 +85,8 @@ def _words(one: Growth) -> str:
 
 def _ask(mill: Mill, now_s: int) -> tuple[Stored, list[Term]]:
     """The rows, and what waits to be deleted."""
-    settings = sinks_settings(mill, READER, "monitor")["mysql"]
-    connection = pymysql.connect(
-        host=settings["host"],
-        port=settings["port"],
-        user=settings["user"],
-        password=settings["password"],
-        database=settings["database"],
-        connect_timeout=round(TIMEOUT_S),
-        read_timeout=TIMEOUT_S,
-        autocommit=True,
-    )
+    settings = MySqlSettings.model_validate(sinks_settings(mill, READER, "monitor")["mysql"])
+    connection = connect_to_read(settings, TIMEOUT_S)
     with connection, connection.cursor() as cursor:
         terms = read_terms(cursor).values()
         return rows_of(cursor, now_s), [term for term in terms if term.from_s > now_s]

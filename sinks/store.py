@@ -172,17 +172,10 @@ class Sinks:
         """What is to be counted again; raises SinkUnavailable, also until this is opened."""
         if self._mysql is None:
             return []
-        return self._noted(wanted)
+        return self.note(wanted)
 
-    def note_recount(self, note: Callable[[Any], None]) -> None:
-        """Write down how a recount goes, by a function of `recounts.py`."""
-        self._noted(note)
-
-    def note_archive(self, note: Callable[[Any], Result]) -> Result:
-        """Ask or write what is archived, by a function of `archive_rows.py`."""
-        return self._noted(note)
-
-    def _noted(self, note: Callable[[Any], Result]) -> Result:
+    def note(self, note: Callable[[Any], Result]) -> Result:
+        """Ask or write how a recount goes or what is archived, by a function for a cursor."""
         assert self._mysql is not None, "this is noted in MySQL only"
         with self._lock:
             if self._guard is None:

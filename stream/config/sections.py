@@ -37,7 +37,6 @@ from stream.config.windows import (
 KEY_COLUMNS_MAX = 3
 TOP_MAX = 1_000
 METRICS_MAX = 500
-MEASURES = ("count", "sum", "min", "max", "mean", "share", "unique", "percentile")
 
 # Names of the sinks' tables, columns and keys; a metric's view and keys stand beside them.
 RESERVED_NAMES = expression.words(
