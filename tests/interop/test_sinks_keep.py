@@ -131,9 +131,13 @@ def test_blocks_of_windows_that_are_not_kept_are_counted_too(stage: Stage) -> No
     assert stage.windows() == {HOUR: [1, 1]}
 
 
-def test_what_is_there_goes_after_a_notice_of_a_week_and_of_that_size_alone(stage: Stage) -> None:
+def test_what_is_there_goes_after_a_notice_of_a_week_and_of_that_size_alone(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
+    assert "keep" not in caplog.text
     sink = stage.open(SHIPPED)
+    assert "m: 1 cells of MySQL's 1m windows are older than `keep` (90d)" in caplog.text
     (notice,) = sink.notices
     assert (notice.place, notice.cells, notice.from_s) == (("m", MINUTE), 1, NOW_S + NOTICE_S)
     purge_all(sink, NOW_S + NOTICE_S - 1)
