@@ -1,21 +1,27 @@
 """What `doctor` says of MySQL's rows: how many there are, and how long the disk holds them."""
 
+import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pymysql
 
 from appliance.checks import Check, Level
 from appliance.init import InitError
 from appliance.settings import READER, Mill, sinks_settings
+from monitor.filling import DAYS_WARNING
+from sinks.config import MySqlSettings
+from sinks.keeping import Term, words
 from sinks.mysql.growth import Growth, Stored, days_left, growth_of, rows_of
+from sinks.mysql.purging import read_terms
+from sinks.read import connect_to_read
+from sinks.rows import size_text
 from stream.config.metrics import resolve_metrics
 
 TIMEOUT_S = 30.0
-DAYS_WARNING = 30.0
-
 WHAT = "MySQL's rows"
+PURGE_REMEDY = "`./millrace stream purge` deletes them at once"
 
 
 def rows(mill: Mill) -> Iterator[Check]:
@@ -24,7 +30,7 @@ def rows(mill: Mill) -> Iterator[Check]:
         return
     now_s = int(time.time())
     try:
-        stored = _ask(mill, now_s)
+        stored, waiting = _ask(mill, now_s)
     except (InitError, pymysql.err.Error, OSError) as error:
         yield Check(Level.WARNING, WHAT, f"MySQL gives no answer: {error}", "is the mill up?")
         return
@@ -34,10 +40,14 @@ def rows(mill: Mill) -> Iterator[Check]:
     definitions = {one.name: one.definition for one in resolve_metrics(mill.config.stream)}
     kept_s = {name: one.keep_mysql_s for name, one in definitions.items()}
     yield from checks_of(stored, kept_s, now_s, free)
+    yield from (Check(Level.WARNING, WHAT, words(term), PURGE_REMEDY) for term in waiting)
 
 
 def checks_of(
-    stored: Stored, kept_s: dict[str, int | None], now_s: int, free_bytes: int | None
+    stored: Stored,
+    kept_s: Mapping[str, Mapping[int, int | None]],
+    now_s: int,
+    free_bytes: int | None,
 ) -> Iterator[Check]:
     """What is to be said of stored rows; `free_bytes` is None for a server that is not ours."""
     growths = growth_of(stored, kept_s, now_s)
@@ -56,28 +66,27 @@ def checks_of(
     elif days >= DAYS_WARNING:
         yield Check(Level.OK, WHAT, f"{text}; the disk holds {days:,.0f} more days like the last")
     else:
-        remedy = "make room, or let `keep: {mysql: 90d}` purge the windows of a metric"
+        remedy = "make room, or let `keep: {mysql: {1m: 30d}}` purge the finest windows of a metric"
         found = f"{text}; the disk is full after {days:,.1f} more days like the last"
         yield Check(Level.WARNING, WHAT, found, remedy)
 
 
 def _words(one: Growth) -> str:
-    kept = "for ever" if one.kept_days is None else f"for {one.kept_days:g} days"
+    sizes: dict[str, list[str]] = {}
+    for pace in sorted(one.paces, key=lambda pace: pace.size_s or math.inf):
+        kept = "for ever" if pace.kept_days is None else f"for {pace.kept_days:g} days"
+        sizes.setdefault(kept, []).append(size_text(pace.size_s))
+    kept = ", ".join(f"{', '.join(names)} {kept}" for kept, names in sizes.items())
+    if len(sizes) == 1:
+        (kept,) = sizes
     text = f"{one.rows:,} rows, some {one.bytes / (1 << 20):,.1f} MiB"
     return f"{text}, {one.rows_a_day:,.0f} more a day, kept {kept}"
 
 
-def _ask(mill: Mill, now_s: int) -> Stored:
-    settings = sinks_settings(mill, READER, "monitor")["mysql"]
-    connection = pymysql.connect(
-        host=settings["host"],
-        port=settings["port"],
-        user=settings["user"],
-        password=settings["password"],
-        database=settings["database"],
-        connect_timeout=round(TIMEOUT_S),
-        read_timeout=TIMEOUT_S,
-        autocommit=True,
-    )
+def _ask(mill: Mill, now_s: int) -> tuple[Stored, list[Term]]:
+    """The rows, and what waits to be deleted."""
+    settings = MySqlSettings.model_validate(sinks_settings(mill, READER, "monitor")["mysql"])
+    connection = connect_to_read(settings, TIMEOUT_S)
     with connection, connection.cursor() as cursor:
-        return rows_of(cursor, now_s)
+        terms = read_terms(cursor).values()
+        return rows_of(cursor, now_s), [term for term in terms if term.from_s > now_s]

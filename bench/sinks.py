@@ -46,7 +46,7 @@ METRIC = MetricDefinition(
     windows_s=(SLICE_S, 0),
     slice_s=SLICE_S,
     keep_redis_s={SLICE_S: 86_400, 0: None},
-    keep_mysql_s=None,
+    keep_mysql_s={},
     top=10,
     max_keys=None,
     definition_hash=bytes(16),
@@ -212,7 +212,7 @@ def _as_blocks(rows: Sequence[FoldRow]) -> Iterator[CellBlock]:
     """The cells of each window in the order of the table, as Spark's tasks write them."""
     definitions = {metric.name: metric for metric in TRAFFIC}
     windows: dict[WindowId, list[tuple[Key, Aggregate]]] = defaultdict(list)
-    for cell_id, cell in sorted(fold_to_windows(rows, definitions, 0).items()):
+    for cell_id, cell in sorted(fold_to_windows(rows, definitions, 0, left_out=set()).items()):
         windows[cell_id.window].append((cell.key, combined(cell.parts)))
     for window, cells in windows.items():
         metric, size_s, start_s = window

@@ -118,7 +118,8 @@ def section(name: str, measure: Measure, topic: str) -> dict[str, Any]:
     metric = {"name": NAME, "from": "lines", "key": given.path, "measure": measure}
     return {
         "from": {"lines": {"topic": topic, **given.section}},
-        "defaults": {"windows": list(WINDOWS)},
+        # The lines are old, and every window of theirs is to be written.
+        "defaults": {"windows": list(WINDOWS), "keep": {"mysql": "forever"}},
         "metrics": [metric if value is None else {**metric, "value": value}],
     }
 

@@ -194,6 +194,12 @@ def _add_parts(router: APIRouter, answers: Answers, settings: MonitorSettings) -
         found = [rows.part_row(part) for part in answers.snapshot.parts]
         return answers.give("parts/1", found, format)
 
+    @router.get("/disks", summary="Disks: how full, and how fast they fill",
+                response_model=Envelope)  # fmt: skip
+    async def disks(format: Format = "json") -> Response:
+        found = [rows.disk_row(disk) for disk in answers.snapshot.disks]
+        return answers.give("disks/1", found, format)
+
     @router.get("/collector", summary="Watched files: size, position, lag", response_model=Envelope)
     async def collector(format: Format = "json") -> Response:
         part = answers.snapshot.part("collector")

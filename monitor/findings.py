@@ -7,9 +7,12 @@ readers that are not the mill's own.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from monitor import render
 from monitor.alert import Kind
+from monitor.filling import DAYS_WARNING
+from monitor.levels import DAY_MS
 from monitor.links import group_href, part_page
 from monitor.partition_health import health_of
 from monitor.reader_status import BAD, WARN
@@ -54,6 +57,8 @@ def findings_of(
         *_stream_lag(snapshot, stream_group),
         *_degraded(snapshot),
         *_groups(snapshot, stream_group),
+        *_disks(snapshot),
+        *_notices(snapshot),
     ]
     rank = {"bad": 0, "warn": 1}
     found.sort(key=lambda one: rank.get(one.level, 2))
@@ -231,6 +236,32 @@ def _groups(snapshot: Snapshot, stream_group: str) -> Iterator[Finding]:
                 level, group.group_id, f"{group.group_id}: {where} {_is(group)}",
                 f"; {render.number(group.total.lag)} wait.", group.judged.reason, href,
             )  # fmt: skip
+
+
+def _disks(snapshot: Snapshot) -> Iterator[Finding]:
+    for disk in snapshot.disks:
+        days, filling = disk.days_left, disk.filling
+        if filling is not None and days is not None and days < DAYS_WARNING:
+            yield Finding(
+                "warn", "disk fills", f"The disk of {disk.name} is full in {days:.1f} days",
+                f" like the last {filling.reach_ms / DAY_MS:.1f}.",
+                f"{render.size(filling.bytes_a_day)} a day,"
+                f" {render.size(disk.free_bytes)} of {render.size(disk.size_bytes)} are free.",
+                "/#parts",
+            )  # fmt: skip
+
+
+def _notices(snapshot: Snapshot) -> Iterator[Finding]:
+    stream = snapshot.part("stream")
+    notices: Any = stream.details.get("notices") if stream is not None else None
+    if notices:
+        first = min(one["from_ms"] for one in notices)
+        cells = sum(one["cells"] for one in notices)
+        yield Finding(
+            "warn", "deletion ahead", f"MySQL will delete {render.number(cells)} cells",
+            f" of windows that are older than keep, from {render.clock(first)} on.",
+            "keep: {mysql: forever} keeps them.", "/stream",
+        )  # fmt: skip
 
 
 def _is(group: GroupView) -> str:

@@ -12,13 +12,15 @@ from pathlib import Path
 
 from monitor import render
 from monitor.alert import Alert
+from monitor.filling import REACH_MS, Filling, Room, filling_of
 from monitor.levels import LEVELS, Event
-from monitor.series import events_between, samples_of
-from monitor.snapshot import Snapshot
+from monitor.series import disk_series, events_between, samples_of
+from monitor.snapshot import DiskView, Snapshot
 from monitor.store import Store
 from protocol.log import fields
 
 PURGE_EVERY_MS = 60_000
+FILLING_EVERY_MS = 600_000
 GAP_MS_MIN = 30_000
 FILE_NAME = "history.db"
 
@@ -37,6 +39,12 @@ class Recorder:
         self._last: Snapshot | None = None
         self._kept: tuple[Alert, ...] | None = None
         self._purged_at_ms = 0
+        self._filled_at_ms = 0
+        self._fillings: dict[str, Filling | None] = {}
+
+    def with_fillings(self, disks: Sequence[DiskView]) -> tuple[DiskView, ...]:
+        """Disks with how fast each fills, as the history told it last."""
+        return tuple(replace(disk, filling=self._fillings.get(disk.name)) for disk in disks)
 
     def take(self, snapshot: Snapshot, kept: Sequence[Alert] = ()) -> None:
         """Add one snapshot, and the alerts that a next process has to know; waits for the disk."""
@@ -69,6 +77,17 @@ class Recorder:
         if now_ms - self._purged_at_ms >= PURGE_EVERY_MS:
             self._purged_at_ms = now_ms
             self.store.purge(now_ms)
+        if now_ms - self._filled_at_ms >= FILLING_EVERY_MS:
+            self._filled_at_ms = now_ms
+            self._fillings = {
+                disk.name: filling_of(self._rooms(disk.name, now_ms), disk.size_bytes, now_ms)
+                for disk in snapshot.disks
+            }
+
+    def _rooms(self, disk: str, now_ms: int) -> list[Room]:
+        name = disk_series(disk)
+        points = self.store.read([name], now_ms - REACH_MS, now_ms, LEVELS[-1])[name]
+        return [(at_ms, mean) for at_ms, mean, _, _ in points]
 
     def _keep(self, alerts: Sequence[Alert]) -> None:
         """Write the alerts if one of them has opened, closed or been told of."""

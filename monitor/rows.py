@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from monitor.render import health
-from monitor.snapshot import BrokerView, GroupView, LagCell, PartView, Snapshot, TopicView
+from monitor.snapshot import BrokerView, DiskView, GroupView, LagCell, PartView, Snapshot, TopicView
 
 
 def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, object]]:
@@ -17,6 +17,19 @@ def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, objec
         else:
             rows.extend(_cell_row(group, cell) for cell in group.cells)
     return rows
+
+
+def disk_row(disk: DiskView) -> dict[str, object]:
+    """A disk, and how long it lasts as the history tells it."""
+    filling = disk.filling
+    return {
+        "disk": disk.name,
+        "free_bytes": disk.free_bytes,
+        "size_bytes": disk.size_bytes,
+        "bytes_a_day": None if filling is None else round(filling.bytes_a_day),
+        "seen_ms": None if filling is None else filling.reach_ms,
+        "days_left": None if disk.days_left is None else round(disk.days_left, 2),
+    }
 
 
 def _sum_row(group: GroupView) -> dict[str, object]:

@@ -90,6 +90,9 @@ class Sampler:
             bootstrap_servers=self._settings.bootstrap_servers,
             stream_group=self._settings.stream_group,
         )
+        if self.recorder is not None:
+            disks = self.recorder.with_fillings(snapshot.disks)
+            snapshot = replace(snapshot, disks=disks)
         self.snapshot = snapshot = self._with_alerts(snapshot)
         if self.recorder is not None:
             await asyncio.to_thread(self.recorder.take, snapshot, self._alerts.kept())

@@ -49,8 +49,15 @@ def _values(snapshot: Snapshot, stream_group: str) -> Iterator[tuple[str, object
         yield "lag", group.total.lag
         if group.time_lag.bound in (Bound.EXACT, Bound.ABOUT) and group.time_lag.age_ms is not None:
             yield "age_s", group.time_lag.age_ms / 1000
+    for disk in snapshot.disks:
+        yield disk_series(disk.name), disk.free_bytes
     yield from _broker_values(snapshot)
     yield from _group_values(snapshot)
+
+
+def disk_series(name: str) -> str:
+    """The series of the bytes that are free on a disk."""
+    return f"disk.{name}.free"
 
 
 def _broker_values(snapshot: Snapshot) -> Iterator[tuple[str, object]]:

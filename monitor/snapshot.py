@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from monitor.alert import Standing
+from monitor.filling import Filling
 from monitor.lag import CellState, Lag, LagSum, TimeLag
 from monitor.progress import Stuck
 from monitor.reader_status import Judged, ReaderStatus
@@ -246,6 +247,13 @@ class DiskView:
     name: str
     free_bytes: int
     size_bytes: int
+    filling: Filling | None = None
+    """How fast it fills; None where the history is too short to say so."""
+
+    @property
+    def days_left(self) -> float | None:
+        """For how many days like the last ones it lasts; None for ever, or not known."""
+        return None if self.filling is None else self.filling.days_left(self.free_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,20 @@ METRIC_FAULT = "expression_null:"
 POISON = "poison"
 
 
+def connect_to_read(settings: MySqlSettings, timeout_s: float) -> "pymysql.Connection[Any]":
+    """A connection that waits for no answer longer than this; raises what its library does."""
+    return pymysql.connect(
+        host=settings.host,
+        port=settings.port,
+        user=settings.user,
+        password=settings.password,
+        database=settings.database,
+        connect_timeout=max(1, round(timeout_s)),
+        read_timeout=timeout_s,
+        autocommit=True,
+    )
+
+
 def ask_mysql(settings: MySqlSettings, timeout_s: float = TIMEOUT_S) -> Mapping[str, object]:
     """Log in and read the writer row, `{"seq", "epoch", "batch_id"}` once there is one.
 
@@ -28,16 +42,7 @@ def ask_mysql(settings: MySqlSettings, timeout_s: float = TIMEOUT_S) -> Mapping[
     server's own words.
     """
     try:
-        connection = pymysql.connect(
-            host=settings.host,
-            port=settings.port,
-            user=settings.user,
-            password=settings.password,
-            database=settings.database,
-            connect_timeout=max(1, round(timeout_s)),
-            read_timeout=timeout_s,
-            autocommit=True,
-        )
+        connection = connect_to_read(settings, timeout_s)
         with connection, connection.cursor() as cursor:
             cursor.execute("SHOW GLOBAL STATUS LIKE 'Uptime'")
             row = cursor.fetchone()

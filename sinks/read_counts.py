@@ -15,6 +15,7 @@ import pymysql
 
 from sinks.config import MySqlSettings
 from sinks.errors import SinkUnavailable
+from sinks.read import connect_to_read
 from sinks.rows import ALL_WINDOW_S
 
 TIMEOUT_S = 3.0
@@ -60,16 +61,7 @@ class CountsReader:
 
     def __init__(self, settings: MySqlSettings, timeout_s: float = TIMEOUT_S) -> None:
         try:
-            self._connection = pymysql.connect(
-                host=settings.host,
-                port=settings.port,
-                user=settings.user,
-                password=settings.password,
-                database=settings.database,
-                connect_timeout=max(1, round(timeout_s)),
-                read_timeout=timeout_s,
-                autocommit=True,
-            )
+            self._connection = connect_to_read(settings, timeout_s)
         except (pymysql.err.Error, OSError) as error:
             raise SinkUnavailable("mysql", str(error)) from error
 

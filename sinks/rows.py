@@ -111,9 +111,9 @@ class MetricDefinition:
 
     `topics` are those that its lines come from; none named means any.
 
-    `keep_redis_s` maps each size to how long a window is kept after its end (None: for ever),
-    `keep_mysql_s` likewise for all sizes. `definition_hash` is 16 bytes and changes with the
-    metric's meaning.
+    `keep_redis_s` and `keep_mysql_s` map each size to how long a window is kept after its end; a
+    size with None, or without an entry, is kept for ever. `definition_hash` is 16 bytes and changes
+    with the metric's meaning.
     """
 
     name: str
@@ -122,7 +122,7 @@ class MetricDefinition:
     windows_s: tuple[int, ...]
     slice_s: int
     keep_redis_s: Mapping[int, int | None]
-    keep_mysql_s: int | None
+    keep_mysql_s: Mapping[int, int | None]
     top: int | None
     max_keys: int | None
     definition_hash: bytes

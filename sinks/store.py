@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from sinks.config import SinksSettings
 from sinks.errors import SinkUnavailable
+from sinks.facts import SinkFacts
 from sinks.mysql.cellar import MySqlCellar
 from sinks.mysql.recounts import Recount, wanted
 from sinks.mysql.sink import MySqlSink
@@ -65,7 +66,8 @@ class Sinks:
 
     With MySQL, Redis is a view that may fall behind and is brought up again; alone, Redis is the
     truth. `states` says of each sink `ok`, `rebuilding` or `down: …`; `untended` is as in `Tended`.
-    `taken` is how the last batch was taken.
+    `taken` is how the last batch was taken; `left_out_total` counts cells of windows that were
+    older than is kept, and written nowhere.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Sinks:
         self._closed = threading.Event()
         self._tender: threading.Thread | None = None
         self.states: dict[str, str] = {}
+        self.left_out_total = 0
         self.untended: str | None = None
         self.taken = Taken()
         if settings.mysql is not None:
@@ -109,6 +112,14 @@ class Sinks:
     def scrubbed_total(self) -> int:
         """How many windows of the live view had lost a part and were written again."""
         return 0 if self._view is None else self._view.scrubbed_total
+
+    @property
+    def facts(self) -> SinkFacts:
+        """How all of it is just now."""
+        notices = () if self._mysql is None else self._mysql.notices
+        return SinkFacts(
+            dict(self.states), self.scrubbed_total, self.left_out_total, notices, self.untended
+        )
 
     @property
     def takes_blocks(self) -> bool:
@@ -147,6 +158,7 @@ class Sinks:
             merged = self._truth.apply(batch)
             self._guard = merged.guard
             middle = time.monotonic()
+            self.left_out_total += merged.left_out
             self._show(batch, merged)
             self.taken = self._taken(middle - begin, time.monotonic() - middle, merged.changed)
         return Outcome.REPLAYED if merged.replayed else Outcome.MERGED
@@ -160,17 +172,10 @@ class Sinks:
         """What is to be counted again; raises SinkUnavailable, also until this is opened."""
         if self._mysql is None:
             return []
-        return self._noted(wanted)
+        return self.note(wanted)
 
-    def note_recount(self, note: Callable[[Any], None]) -> None:
-        """Write down how a recount goes, by a function of `recounts.py`."""
-        self._noted(note)
-
-    def note_archive(self, note: Callable[[Any], Result]) -> Result:
-        """Ask or write what is archived, by a function of `archive_rows.py`."""
-        return self._noted(note)
-
-    def _noted(self, note: Callable[[Any], Result]) -> Result:
+    def note(self, note: Callable[[Any], Result]) -> Result:
+        """Ask or write how a recount goes or what is archived, by a function for a cursor."""
         assert self._mysql is not None, "this is noted in MySQL only"
         with self._lock:
             if self._guard is None:
@@ -184,6 +189,7 @@ class Sinks:
         with self._lock, _Noting(self):
             merged = self._mysql.fill(metric, batch)
             self._guard = merged.guard
+            self.left_out_total += merged.left_out
             if self._view is not None:
                 told = progress_of(batch, merged.cells, merged.bulk)
                 self._progress = replace(self._progress_at(batch.now_ms), changed=told.changed)

@@ -25,7 +25,8 @@ class Merged:
 
     `fallen` are the windows whose ranking must be read anew, because a value in it fell or may have
     fallen. `bulk` are windows that changed by blocks: of these only the cells that the live view
-    shows are among `cells`. `changed` is how many cells the batch made or changed in all.
+    shows are among `cells`. `changed` is how many cells the batch made or changed in all,
+    `left_out` how many were of windows older than is kept, and so written nowhere.
     """
 
     guard: Guard
@@ -34,6 +35,7 @@ class Merged:
     fallen: frozenset[WindowId] = frozenset()
     bulk: frozenset[WindowId] = frozenset()
     changed: int = 0
+    left_out: int = 0
 
 
 class Truth(Protocol):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from protocol.units import format_duration_ms
+from sinks.rows import size_text
 from stream.config.metrics import Metric
 from stream.config.settings import StreamSection
 from stream.fold.compile import FoldPlan, compile_plan
@@ -35,18 +35,13 @@ def describe_plan(section: StreamSection) -> str:
     return "\n".join(lines) + "\n"
 
 
-def window_name(size_s: int) -> str:
-    """A window's size as the configuration spells it."""
-    return format_duration_ms(size_s * 1000) if size_s else "all"
-
-
 def _describe(metric: Metric, plan: FoldPlan) -> Iterator[str]:
     definition, section = metric.definition, metric.section
     measured = _MEASURED[definition.measure].format(section.value)
     by = f" by {', '.join(metric.key)}" if metric.key else ""
     yield f"{metric.name}: {measured}{by}"
-    windows = ", ".join(window_name(size) for size in definition.windows_s)
-    fold = f"folded per {window_name(metric.slice_s)}" if metric.slice_s else "folded to one sum"
+    windows = ", ".join(size_text(size) for size in definition.windows_s)
+    fold = f"folded per {size_text(metric.slice_s)}" if metric.slice_s else "folded to one sum"
     yield f"  windows  {windows}; a batch is {fold}"
     if definition.top is not None:
         yield f"  top      {definition.top}"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from sinks.rows import FoldRow, UnparsedRow
+from sinks.rows import FoldRow, UnparsedRow, size_text
 from stream.config.settings import StreamSection, StreamSettings
-from stream.describe import window_name
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
@@ -99,7 +98,7 @@ def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:
         if name in metric.inputs:
             found = [row for row in counts.rows if row.metric == metric.name]
             text.append("")
-            windows = ", ".join(window_name(size) for size in metric.definition.windows_s)
+            windows = ", ".join(size_text(size) for size in metric.definition.windows_s)
             text.append(f"{metric.name} ({metric.definition.measure}; windows {windows})")
             text.extend(_metric(found, metric.slice_s))
     return "\n".join(text) + "\n"

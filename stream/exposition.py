@@ -30,6 +30,7 @@ def _figures(status: PartStatus) -> Iterable[Family]:
         ("unparsed_total", "counter", "Lines not counted.", details["unparsed_total"]),
         ("poison_total", "counter", "Lines set aside.", details["poison_total"]),
         ("scrubbed_total", "counter", "Windows of Redis mended.", details["scrubbed_total"]),
+        ("left_out_total", "counter", "Cells too old to keep.", details["left_out_total"]),
         ("batches_total", "counter", "Batches applied.", counters["batches"]),
         ("replays_total", "counter", "Batches seen again.", counters["replays"]),
         ("resumes_total", "counter", "New queries from the ledger.", counters["resumes"]),

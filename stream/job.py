@@ -97,11 +97,7 @@ class StreamJob:
         self._recount_hand = Hand()
         self._overseer = Overseer(self._recount_hand, lambda _: None)
         self._opened: str | None = None
-        state.watch_sinks(
-            lambda: self._configuration.now.sinks.states,
-            lambda: self._configuration.now.sinks.scrubbed_total,
-            lambda: self._configuration.now.sinks.untended,
-        )
+        state.watch_sinks(lambda: self._configuration.now.sinks.facts)
 
     def run(self) -> int:
         """Run until told to stop; returns the exit code."""

@@ -142,7 +142,7 @@ class Recounter:
         why = f"given up after {after}"
         logger.error("a recount is given up", extra=fields(metric=metric, why=why))
         note = partial(recounts.give_up, metric=metric, why=why)
-        self._configuration.now.sinks.note_recount(note)
+        self._configuration.now.sinks.note(note)
 
     def _count_piece(self, session: SparkSession, now: Counting, one: Recount) -> None:
         held = self._first_offsets()
@@ -154,7 +154,7 @@ class Recounter:
             logger.warning(
                 "lines to recount are gone", extra=fields(metric=one.metric, offsets=places(lost))
             )
-            now.sinks.note_recount(partial(recounts.raise_floors, metric=one.metric, held=floors))
+            now.sinks.note(partial(recounts.raise_floors, metric=one.metric, held=floors))
             return
         piece, is_archived = next_piece(one.gaps, held, archived, OFFSETS_AT_ONCE)
         if is_archived:
@@ -163,7 +163,7 @@ class Recounter:
         else:
             options = kafka_options(now.section, self._bootstrap_servers, None)
             lines = read_ranges(session, options, piece)
-        now.sinks.note_recount(partial(recounts.note_try, metric=one.metric))
+        now.sinks.note(partial(recounts.note_try, metric=one.metric))
         counts = self._fold(lines, now, one.metric, piece)
         batch = Batch(
             "",

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from protocol.status import PartState, PartStatus, Problem
+from sinks.facts import SinkFacts
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine.search import PoisonLine
@@ -111,21 +112,12 @@ class StreamState:
         self._lock = threading.Lock()
         self._facts = _Facts()
         self._stages = Stages(time.monotonic())
-        self._sinks: Callable[[], Mapping[str, str]] = dict
-        self._scrubbed_total: Callable[[], int] = int
-        self._untended: Callable[[], str | None] = lambda: None
+        self._sinks: Callable[[], SinkFacts] = SinkFacts
         self._started_at_ms = clock_ms()
 
-    def watch_sinks(
-        self,
-        states: Callable[[], Mapping[str, str]],
-        scrubbed_total: Callable[[], int],
-        untended: Callable[[], str | None],
-    ) -> None:
-        """Where to ask how the sinks are, how many shown windows were mended, and why not more."""
-        self._sinks = states
-        self._scrubbed_total = scrubbed_total
-        self._untended = untended
+    def watch_sinks(self, facts: Callable[[], SinkFacts]) -> None:
+        """Where to ask how the sinks are."""
+        self._sinks = facts
 
     def configured(self, metrics: Sequence[str]) -> None:
         """These metrics are counted, as the configuration asks for."""
@@ -286,7 +278,7 @@ class StreamState:
 
     def snapshot(self) -> PartStatus:
         """The status as served."""
-        sinks, untended, now_ms = dict(self._sinks()), self._untended(), clock_ms()
+        sinks, now_ms = self._sinks(), clock_ms()
         with self._lock:
             facts = self._facts
             problems = [Problem(code, text) for code, text in facts.problems.items()]
@@ -295,8 +287,9 @@ class StreamState:
                 for name, (why, at_ms) in facts.ended.items()
                 if now_ms - at_ms < ENDED_TOLD_MS
             ]
-            if untended is not None:
-                text = f"nothing is purged and Redis is not compared, counting goes on: {untended}"
+            if sinks.untended is not None:
+                text = "nothing is purged and Redis is not compared, counting goes on: "
+                text += sinks.untended
                 problems.append(Problem("sinks-untended", text))
             if facts.refusal is not None:
                 text = (
@@ -325,7 +318,7 @@ class StreamState:
                 details=self._details(facts, sinks),
             )
 
-    def _details(self, facts: _Facts, sinks: Mapping[str, str]) -> dict[str, object]:
+    def _details(self, facts: _Facts, sinks: SinkFacts) -> dict[str, object]:
         return {
             "query_id": facts.query_id,
             "epoch": facts.epoch,
@@ -362,8 +355,7 @@ class StreamState:
                 for one in facts.recounts
             ],
             "archive": None if facts.archive is None else asdict(facts.archive),
-            "sinks": dict(sinks),
-            "scrubbed_total": self._scrubbed_total(),
+            **sinks.details(),
             "duration_ms": dict(facts.durations_ms),
             "stages": self._stages.told(time.monotonic()),
             "counters": {

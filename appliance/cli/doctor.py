@@ -16,11 +16,12 @@ from typing import Any
 
 import typer
 
-from appliance import checks, growth, lifecycle
+from appliance import checks, filling, growth, lifecycle
 from appliance.checks import Check, Level
 from appliance.cli import context
+from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import Exit, print_json, print_table
+from appliance.cli.output import CommandError, Exit, print_json, print_table
 from appliance.cli.progress import waiting
 from appliance.cli.status_command import logs_hint, part_rows
 from appliance.config.faults import ConfigFaults
@@ -67,6 +68,7 @@ def _configuration(home: Home) -> Iterator[Check]:
     if mill.placement.in_containers:
         yield from _parts(*part_rows())
         yield from growth.rows(mill)
+        yield from _filling(mill)
     else:
         yield from checks.programs(mill)
         yield from _server_versions()
@@ -76,6 +78,7 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
             yield from growth.rows(mill)
+            yield from _filling(mill)
     yield from watched_folders(mill, mounts_of_this_process())
     yield from _published(mill)
 
@@ -95,6 +98,15 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
     yield Check(Level.OK, "mill", "does not run")
     if not left:
         yield from checks.ports(mill)
+
+
+def _filling(mill: Mill) -> Iterator[Check]:
+    """How the disks fill, of a monitor that answers; that it does not is said with the parts."""
+    try:
+        rows = ask_monitor(mill, "/api/v1/disks")["data"]
+    except CommandError:
+        return
+    yield from filling.disks(rows)
 
 
 def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:

@@ -34,6 +34,7 @@ OF_THE_STREAM: dict[tuple[str, ...], str] = {
     ("config", "check"): "",
     ("stream", "recount"): "",
     ("stream", "forget"): "",
+    ("stream", "purge"): "",
     ("stream", "dry-run"): "-v ./watched:/mill/watched:ro ",
 }
 """What needs Spark, or the right to write counts, and what the stream's container lacks for it."""

@@ -4,15 +4,15 @@ import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import pymysql
 import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, duration_text, say, tell
 from appliance.cli.progress import progress_line
+from appliance.cli.stream_database import in_mysql
 from appliance.parts import bootstrap_servers
-from appliance.settings import SINK_USER, Mill, sinks_settings
+from appliance.settings import Mill
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.units import parse_duration_ms
@@ -111,7 +111,7 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
             archived = archive_rows.first_since(cursor, topics, moment_ms)
         ask_for(cursor, metric, archive_rows.floors(by_time, held, archived))
 
-    _in_mysql(mill, ask)
+    in_mysql(mill, "a recount", ask)
     left = _left(mill, metric)
     return None if left is None else left[0]
 
@@ -120,30 +120,10 @@ def _left(mill: Mill, metric: str) -> tuple[int, str | None] | None:
     """How many offsets are left and why it was given up; None when it is done."""
     from sinks.mysql.recounts import wanted
 
-    for one in _in_mysql(mill, wanted):
+    for one in in_mysql(mill, "a recount", wanted):
         if one.metric == metric:
             return one.left, one.problem
     return None
-
-
-def _in_mysql(mill: Mill, work: Any) -> Any:
-    from sinks.config import SinksSettings
-    from sinks.mysql import link as mysql_link
-
-    settings = SinksSettings.model_validate(sinks_settings(mill, SINK_USER, "stream")).mysql
-    if settings is None:
-        raise CommandError("a recount needs MySQL, which sinks.mysql: null switches off")
-    try:
-        connection = mysql_link.connect(settings)
-        try:
-            connection.begin()
-            found = work(connection.cursor())
-            connection.commit()
-            return found
-        finally:
-            connection.close()
-    except pymysql.err.Error as error:
-        raise CommandError(f"MySQL: {error}", Exit.UNREACHABLE) from error
 
 
 def _follow(mill: Mill, metric: str, asked: int) -> None:
@@ -176,7 +156,7 @@ def _has_left(mill: Mill, metric: str) -> bool:
         cursor.execute("SELECT name FROM metrics WHERE name = %s", (metric,))
         return cursor.fetchone() is None or is_away(metric, read_ranges(cursor))
 
-    return bool(_in_mysql(mill, ask))
+    return bool(in_mysql(mill, "a recount", ask))
 
 
 def rate_of(seen: list[tuple[float, int]]) -> float:

@@ -11,6 +11,7 @@ from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say, tell
 from appliance.cli.progress import progress_line, waiting
+from appliance.cli.purge_command import purge
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
 from appliance.settings import SINK_USER, sinks_settings, stream_check_settings
@@ -21,6 +22,7 @@ DRY_RUN_TIMEOUT_S = 120.0
 
 app = typer.Typer(no_args_is_help=True, help="The stream and its metrics.")
 app.command("recount")(recount)
+app.command("purge")(purge)
 
 
 @app.command()

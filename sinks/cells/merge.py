@@ -72,7 +72,7 @@ def is_kept(start_s: int, size_s: int, keep_s: int | None, now_s: int) -> bool:
 
 def keep_in_mysql_s(definition: MetricDefinition, size_s: int) -> int | None:
     """How long MySQL keeps a window after its end."""
-    return None if size_s == ALL_WINDOW_S else definition.keep_mysql_s
+    return None if size_s == ALL_WINDOW_S else definition.keep_mysql_s.get(size_s)
 
 
 def keep_in_redis_s(definition: MetricDefinition, size_s: int) -> int | None:
@@ -85,8 +85,13 @@ def fold_to_windows(
     definitions: Mapping[str, MetricDefinition],
     now_s: int,
     keep_s: KeepRule = keep_in_mysql_s,
+    *,
+    left_out: set[CellId],
 ) -> GatheredCells:
-    """Gather the slices of every window that holds them and is still kept where the truth lies."""
+    """Gather the slices of every window that holds them and is still kept where the truth lies.
+
+    Cells of windows that are not kept any more are named in `left_out`.
+    """
     cells: GatheredCells = {}
     for row in rows:
         definition = definitions[row.metric]
@@ -94,9 +99,11 @@ def fold_to_windows(
         aggregate = Aggregate(row.count, row.sum, row.min, row.max, row.hll, row.kll)
         for size_s in definition.windows_s:
             start_s = window_start(row.slice_start_s, size_s)
-            if not is_kept(start_s, size_s, keep_s(definition, size_s), now_s):
-                continue
-            gather(cells, CellId(row.metric, size_s, start_s, k_hash), row.key, aggregate)
+            cell_id = CellId(row.metric, size_s, start_s, k_hash)
+            if is_kept(start_s, size_s, keep_s(definition, size_s), now_s):
+                gather(cells, cell_id, row.key, aggregate)
+            else:
+                left_out.add(cell_id)
     return cells
 
 

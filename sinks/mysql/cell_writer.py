@@ -60,7 +60,8 @@ class Written:
     """What a batch changed: cells of rows and those that are shown, and what else is told of it.
 
     `by_rows` and `key_counts` are what the driver knows of the windows it wrote itself; `bulk` are
-    the windows that the server changed. `changed` counts the cells of both.
+    the windows that the server changed. `changed` counts the cells of both, `left_out` those of
+    windows older than is kept.
     """
 
     cells: Cells
@@ -69,6 +70,7 @@ class Written:
     bulk: frozenset[WindowId]
     fallen: frozenset[WindowId]
     changed: int
+    left_out: int
 
 
 class CellWriter:
@@ -86,8 +88,10 @@ class CellWriter:
     def write(self, batch: Batch, packet_octets: int) -> Written:
         """Write a batch's cells; `packet_octets` is the largest statement the server takes."""
         now_s = batch.now_ms // 1000
-        gathered = fold_to_windows(batch.rows, self._definitions, now_s)
-        plan = self._plan(batch, gathered, now_s)
+        left_out: set[CellId] = set()
+        gathered = fold_to_windows(batch.rows, self._definitions, now_s, left_out=left_out)
+        kept = kept_blocks(batch.blocks, self._definitions, now_s)
+        plan = self._plan(kept, gathered)
         # A tuple of a block may become twice as long.
         octets_max = min(STATEMENT_OCTETS, packet_octets // 4)
         bulk = plan.windows
@@ -105,10 +109,14 @@ class CellWriter:
             bulk=bulk,
             fallen=fallen | may_fall(plan, self._definitions),
             changed=len(cells) + sum(block.keys for block in (*plan.fresh, *plan.added)),
+            left_out=len(left_out)
+            + sum(block.keys for block in batch.blocks)
+            - sum(block.keys for blocks in kept.values() for block in blocks),
         )
 
-    def _plan(self, batch: Batch, gathered: GatheredCells, now_s: int) -> BulkPlan:
-        kept = kept_blocks(batch.blocks, self._definitions, now_s)
+    def _plan(
+        self, kept: Mapping[WindowId, Sequence[CellBlock]], gathered: GatheredCells
+    ) -> BulkPlan:
         if not kept:
             return BulkPlan()
         found = self._read_windows(kept)

@@ -47,17 +47,39 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """One metric: its rows, their share of the table's bytes, and the rows that a day adds.
+class Pace:
+    """One size's windows: the rows that a day adds, and for how many days they are kept.
 
-    `kept_days` is for how long windows are kept, None for ever.
+    `kept_days` is None for ever. What is kept for a time has as many rows in the end as are added
+    in it; `grows_days` is how long that still takes, at this pace.
     """
+
+    size_s: int
+    rows: int
+    rows_a_day: float
+    kept_days: float | None
+
+    @property
+    def grows_days(self) -> float | None:
+        """None for ever."""
+        if self.kept_days is None or not self.rows_a_day:
+            return None
+        return max(0.0, self.kept_days - self.rows / self.rows_a_day)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One metric: its rows, their share of the table's bytes, and how fast each size grows."""
 
     metric: str
     rows: int
     bytes: int
-    rows_a_day: float
-    kept_days: float | None
+    paces: tuple[Pace, ...]
+
+    @property
+    def rows_a_day(self) -> float:
+        """What a day adds before anything is purged."""
+        return sum(pace.rows_a_day for pace in self.paces)
 
 
 def rows_of(cursor: Any, now_s: int) -> Stored:
@@ -81,38 +103,41 @@ def rows_of(cursor: Any, now_s: int) -> Stored:
     return Stored(sizes, int(found[0] or 0) if found else 0)
 
 
-def growth_of(stored: Stored, kept_s: Mapping[str, int | None], now_s: int) -> tuple[Growth, ...]:
-    """Every metric that has rows, those with the most first; `kept_s` is how long each is kept."""
+def growth_of(
+    stored: Stored, kept_s: Mapping[str, Mapping[int, int | None]], now_s: int
+) -> tuple[Growth, ...]:
+    """Every metric that has rows, those with the most first.
+
+    `kept_s` is how long each size of each metric is kept, nothing or None for ever.
+    """
     by_metric: dict[str, list[SizeRows]] = {}
     for one in stored.sizes:
         by_metric.setdefault(one.metric, []).append(one)
     found = []
     for metric, sizes in by_metric.items():
         rows = sum(one.rows for one in sizes)
-        kept = kept_s.get(metric)
-        found.append(
-            Growth(
-                metric,
-                rows,
-                round(rows * stored.bytes_per_row),
-                sum(_rows_a_day(one, now_s) for one in sizes),
-                None if kept is None else kept / DAY_S,
-            )
-        )
+        kept = kept_s.get(metric, {})
+        paces = tuple(_pace(one, kept.get(one.size_s), now_s) for one in sizes)
+        found.append(Growth(metric, rows, round(rows * stored.bytes_per_row), paces))
     return tuple(sorted(found, key=lambda one: (-one.rows, one.metric)))
 
 
 def days_left(growths: Iterable[Growth], bytes_per_row: float, free_bytes: int) -> float | None:
     """For how many days a disk with so much room holds what is added; None: for ever.
 
-    What is kept for a limited time grows until that has passed, and is then purged as fast as it
-    comes; how much of it is there already is left out, which makes the answer one for the worst.
+    What is kept for a limited time grows until as much is there as is added in it, and is then
+    purged as fast as it comes.
     """
-    paces = [(one.rows_a_day * bytes_per_row, one.kept_days) for one in growths if one.rows_a_day]
+    paces = [
+        (pace.rows_a_day * bytes_per_row, pace.grows_days)
+        for one in growths
+        for pace in one.paces
+        if pace.rows_a_day
+    ]
     # Between two moments at which something stops to grow, the disk fills at one pace.
     day, left = 0.0, float(free_bytes)
-    for until in [*sorted({kept for _, kept in paces if kept is not None}), None]:
-        pace = sum(bytes_ for bytes_, kept in paces if kept is None or kept > day)
+    for until in [*sorted({grows for _, grows in paces if grows is not None}), None]:
+        pace = sum(bytes_ for bytes_, grows in paces if grows is None or grows > day)
         if pace and (until is None or left < pace * (until - day)):
             return day + left / pace
         if until is not None:
@@ -121,8 +146,9 @@ def days_left(growths: Iterable[Growth], bytes_per_row: float, free_bytes: int) 
     return None
 
 
-def _rows_a_day(one: SizeRows, now_s: int) -> float:
-    if one.recent_since_s is None:
-        return 0.0
-    seconds = max(now_s - one.recent_since_s, one.size_s, PACE_S_MIN)
-    return one.recent * DAY_S / seconds
+def _pace(one: SizeRows, kept_s: int | None, now_s: int) -> Pace:
+    rows_a_day = 0.0
+    if one.recent_since_s is not None:
+        seconds = max(now_s - one.recent_since_s, one.size_s, PACE_S_MIN)
+        rows_a_day = one.recent * DAY_S / seconds
+    return Pace(one.size_s, one.rows, rows_a_day, None if kept_s is None else kept_s / DAY_S)

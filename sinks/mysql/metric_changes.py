@@ -100,6 +100,7 @@ def _remove_name(cursor: Any, name: str) -> None:
     cursor.execute("DELETE FROM recounts WHERE metric = %s", (name,))
     cursor.execute("DELETE FROM metric_topics WHERE metric = %s", (name,))
     cursor.execute("DELETE FROM metric_ranges WHERE metric = %s", (name,))
+    cursor.execute("DELETE FROM keep_terms WHERE metric = %s", (name,))
     cursor.execute("DELETE FROM metrics WHERE name = %s", (name,))
 
 

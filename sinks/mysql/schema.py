@@ -44,6 +44,10 @@ LASTING_TABLES = (
   metric VARCHAR(48) NOT NULL, topic VARCHAR(249) NOT NULL, part INT NOT NULL,
   from_offset BIGINT NOT NULL, tries INT NOT NULL DEFAULT 0, problem VARCHAR(500),
   PRIMARY KEY (metric, topic, part))""",
+    # From when on windows older than their `keep` are deleted (`keeping.py`).
+    """CREATE TABLE IF NOT EXISTS keep_terms (
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, keep_s BIGINT NOT NULL,
+  from_at DATETIME NOT NULL, cells BIGINT NOT NULL, PRIMARY KEY (metric, size_s))""",
     # What the archive of raw lines holds, for whoever cannot read it (`archive_rows.py`).
     """CREATE TABLE IF NOT EXISTS archived (
   topic VARCHAR(249) NOT NULL, part INT NOT NULL, start_offset BIGINT NOT NULL,

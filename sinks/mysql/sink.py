@@ -16,22 +16,19 @@ import pymysql
 from sinks.cells.recent import RecentCells
 from sinks.config import MySqlSettings
 from sinks.errors import DefinitionChanged, LedgerMismatch, SinkUnavailable
+from sinks.keeping import Place, Term, in_force, limits, words
 from sinks.ledger import Standing, after, compare
 from sinks.mysql import link
 from sinks.mysql.cell_writer import CellWriter, Written
-from sinks.mysql.metric_changes import (
-    WINDOWS_PER_STEP,
-    change_metrics,
-    delete_cells,
-    delete_windows,
-)
+from sinks.mysql.metric_changes import change_metrics
 from sinks.mysql.migrate import Migration, prepare
+from sinks.mysql.purging import agree, purge, read_terms
 from sinks.mysql.recounts import move_beginnings
 from sinks.mysql.rows import to_datetime
 from sinks.mysql.views import view
-from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition, definitions_differing, size_text
+from sinks.rows import Batch, MetricDefinition, definitions_differing, size_text
 from sinks.truth import Guard, Merged, check_ours
-from sinks.unparsed import SAMPLES_KEPT_DAYS, write_unparsed
+from sinks.unparsed import write_unparsed
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +39,10 @@ Result = TypeVar("Result")
 
 
 class MySqlSink:
-    """One driver's hold on the truth; not for use by several threads."""
+    """One driver's hold on the truth; not for use by several threads.
+
+    `notices` are the terms that have not begun: what will be deleted, and from when on.
+    """
 
     def __init__(
         self,
@@ -59,15 +59,19 @@ class MySqlSink:
         self._clock_s = clock_s
         self._pause = pause
         self._connection: link.Connection | None = None
+        self._configured: Sequence[MetricDefinition] = ()
+        # What is configured, with the `keep` that is in force.
         self._definitions: dict[str, MetricDefinition] = {}
         self._recent = RecentCells()
         self._packet_octets: int | None = None
         self._query_id = ""
         self._epoch = -1
+        self.notices: tuple[Term, ...] = ()
 
     def open(self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int) -> Guard:
         """Make tables and views, check definitions, raise the epoch for this driver."""
-        self._definitions = {definition.name: definition for definition in definitions}
+        self._configured = definitions
+        self._definitions = in_force(definitions, {}, now_s)
         self._recent.forget_all()
 
         def show(cursor: Any) -> None:
@@ -109,6 +113,12 @@ class MySqlSink:
         while self._patiently(lambda: self._plainly(partial(self._migrate, migration))):
             pass
         self._patiently(lambda: self._plainly(show))
+        agreed = self._patiently(
+            lambda: self._in_transaction(lambda cursor: agree(cursor, definitions, now_s))
+        )
+        self._take(agreed, now_s)
+        for term in self.notices:
+            logger.warning("%s", words(term))
         return guard
 
     def _migrate(self, migration: Migration, cursor: Any) -> bool:
@@ -178,37 +188,19 @@ class MySqlSink:
         """Delete some windows older than their `keep` and old samples; True if more are left."""
 
         def delete(cursor: Any) -> bool:
-            left = False
-            for name, size_s, keep_s in self._limited_windows():
-                cursor.execute(
-                    "SELECT window_number FROM window_keys WHERE metric = %s AND size_s = %s "
-                    "AND start_at <= %s LIMIT %s",
-                    (name, size_s, to_datetime(now_s - keep_s - size_s), WINDOWS_PER_STEP),
-                )
-                numbers = [int(number) for (number,) in cursor.fetchall()]
-                if not numbers:
-                    continue
-                is_cut = delete_cells(cursor, numbers, rows_max) == rows_max
-                if not is_cut:
-                    delete_windows(cursor, numbers)
-                left = left or is_cut or len(numbers) == WINDOWS_PER_STEP
-            oldest = to_datetime(now_s - SAMPLES_KEPT_DAYS * 86_400).date()
-            deleted = cursor.execute(
-                "DELETE FROM unparsed_lines WHERE day < %s LIMIT %s", (oldest, rows_max)
-            )
-            return left or deleted == rows_max
+            # A notice that was given may be over by now, or was ended by `begin_now`.
+            self._take(read_terms(cursor), now_s)
+            return purge(cursor, self._definitions.values(), now_s, rows_max)
 
         self._recent.forget_all()
         return self._patiently(lambda: self._plainly(delete))
 
-    def _limited_windows(self) -> list[tuple[str, int, int]]:
-        return [
-            (definition.name, size_s, definition.keep_mysql_s)
-            for definition in self._definitions.values()
-            if definition.keep_mysql_s is not None
-            for size_s in definition.windows_s
-            if size_s != ALL_WINDOW_S
-        ]
+    def _take(self, terms: Mapping[Place, Term], now_s: int) -> None:
+        self._definitions = in_force(self._configured, terms, now_s)
+        mine = {place for place, _ in limits(self._configured)}
+        self.notices = tuple(
+            term for place, term in terms.items() if place in mine and term.from_s > now_s
+        )
 
     def close(self) -> None:
         """Leave the server; harmless when it is gone."""
@@ -260,7 +252,15 @@ class MySqlSink:
         if written is None:
             return Merged(guard, {}, replayed=True)
         self._recent.commit(guard.seq, written.by_rows, written.key_counts)
-        return Merged(guard, written.cells, False, written.fallen, written.bulk, written.changed)
+        return Merged(
+            guard,
+            written.cells,
+            False,
+            written.fallen,
+            written.bulk,
+            changed=written.changed,
+            left_out=written.left_out,
+        )
 
     def _largest_packet(self, cursor: Any) -> int:
         if self._packet_octets is None:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sinks.cells.merge import WindowId, is_kept, key_limit
+from sinks.cells.merge import WindowId, is_kept, keep_in_mysql_s, keep_in_redis_s, key_limit
 from sinks.redis.view import Write, oldest_kept_s
-from sinks.rows import ALL_WINDOW_S, MetricDefinition
+from sinks.rows import MetricDefinition
 from sinks.values import RANKS, Measure
 
 # How the server says that a key never expires.
@@ -101,8 +101,8 @@ def oldest_scrubbed_s(definition: MetricDefinition, size_s: int, now_s: int) -> 
     A window that the truth purges earlier than the view is left to its expiry.
     """
     shown_s = oldest_kept_s(definition, size_s, now_s)
-    keep_s = definition.keep_mysql_s
-    if size_s == ALL_WINDOW_S or keep_s is None:
+    keep_s = keep_in_mysql_s(definition, size_s)
+    if keep_s is None:
         return shown_s
     return max(shown_s, now_s - keep_s - size_s + 1)
 
@@ -111,7 +111,10 @@ def is_scrubbed(window: WindowId, definition: MetricDefinition, now_s: int) -> b
     """Whether a window is still kept on both sides."""
     return all(
         is_kept(window.start_s, window.size_s, keep_s, now_s)
-        for keep_s in (definition.keep_redis_s.get(window.size_s), definition.keep_mysql_s)
+        for keep_s in (
+            keep_in_redis_s(definition, window.size_s),
+            keep_in_mysql_s(definition, window.size_s),
+        )
     )
 
 

@@ -153,21 +153,31 @@ class RedisTruth:
         if compare(batch.ranges, self.ledger(), after_guard=new_id) is Standing.REPLAY:
             return Merged(guard, {}, replayed=True)
         guard = Guard(guard.query_id, guard.epoch, batch.batch_id, guard.seq + 1)
-        cells, stored, counts = self._merged_cells(batch)
+        left_out: set[CellId] = set()
+        cells, stored, counts = self._merged_cells(batch, left_out)
         rankings = self._rankings(cells, stored, batch.now_ms // 1000)
         body = self._call_body(batch, guard, cells, counts, rankings)
         answer = guarded_call(lambda: self._merge(args=[json.dumps(body)]))
         if answer == "fenced":
             raise SinkUnavailable("redis", "its guard moved while a batch was merged")
-        return Merged(guard, cells, replayed=answer == "replay", changed=len(cells))
+        return Merged(
+            guard,
+            cells,
+            replayed=answer == "replay",
+            changed=len(cells),
+            left_out=len(left_out),
+        )
 
     def close(self) -> None:
         """Leave the server."""
         self._client.close()
 
-    def _merged_cells(self, batch: Batch) -> tuple[Cells, Cells, dict[WindowId, int]]:
+    def _merged_cells(
+        self, batch: Batch, left_out: set[CellId]
+    ) -> tuple[Cells, Cells, dict[WindowId, int]]:
+        now_s = batch.now_ms // 1000
         folded = fold_to_windows(
-            batch.rows, self._definitions, batch.now_ms // 1000, keep_in_redis_s
+            batch.rows, self._definitions, now_s, keep_in_redis_s, left_out=left_out
         )
         touched = {*folded, *overflow_candidates(folded, self._definitions)}
         by_window: dict[WindowId, list[CellId]] = {}

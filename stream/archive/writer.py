@@ -211,16 +211,16 @@ class Archive:
             if pieces is None or topic not in self._noted:
                 archive = self._archives.get(topic)
                 rows = [] if archive is None else _rows(archive.pieces.all)
-                known: Any = sinks.note_archive(partial(archive_rows.summary, topic=topic))
+                known: Any = sinks.note(partial(archive_rows.summary, topic=topic))
                 if known == archive_rows.summary_of(rows):
                     self._noted.add(topic)
                     return
-                sinks.note_archive(partial(archive_rows.clear, topic=topic))
+                sinks.note(partial(archive_rows.clear, topic=topic))
             else:
                 rows = _rows(pieces)
             for first in range(0, len(rows), ROWS_NOTED_AT_ONCE):
                 some = rows[first : first + ROWS_NOTED_AT_ONCE]
-                sinks.note_archive(partial(archive_rows.note, topic=topic, rows=some))
+                sinks.note(partial(archive_rows.note, topic=topic, rows=some))
             self._noted.add(topic)
         except (SinkUnavailable, LedgerMismatch, pymysql.err.Error) as error:
             # The next look compares, and writes what is missing.

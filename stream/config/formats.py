@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-FORMATS = ("combined", "common", "json", "logfmt", "syslog", "csv", "regex", "raw")
-
 # Columns that every line has, whatever its format.
 COMMON_COLUMNS = {"file": "string", "line": "string", "time": "timestamp"}
 

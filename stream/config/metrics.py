@@ -12,19 +12,9 @@ from hashlib import blake2b
 
 from sinks.rows import MetricDefinition
 from stream.config.expression import column_tokens
-from stream.config.sections import (
-    SLICE_S,
-    DefaultsSection,
-    InputSection,
-    KeepSection,
-    MetricSection,
-    keep_s,
-    window_s,
-)
+from stream.config.sections import InputSection, MetricSection
 from stream.config.settings import StreamSection
-
-# How long Redis keeps a window when nobody says; any other size as the next smaller one.
-_KEEP_REDIS = {"10s": "1h", "1m": "1d", "1h": "30d"}
+from stream.config.windows import KEEP_MYSQL, KEEP_REDIS, SLICE_S, kept_s, window_s
 
 HASH_BYTES = 16
 
@@ -83,41 +73,21 @@ def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
     columns = section.from_[metric.from_[0]].column_types()
     spelling = {column.lower(): column for column in columns}
     key = tuple(spelling[column.lower()] for column in metric.key)
+    keeps = [keep for keep in (section.defaults.keep, metric.keep) if keep is not None]
     definition = MetricDefinition(
         name=metric.name,
         key_columns=key,
         measure=metric.measure,
         windows_s=windows_s,
         slice_s=slice_of(windows_s),
-        keep_redis_s=_keep_redis(metric.keep, section.defaults, windows_s),
-        keep_mysql_s=_keep_mysql(metric.keep, section.defaults),
+        keep_redis_s=kept_s(KEEP_REDIS, [keep.redis for keep in keeps], windows_s),
+        keep_mysql_s=kept_s(KEEP_MYSQL, [keep.mysql for keep in keeps], windows_s),
         top=metric.top,
         max_keys=metric.max_keys or section.defaults.max_keys,
         definition_hash=definition_hash(metric, section.from_, windows_s),
         topics=tuple(sorted(section.from_[name].topic for name in metric.from_)),
     )
     return Metric(metric, metric.from_, key, definition)
-
-
-def _keep_redis(
-    own: KeepSection | None, defaults: DefaultsSection, windows_s: Sequence[int]
-) -> dict[int, int | None]:
-    table = {window_s(size): keep_s(keep) for size, keep in _KEEP_REDIS.items()}
-    for keep in (defaults.keep.redis, own.redis if own else None):
-        if isinstance(keep, str):
-            table = {SLICE_S: keep_s(keep)}
-        elif keep is not None:
-            table |= {window_s(size): keep_s(text) for size, text in keep.items()}
-    kept: dict[int, int | None] = {}
-    for size in windows_s:
-        nearest = max((s for s in table if s <= size), default=min(table))
-        kept[size] = table[nearest] if size else None
-    return kept
-
-
-def _keep_mysql(own: KeepSection | None, defaults: DefaultsSection) -> int | None:
-    text = (own.mysql if own else None) or defaults.keep.mysql
-    return keep_s(text) if text is not None else None
 
 
 def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, object]:

@@ -24,24 +24,28 @@ from pydantic import (
 
 from protocol.units import parse_duration_ms, parse_size_bytes
 from stream.config import expression, formats
+from stream.config.windows import (
+    ALL_WINDOW,
+    KEEP_MYSQL,
+    KEEP_REDIS,
+    Keep,
+    check_windows,
+    fault,
+    over,
+)
 
-SLICE_S = 10  # the smallest slice, and what every window is a multiple of
-WINDOW_S_MAX = 86_400
 KEY_COLUMNS_MAX = 3
 TOP_MAX = 1_000
 METRICS_MAX = 500
-MEASURES = ("count", "sum", "min", "max", "mean", "share", "unique", "percentile")
-ALL_WINDOW = "all"
-FOREVER = "forever"
 
 # Names of the sinks' tables, columns and keys; a metric's view and keys stand beside them.
 RESERVED_NAMES = expression.words(
     """
     archived batch batch_id count day definition_hash end_offset epoch file file_hash guard hll id
-    k1 k2 k3 k_hash kll ledger line max meta metric metric_ranges metric_topics metrics min n_keys
-    name offset part quantiles query_id reason recounts schema_version seq since sink_guard size
-    size_s start_at sum topic touched unparsed unparsed_lines updates value window_cells
-    window_keys window_sizes windows windows_before windows_copied windows_next
+    k1 k2 k3 k_hash keep_terms kll ledger line max meta metric metric_ranges metric_topics metrics
+    min n_keys name offset part quantiles query_id reason recounts schema_version seq since
+    sink_guard size size_s start_at sum topic touched unparsed unparsed_lines updates value
+    window_cells window_keys window_sizes windows windows_before windows_copied windows_next
     """
 )
 
@@ -56,10 +60,6 @@ _FORMAT_KEYS = {
     "delimiter": ("csv",),
     "quote": ("csv",),
 }
-
-
-def fault(found: object, expected: str) -> ValueError:
-    return ValueError(f"found {found}, expected {expected}")
 
 
 def _duration(value: str) -> str:
@@ -81,29 +81,6 @@ SizeText = Annotated[str, AfterValidator(_size)]
 Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
 
 
-def window_s(text: str) -> int:
-    """Seconds of a window as written, 0 for `all`; raises ValueError for what cannot be one."""
-    if text == ALL_WINDOW:
-        return 0
-    try:
-        duration_ms = parse_duration_ms(text)
-    except ValueError:
-        duration_ms = 0
-    if duration_ms <= 0 or duration_ms % (SLICE_S * 1000) or duration_ms > WINDOW_S_MAX * 1000:
-        raise fault(repr(text), "a multiple of 10s up to 1d, such as 10s, 1m, 1h, or all")
-    return duration_ms // 1000
-
-
-def keep_s(text: str) -> int | None:
-    """Seconds a sink keeps a window after its end; None for ever."""
-    if text == FOREVER:
-        return None
-    duration_ms = parse_duration_ms(text)
-    if duration_ms < 1000:
-        raise fault(repr(text), "at least 1s, or forever")
-    return duration_ms // 1000
-
-
 class Section(BaseModel):
     """A part of the configuration: unknown keys are faults, values never change."""
 
@@ -113,28 +90,10 @@ class Section(BaseModel):
 
 
 class KeepSection(Section):
-    """How long each sink keeps a window after its end; for Redis one time, or one per size."""
+    """How long each sink keeps a window after its end."""
 
-    redis: str | dict[str, str] | None = None
-    mysql: str | None = None
-
-    @field_validator("redis")
-    @classmethod
-    def _check_redis(cls, value: str | dict[str, str] | None) -> str | dict[str, str] | None:
-        for size, keep in value.items() if isinstance(value, dict) else ():
-            if window_s(size) == 0:
-                raise fault("all", "window sizes: totals since the beginning are kept for ever")
-            keep_s(keep)
-        if isinstance(value, str):
-            keep_s(value)
-        return value
-
-    @field_validator("mysql")
-    @classmethod
-    def _check_mysql(cls, value: str | None) -> str | None:
-        if value is not None:
-            keep_s(value)
-        return value
+    redis: Keep | None = None
+    mysql: Keep | None = None
 
 
 class InputSection(Section):
@@ -371,24 +330,18 @@ def _columns_of(info: ValidationInfo) -> list[tuple[str, dict[str, str]]]:
     ]
 
 
-def check_windows(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not value:
-        raise fault("no window", "at least one, such as 1m, 1h, all")
-    seen: set[int] = set()
-    for text in value:
-        size_s = window_s(text)
-        if size_s in seen:
-            raise fault(f"{text!r} twice", "each window once")
-        seen.add(size_s)
-    return value
-
-
 class DefaultsSection(Section):
     """What a metric has that says nothing itself."""
 
     windows: Names = ("1m", "1h", ALL_WINDOW)
-    keep: KeepSection = KeepSection()
+    keep: KeepSection = Field(default=KeepSection(), validate_default=True)
     max_keys: int | None = Field(default=None, ge=1, le=10_000_000)
+
+    @field_validator("keep")
+    @classmethod
+    def _fill(cls, value: KeepSection) -> KeepSection:
+        """What holds, so that `config show` shows it: the presets under what is said."""
+        return KeepSection(redis=over(KEEP_REDIS, value.redis), mysql=over(KEEP_MYSQL, value.mysql))
 
     @field_validator("windows")
     @classmethod

@@ -21,8 +21,8 @@ from stream.config.sections import (
     Section,
     SizeText,
     checked_against,
-    fault,
 )
+from stream.config.windows import fault
 
 CONSUMER_GROUP = "millrace-stream"
 TRIGGER_MS_MAX = 60_000

@@ -282,37 +282,39 @@ def _lines_query(
         f" {valid_text('key')} AS file, value,"
         f" {valid_text('value')} AS line{_columns(is_of)} FROM {LINES_VIEW}),"
     )
-    before = "lines"
-    for number, steps in enumerate(zip_longest(*(p.steps for p in parsed), fillvalue={}), 1):
-        columns = {
+    steps: dict[str, dict[str, str]] = {}
+    for number, some in enumerate(zip_longest(*(p.steps for p in parsed), fillvalue={}), 1):
+        steps[f"step{number}"] = {
             name: _within(p.name, sql)
-            for p, step in zip(parsed, steps, strict=True)
+            for p, step in zip(parsed, some, strict=True)
             for name, sql in step.items()
         }
-        yield f"step{number} AS (SELECT *{_columns(columns)} FROM {before}),"
-        before = f"step{number}"
     typed = {
         f"{p.name}.{name}": _within(p.name, column.value)
         for p in parsed
         for name, column in p.columns.items()
     }
     typed |= {f"{p.name}.time": _within(p.name, p.time) for p in parsed}
-    yield f"typed AS (SELECT *{_columns(typed)} FROM {before}),"
     why = {
         "reason": "CASE"
         + "".join(f" WHEN {quote_name(f'{p.name}.is')} THEN {_reason(p)}" for p in parsed)
         + " WHEN true THEN 'topic' END",
         "seconds": _by_input({p.name: f"unix_seconds({_time(p)})" for p in parsed}),
     }
-    yield f"measured AS (SELECT *{_columns({**why, **measured.items()})} FROM typed),"
-    yield f"judged AS (SELECT *{_columns(judged.items())} FROM measured)"
+    steps |= {"typed": typed, "measured": {**why, **measured.items()}, "judged": judged.items()}
+    # Where nothing of a line is held, or nothing is judged, a step has no columns.
+    steps = {step: columns for step, columns in steps.items() if columns}
+    befores = ["lines", *steps]
+    yield ",\n".join(
+        f"{step} AS (SELECT *{_columns(columns)} FROM {before})"
+        for before, (step, columns) in zip(befores, steps.items(), strict=False)
+    )
     verdicts = dict.fromkeys(r.verdict for r in readings if r.verdict is not None)
     is_faulty = "".join(f" OR {verdict} <=> {FAULTY}" for verdict in verdicts)
     yield (
-        "SELECT topic, partition, offset, file, reason, seconds,"
-        f" IF(reason IS NOT NULL{is_faulty},"
-        f" coalesce(substring(value, 1, {SAMPLE_BYTES_MAX}), X''), NULL) AS sample"
-        f"{''.join(f', {name}' for name in judged.items())} FROM judged"
+        f"SELECT {', '.join(LINE_COLUMNS[:-1])}, IF(reason IS NOT NULL{is_faulty},"
+        f" coalesce(substring(value, 1, {SAMPLE_BYTES_MAX}), X''), NULL) AS {LINE_COLUMNS[-1]}"
+        f"{''.join(f', {name}' for name in judged.items())} FROM {befores[-1]}"
     )
 
 

@@ -14,7 +14,7 @@ from sinks.cells.blocks import OPENING
 from sinks.keys import K_COLUMN_CHARACTERS, K_HASH_BYTES, KEY_ID_TEXT_OCTETS_MAX
 from sinks.unparsed import SAMPLES_PER_FILE_AND_DAY
 from sinks.values import HLL_LG_K
-from stream.fold.compile import COUNTED, FAULTY, FoldPlan, Reading, ValueKind
+from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, FoldPlan, Reading, ValueKind
 from stream.parse.numbers import EXACT_DIGITS, EXACT_PLACES
 
 # Samples of lines that are not counted: at most this many a partition, file and reason, for the
@@ -28,6 +28,11 @@ SAMPLE_OCTETS = 8 << 20
 CHUNK_OCTETS = 8 << 20
 
 KLL_K = 200
+
+# The first octet of what the JVM sends: a block, rows, tallies of lines, samples, the times of a
+# task and of making text, and the end.
+_KINDS = ("block", "rows", "tallies", "samples", "task", "text", "end")
+FRAMES = dict(zip(_KINDS, b"BRTSJWE", strict=True))
 
 _SKETCH_SIZES = {"unique": HLL_LG_K, "percentile": KLL_K}
 
@@ -77,6 +82,8 @@ def fold_spec(plan: FoldPlan, *, as_blocks: bool) -> str:
     return json.dumps(
         {
             "as_blocks": as_blocks,
+            "frames": FRAMES,
+            "columns": {name: at[name] for name in LINE_COLUMNS},
             "counted": COUNTED,
             "faulty": FAULTY,
             "key_characters": K_COLUMN_CHARACTERS,

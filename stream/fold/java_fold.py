@@ -28,12 +28,9 @@ from stream.fold.counts import (
     fault_reason,
     unparsed_rows,
 )
-from stream.fold.groupings import SAMPLES, faulty_readings, fold_spec
+from stream.fold.groupings import FRAMES, SAMPLES, faulty_readings, fold_spec
 from stream.fold.judging import Judging
 from stream.source.kafka import Span
-
-# The first octet of a frame, as `java/Fold.java` and `java/Blocks.java` write it.
-_BLOCK, _ROWS, _TALLIES, _SAMPLES, _TASK, _TEXT, _END = b"BRTSJWE"
 
 # Of a block: kind, metric, size and start of the window, keys.
 _BLOCK_HEAD = struct.Struct(">BiiqI")
@@ -94,7 +91,7 @@ def counts_of(frames: Iterable[bytes], plan: FoldPlan, lanes: int = 1) -> Counts
 def _whole(frames: Iterable[bytes]) -> Iterator[bytes]:
     """The frames before the last one. To PySpark a socket that broke is the end of the frames."""
     for frame in frames:
-        if frame[0] == _END:
+        if frame[0] == FRAMES["end"]:
             return
         yield frame
     raise ConnectionResetError("Java has not sent all cells of a batch")
@@ -118,17 +115,17 @@ class _Counting:
     def counts(self, frames: Iterable[bytes], lanes: int) -> Counts:
         """What they hold together."""
         take: dict[int, Callable[..., None]] = {
-            _ROWS: self._row,
-            _TALLIES: self._tally,
-            _SAMPLES: self._sample,
+            FRAMES["rows"]: self._row,
+            FRAMES["tallies"]: self._tally,
+            FRAMES["samples"]: self._sample,
         }
         for frame in frames:
-            if frame[0] == _BLOCK:
+            if frame[0] == FRAMES["block"]:
                 self._block(frame)
-            elif frame[0] == _TASK:
+            elif frame[0] == FRAMES["task"]:
                 _, *nanos = _TASK_TIMES.unpack(frame)
                 self._tasks.append(Spent(*(one / _NS_PER_S for one in nanos)))
-            elif frame[0] == _TEXT:
+            elif frame[0] == FRAMES["text"]:
                 _, nanos_of_text = _TEXT_TIME.unpack(frame)
                 self._texts.append(Spent(folded_s=nanos_of_text / _NS_PER_S))
             else:

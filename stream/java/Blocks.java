@@ -16,12 +16,10 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Makes of cells the text that MySQL takes; `sinks/cells/blocks.py` says how it is written. A frame of a
- * block is BLOCK, the metric's number, the window's size and start, the number of keys, and the
+ * block is its kind, the metric's number, the window's size and start, the number of keys, and the
  * text. Frames that are no cells pass as they are.
  */
 final class Blocks implements FlatMapFunction {
-  static final int BLOCK = 'B';
-
   private static final byte[] HEXADECIMAL =
       "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
 
@@ -130,7 +128,7 @@ final class Blocks implements FlatMapFunction {
             all.remove();
           }
           if (made.isEmpty() && !before.hasNext() && !isTold) {
-            made.add(Stopwatch.text(nanos));
+            made.add(Stopwatch.text(spec.textFrame, nanos));
             isTold = true;
           }
           return before.hasNext() || !made.isEmpty();
@@ -178,7 +176,7 @@ final class Blocks implements FlatMapFunction {
       }
       for (int place = 0; place < blocks.length; place++) {
         if (blocks[place] != null && blocks[place].keys > 0) {
-          made.add(blocks[place].frame(window));
+          made.add(blocks[place].frame(spec.blockFrame, window));
         }
       }
     }
@@ -347,9 +345,9 @@ final class Blocks implements FlatMapFunction {
       return "'" + number.toPlainString() + "'";
     }
 
-    byte[] frame(Window window) {
+    byte[] frame(int kind, Window window) {
       Octets frame = new Octets();
-      frame.octet(BLOCK);
+      frame.octet(kind);
       frame.fourOctets(reading.number);
       frame.fourOctets(window.size);
       frame.eightOctets(window.start);

@@ -32,14 +32,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * every line, and lines kept in memory in between.
  */
 public final class Fold implements FlatMapFunction {
-  /** What the first octet of a frame for Python says of the pickled list behind it. */
-  static final int ROWS = 'R';
-  static final int TALLIES = 'T';
-  static final int SAMPLES = 'S';
-
-  /** The last frame. Without it a socket that broke would look like the end of the cells. */
-  static final byte END = 'E';
-
   /** Where a record has its time stamp. */
   private static final int STAMP_AT = 5;
 
@@ -69,7 +61,7 @@ public final class Fold implements FlatMapFunction {
     SQLExecutionRDD set = new SQLExecutionRDD(chunks.rdd(), lines.sparkSession().sessionState().conf());
     JavaPairRDD placed = JavaPairRDD.fromJavaRDD(set.toJavaRDD());
     JavaRDD values = placed.partitionBy(new HashPartitioner(tasks)).values();
-    return offered(values.mapPartitions(new Blocks(spec)).collect());
+    return offered(values.mapPartitions(new Blocks(spec)).collect(), spec);
   }
 
   /**
@@ -103,12 +95,12 @@ public final class Fold implements FlatMapFunction {
     for (Iterator all = new Blocks(spec).call(values.iterator()); all.hasNext(); ) {
       frames.add(all.next());
     }
-    return offered(frames);
+    return offered(frames, spec);
   }
 
-  private static Object[] offered(List found) {
+  private static Object[] offered(List found, String spec) throws Exception {
     List frames = new ArrayList(found);
-    frames.add(new byte[] {END});
+    frames.add(new byte[] {FoldSpec.of(spec).endFrame});
     return PythonRDD.serveIterator(
         CollectionConverters.asScala((Iterator) frames.iterator()), "folded-cells");
   }
@@ -124,6 +116,7 @@ public final class Fold implements FlatMapFunction {
   /** One task's lines. */
   private static final class Task implements Cells.Rows {
     private final FoldSpec spec;
+    private final FoldSpec.Columns columns;
     private final int tasks;
     private final Cells[] cells;
     private final List frames = new ArrayList();
@@ -137,6 +130,7 @@ public final class Fold implements FlatMapFunction {
 
     Task(FoldSpec spec, int tasks) {
       this.spec = spec;
+      columns = spec.columns;
       this.tasks = tasks;
       cells = new Cells[spec.groupings.length];
       for (int at = 0; at < cells.length; at++) {
@@ -170,19 +164,19 @@ public final class Fold implements FlatMapFunction {
       for (Iterator all = tallies.values().iterator(); all.hasNext(); ) {
         told.add(((Tally) all.next()).told());
       }
-      send(TALLIES, told);
-      send(SAMPLES, samples);
-      send(ROWS, rows);
-      add(watch.frame());
+      send(spec.talliesFrame, told);
+      send(spec.samplesFrame, samples);
+      send(spec.rowsFrame, rows);
+      add(watch.frame(spec.taskFrame));
       return frames.iterator();
     }
 
     private void take(InternalRow record, InternalRow row) {
-      UTF8String topic = row.getUTF8String(0);
-      int partition = row.getInt(1);
-      long offset = row.getLong(2);
-      UTF8String file = row.isNullAt(3) ? null : row.getUTF8String(3);
-      UTF8String reason = row.isNullAt(4) ? null : row.getUTF8String(4);
+      UTF8String topic = row.getUTF8String(columns.topic);
+      int partition = row.getInt(columns.partition);
+      long offset = row.getLong(columns.offset);
+      UTF8String file = row.isNullAt(columns.file) ? null : row.getUTF8String(columns.file);
+      UTF8String reason = row.isNullAt(columns.reason) ? null : row.getUTF8String(columns.reason);
       if (tally == null || !tally.isOf(topic, partition, file, reason)) {
         tally = tallyOf(topic, partition, file, reason);
       }
@@ -194,7 +188,7 @@ public final class Fold implements FlatMapFunction {
         sample(0, offset, row);
         return;
       }
-      long seconds = row.getLong(5);
+      long seconds = row.getLong(columns.seconds);
       tally.time(seconds);
       for (int at = 0; at < cells.length; at++) {
         if (isActive[at]) {
@@ -228,7 +222,7 @@ public final class Fold implements FlatMapFunction {
       if (sampleOctets >= spec.sampleOctets || !tally.takesSample(which, spec.samples)) {
         return;
       }
-      byte[] line = row.getBinary(6);
+      byte[] line = row.getBinary(columns.sample);
       sampleOctets += line.length;
       Integer number = which == 0 ? null : Integer.valueOf(spec.faultyNumbers[which - 1]);
       samples.add(
@@ -255,7 +249,7 @@ public final class Fold implements FlatMapFunction {
             Long.valueOf(cell.counts[place]), amount[0], amount[1], amount[2], cell.sketch(),
           });
       if (rows.size() == IN_FRAME) {
-        send(ROWS, rows);
+        send(spec.rowsFrame, rows);
       }
     }
 

@@ -92,7 +92,38 @@ final class FoldSpec {
     }
   }
 
+  /** Places of the columns that every judged line has. */
+  static final class Columns {
+    final int topic;
+    final int partition;
+    final int offset;
+    final int file;
+    final int reason;
+    final int seconds;
+    final int sample;
+
+    Columns(JsonNode json) {
+      topic = json.get("topic").asInt();
+      partition = json.get("partition").asInt();
+      offset = json.get("offset").asInt();
+      file = json.get("file").asInt();
+      reason = json.get("reason").asInt();
+      seconds = json.get("seconds").asInt();
+      sample = json.get("sample").asInt();
+    }
+  }
+
   final boolean asBlocks;
+  final Columns columns;
+  /** The first octet of a frame for Python; those of lists are pickled. */
+  final int blockFrame;
+  final int rowsFrame;
+  final int talliesFrame;
+  final int samplesFrame;
+  final int taskFrame;
+  final int textFrame;
+  /** Of the last frame. Without it a socket that broke would look like the end of the cells. */
+  final byte endFrame;
   /** What a verdict says. */
   final byte counted;
   final byte faulty;
@@ -135,6 +166,15 @@ final class FoldSpec {
   private FoldSpec(String text) throws Exception {
     JsonNode json = new ObjectMapper().readTree(text);
     asBlocks = json.get("as_blocks").asBoolean();
+    columns = new Columns(json.get("columns"));
+    JsonNode frames = json.get("frames");
+    blockFrame = frames.get("block").asInt();
+    rowsFrame = frames.get("rows").asInt();
+    talliesFrame = frames.get("tallies").asInt();
+    samplesFrame = frames.get("samples").asInt();
+    taskFrame = frames.get("task").asInt();
+    textFrame = frames.get("text").asInt();
+    endFrame = (byte) frames.get("end").asInt();
     counted = (byte) json.get("counted").asInt();
     faulty = (byte) json.get("faulty").asInt();
     hashOctets = json.get("hash_octets").asInt();

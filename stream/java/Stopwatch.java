@@ -8,10 +8,6 @@ package millrace;
  * as many; what remains of the whole time is reading.
  */
 final class Stopwatch {
-  /** What the first octet says of a frame that holds a task's times, and one of the second stage. */
-  static final byte TASK = 'J';
-  static final byte TEXT = 'W';
-
   private static final long ALL_UP_TO = 64;
   private static final long EVERY = 16;
 
@@ -45,9 +41,9 @@ final class Stopwatch {
   }
 
   /** The frame of a task that is done: nanoseconds of reading, judging and folding. */
-  byte[] frame() {
+  byte[] frame(int kind) {
     Octets frame = new Octets();
-    frame.octet(TASK);
+    frame.octet(kind);
     frame.eightOctets(read);
     frame.eightOctets(judging);
     frame.eightOctets(System.nanoTime() - began - read - judging);
@@ -55,9 +51,9 @@ final class Stopwatch {
   }
 
   /** The frame of a task of the second stage: nanoseconds of making text of cells. */
-  static byte[] text(long nanos) {
+  static byte[] text(int kind, long nanos) {
     Octets frame = new Octets();
-    frame.octet(TEXT);
+    frame.octet(kind);
     frame.eightOctets(nanos);
     return frame.copy();
   }

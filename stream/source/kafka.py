@@ -4,9 +4,9 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -37,6 +37,8 @@ ASK_TIMEOUT_MS = 10_000
 
 MADE_LINES = 300
 
+T = TypeVar("T")
+
 # What is read of a record.
 COLUMNS_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
@@ -62,6 +64,29 @@ class TopicOffsets:
         return counts
 
 
+def _asked(
+    bootstrap_servers: str, client_id: str, ask: Callable[[Cluster, Admin], Awaitable[T]]
+) -> T:
+    """What the brokers answer; raises ApiError and ClientError when they cannot be asked now."""
+
+    async def asking() -> T:
+        cluster = Cluster(bootstrap_servers, client_id=client_id)
+        try:
+            await cluster.start(ASK_TIMEOUT_MS)
+            return await ask(cluster, Admin(cluster))
+        finally:
+            await cluster.close()
+
+    return asyncio.run(asking())
+
+
+async def _partitions(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartition]:
+    metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
+    return [
+        TopicPartition(name, index) for name in topics for index in metadata.topics[name].partitions
+    ]
+
+
 def ask_topics(
     bootstrap_servers: str, client_id: str, topics: Sequence[str], wanted: Sequence[TopicSettings]
 ) -> TopicOffsets:
@@ -72,34 +97,23 @@ def ask_topics(
     specs = {spec.name: spec for spec in wanted}
     missing = [specs.get(name, TopicSettings(name=name)) for name in topics]
 
-    async def ask() -> TopicOffsets:
-        cluster = Cluster(bootstrap_servers, client_id=client_id)
-        try:
-            await cluster.start(ASK_TIMEOUT_MS)
-            admin = Admin(cluster)
-            await admin.ensure_topics(
-                [
-                    TopicSpec(spec.name, spec.partitions, spec.replication, dict(spec.settings))
-                    for spec in missing
-                ],
-                timeout_ms=ASK_TIMEOUT_MS,
-            )
-            metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
-            partitions = [
-                TopicPartition(name, index)
-                for name in topics
-                for index in metadata.topics[name].partitions
-            ]
-            starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
-            ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
-            return TopicOffsets(
-                {(tp.topic, tp.partition): found.offset for tp, found in starts.items()},
-                {(tp.topic, tp.partition): found.offset for tp, found in ends.items()},
-            )
-        finally:
-            await cluster.close()
+    async def ask(cluster: Cluster, admin: Admin) -> TopicOffsets:
+        await admin.ensure_topics(
+            [
+                TopicSpec(spec.name, spec.partitions, spec.replication, dict(spec.settings))
+                for spec in missing
+            ],
+            timeout_ms=ASK_TIMEOUT_MS,
+        )
+        partitions = await _partitions(cluster, topics)
+        starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
+        ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+        return TopicOffsets(
+            {(tp.topic, tp.partition): found.offset for tp, found in starts.items()},
+            {(tp.topic, tp.partition): found.offset for tp, found in ends.items()},
+        )
 
-    return asyncio.run(ask())
+    return _asked(bootstrap_servers, client_id, ask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,36 +130,30 @@ def ask_readable(
 ) -> dict[str, Readable]:
     """Of each topic that exists, whole: raises ApiError and ClientError where that is not known."""
 
-    async def ask() -> dict[str, Readable]:
-        cluster = Cluster(bootstrap_servers, client_id=client_id)
-        try:
-            await cluster.start(ASK_TIMEOUT_MS)
-            admin = Admin(cluster)
-            metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
-            found: dict[str, Readable] = {}
-            for name in topics:
-                topic = metadata.topics[name]
-                if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    continue
-                if topic.error:
-                    raise ApiError(topic.error, name)
-                places = [TopicPartition(name, index) for index in sorted(topic.partitions)]
-                bounds: list[dict[int, int]] = []
-                for moment in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
-                    answer = await admin.list_offsets(
-                        dict.fromkeys(places, moment), isolation_level=IsolationLevel.READ_COMMITTED
-                    )
-                    for place, one in answer.items():
-                        if one.error:
-                            raise ApiError(one.error, f"{name}-{place.partition}")
-                    bounds.append({place.partition: one.offset for place, one in answer.items()})
-                topic_id = "" if topic.topic_id == ZERO_UUID else str(topic.topic_id)
-                found[name] = Readable(topic_id, *bounds)
-            return found
-        finally:
-            await cluster.close()
+    async def ask(cluster: Cluster, admin: Admin) -> dict[str, Readable]:
+        metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
+        found: dict[str, Readable] = {}
+        for name in topics:
+            topic = metadata.topics[name]
+            if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            if topic.error:
+                raise ApiError(topic.error, name)
+            places = [TopicPartition(name, index) for index in sorted(topic.partitions)]
+            bounds: list[dict[int, int]] = []
+            for moment in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+                answer = await admin.list_offsets(
+                    dict.fromkeys(places, moment), isolation_level=IsolationLevel.READ_COMMITTED
+                )
+                for place, one in answer.items():
+                    if one.error:
+                        raise ApiError(one.error, f"{name}-{place.partition}")
+                bounds.append({place.partition: one.offset for place, one in answer.items()})
+            topic_id = "" if topic.topic_id == ZERO_UUID else str(topic.topic_id)
+            found[name] = Readable(topic_id, *bounds)
+        return found
 
-    return asyncio.run(ask())
+    return _asked(bootstrap_servers, client_id, ask)
 
 
 def offsets_since(
@@ -156,28 +164,17 @@ def offsets_since(
     Where nothing did, the partition's end. Raises ApiError and ClientError.
     """
 
-    async def ask() -> dict[tuple[str, int], int]:
-        cluster = Cluster(bootstrap_servers, client_id=client_id)
-        try:
-            await cluster.start(ASK_TIMEOUT_MS)
-            admin = Admin(cluster)
-            metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
-            partitions = [
-                TopicPartition(name, index)
-                for name in topics
-                for index in metadata.topics[name].partitions
-            ]
-            moment = EARLIEST_TIMESTAMP if time_ms is None else time_ms
-            found = await admin.list_offsets(dict.fromkeys(partitions, moment))
-            ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
-            return {
-                (tp.topic, tp.partition): one.offset if one.offset >= 0 else ends[tp].offset
-                for tp, one in found.items()
-            }
-        finally:
-            await cluster.close()
+    async def ask(cluster: Cluster, admin: Admin) -> dict[tuple[str, int], int]:
+        partitions = await _partitions(cluster, topics)
+        moment = EARLIEST_TIMESTAMP if time_ms is None else time_ms
+        found = await admin.list_offsets(dict.fromkeys(partitions, moment))
+        ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+        return {
+            (tp.topic, tp.partition): one.offset if one.offset >= 0 else ends[tp].offset
+            for tp, one in found.items()
+        }
 
-    return asyncio.run(ask())
+    return _asked(bootstrap_servers, client_id, ask)
 
 
 def lost_lines(wanted: Mapping[tuple[str, int], int], held: TopicOffsets) -> str | None:

@@ -65,7 +65,7 @@ METRICS = [
     ),
     metric("few", 1, "sum", max_keys=6, top=2),
     metric("few_of_two", 2, "count", max_keys=4),
-    metric("short", 1, "count", keep_mysql_s=60),
+    metric("short", 1, "count", keep_mysql_s={10: 60, 60: 60}),
 ]
 BY_NAME = {one.name: one for one in METRICS}
 
@@ -115,7 +115,7 @@ def as_blocks(
         row for row in batch.rows if row not in long and by_name[row.metric].measure in ADDITIVE
     ]
     rest = [row for row in batch.rows if row not in short]
-    cells = fold_to_windows(short, by_name, 0)
+    cells = fold_to_windows(short, by_name, 0, left_out=set())
     pieces: dict[tuple[Any, int], list[Any]] = {}
     for cell_id, gathered in cells.items():
         # A window comes in one block or in several, and a key may stand in each of them.
@@ -234,7 +234,7 @@ def summed(value: str, start_s: int = TEN, key: str = "a") -> CellBlock:
     row = FoldRow("sums", start_s, (key,), 1, Decimal(value), Decimal(0), Decimal(0))
     one = metric("sums", 1, "sum")
     (gathered,) = fold_to_windows(
-        [row], {"sums": dataclasses.replace(one, windows_s=(10,))}, 0
+        [row], {"sums": dataclasses.replace(one, windows_s=(10,))}, 0, left_out=set()
     ).values()
     return encode(one, 10, start_s, [((key,), combined(gathered.parts))])
 

@@ -343,7 +343,7 @@ def test_a_purge_goes_on_until_nothing_old_is_left(
     mysql_server: MySqlServer, settings: SinksSettings, drive: Drive
 ) -> None:
     assert settings.mysql is not None
-    short = metric(measure="count", windows_s=(10,), keep_mysql_s=100)
+    short = metric(measure="count", windows_s=(10,), keep_mysql_s={10: 100})
     sink = MySqlSink(settings.mysql, patience_s=2)
     sink.open(worked.QUERY, [short], TEN)
     sink.apply(batch(0, *(FoldRow("m", TEN, (str(n),), 1) for n in range(25))))

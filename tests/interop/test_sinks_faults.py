@@ -314,7 +314,9 @@ def test_anyone_may_read_the_view_and_nobody_write_it_without_the_secret(
 
 def test_old_windows_are_purged_where_the_metric_says_so(mysql_server: MySqlServer) -> None:
     database = mysql_server.new_database()
-    short = [dataclasses.replace(one, keep_mysql_s=100) for one in worked.DEFINITIONS]
+    short = [
+        dataclasses.replace(one, keep_mysql_s={10: 100, 60: 100}) for one in worked.DEFINITIONS
+    ]
     sink = MySqlSink(database, patience_s=1)
     sink.open(worked.QUERY, short, worked.NOW_MS // 1000)
     sink.apply(worked.BATCH_7)

@@ -65,7 +65,7 @@ def sinks(drive: Drive) -> Sinks:
 
 
 def ask(sinks: Sinks, floor: int = 0) -> list[Recount]:
-    sinks.note_recount(lambda cursor: ask_for(cursor, "new", {PLACE: floor}))
+    sinks.note(lambda cursor: ask_for(cursor, "new", {PLACE: floor}))
     return sinks.recounts()
 
 
@@ -95,19 +95,19 @@ def test_a_piece_counts_once_and_moves_the_beginning(
 
 def test_only_what_is_wanted_is_missing(sinks: Sinks) -> None:
     assert ask(sinks, 30) == gap(30, 40, 10)
-    sinks.note_recount(lambda cursor: raise_floors(cursor, "new", {PLACE: 38}))
+    sinks.note(lambda cursor: raise_floors(cursor, "new", {PLACE: 38}))
     assert sinks.recounts() == gap(38, 40, 2)
-    sinks.note_recount(lambda cursor: raise_floors(cursor, "new", {PLACE: 45}))
+    sinks.note(lambda cursor: raise_floors(cursor, "new", {PLACE: 45}))
     assert sinks.recounts() == []
 
 
 def test_tries_are_known_until_one_succeeds(sinks: Sinks) -> None:
     ask(sinks)
-    sinks.note_recount(lambda cursor: note_try(cursor, "new"))
+    sinks.note(lambda cursor: note_try(cursor, "new"))
     assert sinks.recounts() == gap(0, 40, 40, tries=1)
     sinks.fill("new", batch(-1, 35, 40, "new"))
     assert sinks.recounts() == gap(0, 35, 35)
-    sinks.note_recount(lambda cursor: give_up(cursor, "new", "no use"))
+    sinks.note(lambda cursor: give_up(cursor, "new", "no use"))
     assert sinks.recounts()[0].problem == "no use"
     assert ask(sinks)[0].problem is None
 

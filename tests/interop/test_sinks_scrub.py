@@ -321,7 +321,7 @@ def test_a_tend_reads_a_bounded_number_of_cells(
 def test_a_window_that_mysql_has_purged_is_left_to_its_expiry(
     redis_server: RedisServer, drive: Callable[..., Sinks]
 ) -> None:
-    short = metric("short", "count", windows_s=(10,), keep_mysql_s=100)
+    short = metric("short", "count", windows_s=(10,), keep_mysql_s={10: 100})
     sinks = drive(short)
     sinks.apply(batch(0, *(FoldRow("short", TEN - 10 * n, ("a",), 1) for n in range(11))))
     client: Any = redis_server.client()

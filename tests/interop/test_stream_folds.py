@@ -26,7 +26,6 @@ from tests.interop.stream_spark import frame
 
 pytestmark = pytest.mark.live
 
-NOW_S = 1_785_600_000
 KEPT_ONE_BY_ONE = 300
 """Fewer texts than after which an HLL sketch of our size begins to estimate."""
 SECTION: dict[str, Any] = {
@@ -122,10 +121,9 @@ def cells(
     Those of the same values are the same while these are fewer than a sketch keeps one by one;
     unless values `are_few`, only what is the same of larger ones is told.
     """
-    gathered = {
-        cell_id: list(more.parts)
-        for cell_id, more in fold_to_windows(counts.rows, definitions, NOW_S).items()
-    }
+    # As of a time at which no window is too old to be kept: blocks were not asked that yet, either.
+    folded = fold_to_windows(counts.rows, definitions, 0, left_out=set())
+    gathered = {cell_id: list(more.parts) for cell_id, more in folded.items()}
     for block in counts.blocks:
         definition = definitions[block.metric]
         said = decode(block, definition)

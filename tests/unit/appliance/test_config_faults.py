@@ -324,8 +324,9 @@ def test_settings_beside_an_existing_cluster_are_said_to_be_unused() -> None:
 def test_a_text_of_a_form_of_its_own_is_named_by_example() -> None:
     assert "expected a duration such as 100ms" in faults_of("stream: {trigger: 100}")[0]
     assert "expected a duration such as 2s" in faults_of("monitor: {refresh: 2}")[0]
-    keep = "stream: {defaults: {keep: {mysql: 30}}}"
-    assert "expected a duration such as 30d, or forever" in faults_of(keep)[0]
+    for keep in ("mysql: 30", "redis: 30", "mysql: {1m: 30}", "mysql: [30d]"):
+        (said,) = faults_of(f"stream: {{defaults: {{keep: {{{keep}}}}}}}")
+        assert "expected a duration such as 30d, or forever" in said
     windows = "stream: {defaults: {windows: [60]}}"
     assert "expected a window such as 10s, 1m" in faults_of(windows)[0]
 

@@ -15,7 +15,7 @@ STORED = Stored(
 
 
 def test_rows_bytes_and_days_are_said() -> None:
-    paths, gone, table = checks_of(STORED, {"paths": None}, NOW_S, 20_000_000_000)
+    paths, gone, table = checks_of(STORED, {"paths": {}}, NOW_S, 20_000_000_000)
     assert paths.found == "900,000 rows, some 171.7 MiB, 100,000 more a day, kept for ever"
     assert "millrace stream forget gone" in gone.remedy
     assert table.level is Level.OK
@@ -23,11 +23,18 @@ def test_rows_bytes_and_days_are_said() -> None:
 
 
 def test_a_disk_that_is_full_soon_is_a_warning_with_a_remedy() -> None:
-    *_, table = checks_of(STORED, {"paths": None}, NOW_S, 100_000_000)
+    *_, table = checks_of(STORED, {"paths": {}}, NOW_S, 100_000_000)
     assert table.level is Level.WARNING
     assert "full after 5.0 more days" in table.found
     assert "keep" in table.remedy
 
 
+def test_sizes_that_are_kept_for_another_time_are_told_apart() -> None:
+    sizes = [SizeRows("paths", size_s, 10, 0, None) for size_s in (0, 3_600, 60)]
+    kept_s = {"paths": {60: 90 * DAY_S, 3_600: None, 0: None}}
+    paths, _ = checks_of(Stored(sizes, 2_000), kept_s, NOW_S, 10**9)
+    assert paths.found.endswith("kept 1m for 90 days, 1h, all for ever")
+
+
 def test_of_a_server_elsewhere_nothing_is_said_of_its_disk() -> None:
-    assert len(list(checks_of(STORED, {"paths": None}, NOW_S, None))) == 2
+    assert len(list(checks_of(STORED, {"paths": {}}, NOW_S, None))) == 2

@@ -40,6 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("config check", f"`{OF_THE_STREAM} config check`"),
         ("stream recount m --from 7d", f"`{OF_THE_STREAM} stream recount m --from 7d`"),
         ("stream forget m", f"`{OF_THE_STREAM} stream forget m`"),
+        ("stream purge --yes", f"`{OF_THE_STREAM} stream purge --yes`"),
         (
             "stream dry-run /mill/watched/a.log",
             "`docker compose run --rm -v ./watched:/mill/watched:ro stream stream dry-run"

@@ -273,6 +273,16 @@ def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> Non
         details={
             "poison_total": 3,
             "poison": [line],
+            "left_out_total": 6_543_210,
+            "notices": [
+                {
+                    "metric": HOSTILE,
+                    "size": "1m",
+                    "keep": "90d",
+                    "cells": 2_345_678,
+                    "from_ms": 1_785_578_400_000,
+                }
+            ],
             "recounts": [{"metric": "slow", "left": 7_654_321, "problem": HOSTILE}],
             "archive": {
                 "folder": HOSTILE,
@@ -286,6 +296,9 @@ def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> Non
         section = page[page.index('id="poison"') :]
         assert "1,234,567" in section
         assert "OutOfMemoryError: &lt;heap&gt;" in section
+        assert "6,543,210" in page
+        assert "2,345,678" in page[page.index('id="notices"') :]
+        assert "2026-08-01T10:00:00Z" in page[page.index('id="notices"') :]
         assert "7,654,321" in page[page.index('id="recounts"') :]
         assert "8,765,432" in page[page.index('id="archive"') :]
         assert "7,531" in page[page.index('id="archive"') :]
@@ -294,6 +307,7 @@ def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> Non
         overview = client.get("/").text
         assert "▲ degraded" in overview
         assert "a line cannot be counted" in overview
+        assert "MySQL will delete 2,345,678 cells" in overview
 
 
 def test_a_stream_without_trouble_has_no_lists_of_it(client: TestClient) -> None:
@@ -301,3 +315,5 @@ def test_a_stream_without_trouble_has_no_lists_of_it(client: TestClient) -> None
     assert 'id="poison"' not in page
     assert 'id="recounts"' not in page
     assert 'id="archive"' not in page
+    assert 'id="notices"' not in page
+    assert "too old to keep" not in page

@@ -64,8 +64,8 @@ def test_nothing_is_asked_of_tables_before_they_are_made() -> None:
     sinks = a_sinks()
     for ask in (
         sinks.recounts,
-        lambda: sinks.note_recount(lambda cursor: None),
-        lambda: sinks.note_archive(wanted),
+        lambda: sinks.note(lambda cursor: None),
+        lambda: sinks.note(wanted),
     ):
         with pytest.raises(SinkUnavailable, match="not opened yet"):
             ask()

@@ -49,7 +49,7 @@ class Played:
             raise found
         return [found]
 
-    def note_recount(self, note: Callable[[Any], None]) -> None:
+    def note(self, note: Callable[[Any], None]) -> None:
         self.noted.append(note.keywords)  # type: ignore[attr-defined]  # a partial, as all are
 
     def work(self, monkeypatch: pytest.MonkeyPatch) -> None:

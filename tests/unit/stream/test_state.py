@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from protocol.status import PartState
+from sinks.facts import SinkFacts
+from sinks.keeping import Term
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.exposition import prometheus
@@ -139,20 +141,27 @@ def test_a_refused_configuration_is_said_until_one_is_accepted() -> None:
     assert dict(state.snapshot().details)["metrics"] == ["a", "b"]
 
 
-def test_recounts_and_what_was_mended_are_listed() -> None:
+def test_recounts_and_how_the_sinks_are_are_listed() -> None:
     state = a_state()
-    state.watch_sinks(lambda: {"mysql": "ok"}, lambda: 3, lambda: None)
+    notice = Term("m", 60, 90 * 86_400, 1_785_578_400, 7)
+    state.watch_sinks(lambda: SinkFacts({"mysql": "ok"}, 3, 5, [notice]))
     state.recounting([Recount("m", [OffsetRange("t", 0, 5, 9)], 4, 1, None)])
     details: dict[str, Any] = dict(state.snapshot().details)
     assert details["recounts"] == [{"metric": "m", "left": 4, "problem": None}]
-    assert details["scrubbed_total"] == 3
+    assert details["sinks"] == {"mysql": "ok"}
+    assert (details["scrubbed_total"], details["left_out_total"]) == (3, 5)
+    (told,) = details["notices"]
+    assert told == {
+        "metric": "m", "size": "1m", "keep": "90d", "cells": 7, "from_ms": 1_785_578_400_000,
+    }  # fmt: skip
     assert "millrace_stream_scrubbed_total 3" in prometheus(state.snapshot())
+    assert "millrace_stream_left_out_total 5" in prometheus(state.snapshot())
 
 
 def test_sinks_that_are_not_tended_are_said_until_they_are() -> None:
     state = a_state()
     why: list[str | None] = ["KeyError: 'x'", None]
-    state.watch_sinks(dict, int, lambda: why.pop(0))
+    state.watch_sinks(lambda: SinkFacts(untended=why.pop(0)))
     assert standing(state) == (PartState.DEGRADED, ["sinks-untended"])
     assert standing(state) == (PartState.RUNNING, [])
 

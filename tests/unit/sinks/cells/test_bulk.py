@@ -65,7 +65,7 @@ def test_a_metric_without_a_key_has_no_limit() -> None:
 
 
 def test_windows_past_their_keep_are_dropped() -> None:
-    short = {"m": replace(LIMITED, keep_mysql_s=100)}
+    short = {"m": replace(LIMITED, keep_mysql_s={10: 100, 60: 100})}
     assert list(kept_blocks([block(0, "a"), block(60, "a")], short, 160)) == [("m", 60, 60)]
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from sinks.cells.merge import Cells, WindowId, fold_to_windows, is_kept, merge_with_stored
+from sinks.cells.merge import CellId, Cells, WindowId, fold_to_windows, is_kept, merge_with_stored
 from sinks.errors import LedgerMismatch
 from sinks.keys import is_other, other_key
 from sinks.ledger import Standing, compare
@@ -20,7 +20,7 @@ DEFINITION = MetricDefinition(
     windows_s=(10, 60, 0),
     slice_s=10,
     keep_redis_s={10: 3_600, 60: 3_600, 0: None},
-    keep_mysql_s=None,
+    keep_mysql_s={},
     top=None,
     max_keys=None,
     definition_hash=bytes(16),
@@ -34,9 +34,10 @@ class Store:
         self.definitions = {definition.name: definition}
         self.cells: Cells = {}
         self.counts: dict[WindowId, int] = {}
+        self.left_out: set[CellId] = set()
 
     def merge(self, rows: list[FoldRow], now_s: int = 10**9) -> None:
-        folded = fold_to_windows(rows, self.definitions, now_s)
+        folded = fold_to_windows(rows, self.definitions, now_s, left_out=self.left_out)
         cells, counts = merge_with_stored(folded, self.cells, self.counts, self.definitions)
         self.cells |= cells
         self.counts |= counts
@@ -111,11 +112,12 @@ def test_a_metric_without_a_key_has_no_limit_to_meet() -> None:
 
 
 def test_a_window_past_its_keep_is_never_written_and_all_is() -> None:
-    short = replace(DEFINITION, keep_mysql_s=100)
+    short = replace(DEFINITION, keep_mysql_s={10: 100, 60: 100})
     store = Store(short)
     store.merge([row(1_000, "a", 1)], now_s=1_161)
     # 1,000..1,010 ended 151 s ago; 960..1,020 ended 141 s ago.
     assert {i.size_s for i in store.cells} == {0}
+    assert [i[:3] for i in sorted(store.left_out)] == [("m", 10, 1_000), ("m", 60, 960)]
     store.merge([row(1_000, "a", 1)], now_s=1_100)
     assert {(i.size_s, c.aggregate.count) for i, c in store.cells.items()} == {
         (0, 2),

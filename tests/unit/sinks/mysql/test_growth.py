@@ -2,13 +2,13 @@
 
 import pytest
 
-from sinks.mysql.growth import DAY_S, Growth, SizeRows, Stored, days_left, growth_of
+from sinks.mysql.growth import DAY_S, Growth, Pace, SizeRows, Stored, days_left, growth_of
 
 NOW_S = 1_785_600_000
 
 
-def one(rows_a_day: float, kept_days: float | None) -> Growth:
-    return Growth("m", 1, 1, rows_a_day, kept_days)
+def one(rows_a_day: float, kept_days: float | None, rows: int = 0) -> Growth:
+    return Growth("m", rows, 1, (Pace(60, rows, rows_a_day, kept_days),))
 
 
 def test_a_pace_is_that_of_the_windows_that_began_lately() -> None:
@@ -21,9 +21,15 @@ def test_a_pace_is_that_of_the_windows_that_began_lately() -> None:
         ],
         table_bytes=1_200_000,
     )
-    paths, old = growth_of(stored, {"paths": None, "old": 90 * DAY_S}, NOW_S)
-    assert paths == Growth("paths", 10_500, 1_050_000, 2_000.0, None)
-    assert old == Growth("old", 1_500, 150_000, 0.0, 90.0)
+    kept_s: dict[str, dict[int, int | None]] = {
+        "paths": {60: 30 * DAY_S, 0: None},
+        "old": {60: 90 * DAY_S},
+    }
+    paths, old = growth_of(stored, kept_s, NOW_S)
+    minutes, totals = Pace(60, 10_000, 2_000.0, 30.0), Pace(0, 500, 0.0, None)
+    assert paths == Growth("paths", 10_500, 1_050_000, (minutes, totals))
+    assert paths.rows_a_day == 2_000.0
+    assert old == Growth("old", 1_500, 150_000, (Pace(60, 1_500, 0.0, 90.0),))
 
 
 def test_a_pace_of_minutes_is_not_taken_for_one_of_days() -> None:
@@ -46,6 +52,10 @@ def test_nothing_stored_is_no_fault() -> None:
         # For five days both grow, then one of them alone.
         ([one(500, 5.0), one(500, None)], 15.0),
         ([one(0, None)], None),
+        # Of the eleven days that are kept five are there, so six more are to come.
+        ([one(1_000, 11.0, rows=5_000)], None),
+        # More is there than such days bring: the purge has not come to it yet.
+        ([one(1_000, 11.0, rows=50_000)], None),
     ],
 )
 def test_days_end_where_what_is_kept_for_ever_fills_the_disk(

@@ -114,7 +114,7 @@ def test_windows_are_scrubbed_while_both_sides_keep_them(
     redis_s: int, mysql_s: int | None, oldest_s: int
 ) -> None:
     metric: MetricDefinition = dataclasses.replace(
-        COUNT, keep_redis_s={60: redis_s}, keep_mysql_s=mysql_s
+        COUNT, keep_redis_s={60: redis_s}, keep_mysql_s={60: mysql_s}
     )
     assert oldest_scrubbed_s(metric, 60, 1_000) == oldest_s
     assert is_scrubbed(WindowId("m", 60, oldest_s), metric, 1_000)

@@ -49,7 +49,7 @@ def test_defaults_are_filled_in() -> None:
     assert definition.slice_s == 60
     assert definition.key_columns == ("status",)
     assert definition.keep_redis_s == {60: 86_400, 3600: 30 * 86_400, 0: None}
-    assert definition.keep_mysql_s is None
+    assert definition.keep_mysql_s == {60: 90 * 86_400, 3600: None, 0: None}
     assert len(definition.definition_hash) == 16
 
 
@@ -64,12 +64,53 @@ def test_a_metrics_own_keep_wins() -> None:
     defaults = {"keep": {"redis": {"10s": "forever", "1m": "1h"}, "mysql": "forever"}}
     definition = resolve_metrics(section(keep, defaults=defaults))[0].definition
     assert definition.keep_redis_s == {10: None, 60: 7200, 3600: 30 * 86_400}
-    assert definition.keep_mysql_s == 90 * 86_400
+    assert definition.keep_mysql_s == dict.fromkeys((10, 60, 3600), 90 * 86_400)
 
 
 def test_one_time_for_redis_goes_for_all_sizes() -> None:
     definition = resolve_metrics(section({"keep": {"redis": "2h"}}))[0].definition
     assert definition.keep_redis_s == {60: 7200, 3600: 7200, 0: None}
+
+
+DAYS_90 = 90 * 86_400
+
+
+@pytest.mark.parametrize(
+    ("defaults", "own", "kept"),
+    [
+        # Whoever says nothing keeps the finest windows 90 days, coarser ones for ever.
+        (None, None, {10: DAYS_90, 60: DAYS_90, 300: None, 3600: None, 86_400: None, 0: None}),
+        ("forever", None, dict.fromkeys((10, 60, 300, 3600, 86_400, 0))),
+        ("30d", None, {**dict.fromkeys((10, 60, 300, 3600, 86_400), 30 * 86_400), 0: None}),
+        ({"1m": "forever"}, None, dict.fromkeys((10, 60, 300, 3600, 86_400, 0))),
+        (
+            {"1m": "7d", "1h": "1000d"},
+            None,
+            {10: 604_800, 60: 604_800, 300: None, 3600: 86_400_000, 86_400: 86_400_000, 0: None},
+        ),
+        # What stands for all sizes gives way to a metric's own word for one of them alone.
+        (
+            "forever",
+            {"1m": "7d"},
+            {10: 604_800, 60: 604_800, 300: None, 3600: None, 86_400: None, 0: None},
+        ),
+        ({"1m": "7d"}, "forever", dict.fromkeys((10, 60, 300, 3600, 86_400, 0))),
+    ],
+)
+def test_mysql_keeps_windows_by_their_size(
+    defaults: object, own: object, kept: dict[int, int | None]
+) -> None:
+    metric: dict[str, Any] = {"windows": ["10s", "1m", "5m", "1h", "1d", "all"]}
+    if own is not None:
+        metric["keep"] = {"mysql": own}
+    changes = {} if defaults is None else {"defaults": {"keep": {"mysql": defaults}}}
+    assert resolve_metrics(section(metric, **changes))[0].definition.keep_mysql_s == kept
+
+
+def test_a_time_for_all_of_redis_gives_way_to_a_metrics_own_word_for_a_size_alone() -> None:
+    defaults = {"keep": {"redis": "2h"}}
+    definition = resolve_metrics(section({"keep": {"redis": {"1m": "1h"}}}, defaults=defaults))[0]
+    assert definition.definition.keep_redis_s == {60: 3600, 3600: 7200, 0: None}
 
 
 def test_meaning_changes_the_hash_and_nothing_else_does() -> None:

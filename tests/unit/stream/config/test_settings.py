@@ -113,6 +113,8 @@ def test_an_empty_section_is_fine() -> None:
         ),
         ({"keep": {"mysql": "soon"}}, "mysql", "found 'soon'", "duration"),
         ({"keep": {"redis": {"all": "1h"}}}, "redis", "found all", "window sizes"),
+        ({"keep": {"mysql": {"all": "1h"}}}, "mysql", "found all", "window sizes"),
+        ({"keep": {"mysql": {"1m": "soon"}}}, "mysql", "found 'soon'", "duration"),
     ],
 )
 def test_faults_of_a_metric(changes: dict[str, Any], key: str, found: str, expected: str) -> None:

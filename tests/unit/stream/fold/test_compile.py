@@ -48,6 +48,13 @@ def test_whatever_reads_a_line_stands_in_an_attempt_within_a_branch(line_format:
         assert bool(match[2]) is (".measured" in name)
 
 
+@pytest.mark.parametrize("line_format", FORMATS)
+def test_no_step_is_without_a_column(line_format: str) -> None:
+    """Neither where nothing of a line is held, nor where all that counts is that it parses."""
+    plan = plan_of({"name": "m"}, line_format=line_format)
+    assert re.findall(r"\w+ AS \(SELECT \* FROM \w+\)", plan.lines_sql) == []
+
+
 def test_every_line_counts_where_a_metric_asks_for_nothing() -> None:
     plan = plan_of({"name": "m", "key": "who"}, {"name": "n", "where": "n > 3"})
     asks_nothing, asks = plan.readings

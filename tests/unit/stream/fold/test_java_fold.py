@@ -9,9 +9,9 @@ import pytest
 
 from sinks.rows import CellBlock, UnparsedSample
 from stream.config.settings import StreamSection
-from stream.fold.compile import FoldPlan, compile_plan
+from stream.fold.compile import LINE_COLUMNS, FoldPlan, compile_plan
 from stream.fold.counts import PartitionCount, Spent, Stamped
-from stream.fold.groupings import SAMPLES, fold_spec, groupings
+from stream.fold.groupings import FRAMES, SAMPLES, fold_spec, groupings
 from stream.fold.java_fold import counts_of
 
 END = b"E"
@@ -57,6 +57,9 @@ def test_the_jvm_is_told_where_in_a_judged_line_everything_stands() -> None:
     assert (count["verdict"], count["value"], count["has_amount"]) == (-1, -1, False)
     assert (total["verdict"], total["value"]) == (at[reading.verdict], at[reading.value])
     assert (total["has_amount"], total["is_whole"], total["sketch_size"]) == (True, True, 0)
+    assert spec["columns"] == {name: at[name] for name in LINE_COLUMNS}
+    assert spec["frames"] == FRAMES
+    assert len(set(FRAMES.values())) == len(FRAMES)
     assert (spec["faulty_numbers"], spec["faulty_at"]) == ([1], [at[reading.verdict]])
 
 

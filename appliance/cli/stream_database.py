@@ -1,0 +1,32 @@
+"""Work that commands of the stream do in MySQL, as the one who may write counts."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pymysql
+
+from appliance.cli.output import CommandError, Exit
+from appliance.settings import SINK_USER, Mill, sinks_settings
+
+Result = TypeVar("Result")
+
+
+def in_mysql(mill: Mill, what: str, work: Callable[[Any], Result]) -> Result:
+    """One transaction; `what` needs it, should it be switched off. Raises CommandError."""
+    from sinks.config import SinksSettings
+    from sinks.mysql import link as mysql_link
+
+    settings = SinksSettings.model_validate(sinks_settings(mill, SINK_USER, "stream")).mysql
+    if settings is None:
+        raise CommandError(f"{what} needs MySQL, which sinks.mysql: null switches off")
+    try:
+        connection = mysql_link.connect(settings)
+        try:
+            connection.begin()
+            found = work(connection.cursor())
+            connection.commit()
+            return found
+        finally:
+            connection.close()
+    except pymysql.err.Error as error:
+        raise CommandError(f"MySQL: {error}", Exit.UNREACHABLE) from error

@@ -1,0 +1,37 @@
+"""What `doctor` says of the disks, as the running monitor has seen them fill."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from appliance.checks import Check, Level
+from monitor.filling import DAYS_WARNING
+from monitor.levels import DAY_MS
+
+GIB = 1 << 30
+REMEDY = (
+    "make room, or keep less: retention.ms of the topics, `keep: {mysql: …}` of the metrics;"
+    " docs/sizing.md says what takes how much"
+)
+
+
+def disks(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
+    """A check for each row of the monitor's `/api/v1/disks` that tells how a disk fills.
+
+    A history that is too short for that tells nothing, and nothing is made of it.
+    """
+    for row in rows:
+        pace = row["bytes_a_day"]
+        if pace is None:
+            continue
+        what = f"room on the disk of {row['disk']}"
+        seen = f"in the {row['seen_ms'] / DAY_MS:.1f} days that were seen of it"
+        days = row["days_left"]
+        if days is None:
+            yield Check(Level.OK, what, f"has not become less {seen}")
+            continue
+        taken = f"{pace / GIB:,.2f} GiB a day went {seen}"
+        if days >= DAYS_WARNING:
+            yield Check(Level.OK, what, f"{taken}; it lasts {days:,.0f} days like these")
+        else:
+            found = f"{taken}; the disk is full after {days:,.1f} more days like these"
+            yield Check(Level.WARNING, what, found, REMEDY)

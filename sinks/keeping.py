@@ -1,0 +1,81 @@
+"""From when on MySQL deletes windows that are older than their `keep`. Pure.
+
+What is deleted is gone, so nothing goes unannounced: a `keep` by which windows would go that were
+there before it begins a week after it was first seen (decision 0098). Until then the sinks work as
+if these windows were kept for ever, so that they also get the lines that come late, and whoever
+says `forever` in time has lost nothing. A `keep` by which nothing goes begins at once.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from sinks.rows import ALL_WINDOW_S, MetricDefinition, size_text
+
+NOTICE_S = 7 * 86_400
+
+Place = tuple[str, int]
+"""A metric and a window size in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Windows of one size are kept for `keep_s` after their end; older ones go from `from_s` on.
+
+    `cells` is how many were older when the driver was last opened.
+    """
+
+    metric: str
+    size_s: int
+    keep_s: int
+    from_s: int
+    cells: int
+
+    @property
+    def place(self) -> Place:
+        """Whose windows these are."""
+        return self.metric, self.size_s
+
+
+def limits(definitions: Iterable[MetricDefinition]) -> Iterator[tuple[Place, int]]:
+    """Each metric and size that is not kept for ever, and for how long it is."""
+    for definition in definitions:
+        for size_s in definition.windows_s:
+            keep_s = definition.keep_mysql_s.get(size_s)
+            if size_s != ALL_WINDOW_S and keep_s is not None:
+                yield (definition.name, size_s), keep_s
+
+
+def words(term: Term) -> str:
+    """A notice as one sentence."""
+    day = datetime.fromtimestamp(term.from_s, UTC)
+    return (
+        f"{term.metric}: {term.cells:,} cells of MySQL's {size_text(term.size_s)} windows are older"
+        f" than `keep` ({size_text(term.keep_s)}) and are deleted from {day:%Y-%m-%d %H:%M} UTC on;"
+        " `keep: {mysql: forever}` keeps them"
+    )
+
+
+def judge(place: Place, keep_s: int, known: Term | None, cells: int, now_s: int) -> Term:
+    """The term of a metric's size; `cells` are those that are older than `keep_s`."""
+    if known is not None and known.keep_s <= keep_s:
+        # Nothing goes by it that would not have gone by the one before.
+        from_s = known.from_s
+    else:
+        from_s = now_s + NOTICE_S if cells else now_s
+    return Term(*place, keep_s, from_s, cells)
+
+
+def in_force(
+    definitions: Sequence[MetricDefinition], terms: Mapping[Place, Term], now_s: int
+) -> dict[str, MetricDefinition]:
+    """Definitions by name as they hold at this moment: for ever where no term has begun."""
+    found = {}
+    for definition in definitions:
+        kept: dict[int, int | None] = {}
+        for size_s in definition.windows_s:
+            term = terms.get((definition.name, size_s))
+            begun = term is not None and term.from_s <= now_s
+            kept[size_s] = definition.keep_mysql_s.get(size_s) if begun else None
+        found[definition.name] = replace(definition, keep_mysql_s=kept)
+    return found

@@ -1,0 +1,89 @@
+"""The deletion of windows older than their `keep`, and the table with the terms of `keeping`."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sinks.keeping import Place, Term, judge, limits
+from sinks.mysql.metric_changes import WINDOWS_PER_STEP, delete_cells, delete_windows
+from sinks.mysql.rows import to_datetime, to_seconds
+from sinks.rows import MetricDefinition
+from sinks.unparsed import SAMPLES_KEPT_DAYS
+
+
+def agree(cursor: Any, definitions: Sequence[MetricDefinition], now_s: int) -> dict[Place, Term]:
+    """Judge what is configured by what is known and stored, and write it down.
+
+    Called within a transaction: whoever dies in it has given no notice.
+    """
+    before = read_terms(cursor)
+    terms = {}
+    for place, keep_s in limits(definitions):
+        cells = _cells_beyond(cursor, place, keep_s, now_s)
+        terms[place] = judge(place, keep_s, before.get(place), cells, now_s)
+    names = {definition.name for definition in definitions}
+    # Who is not configured keeps his term for the day he returns; nothing of his is purged.
+    ended = [place for place in before if place[0] in names and place not in terms]
+    if ended:
+        cursor.executemany("DELETE FROM keep_terms WHERE metric = %s AND size_s = %s", ended)
+    if terms:
+        cursor.executemany(
+            "INSERT INTO keep_terms (metric, size_s, keep_s, from_at, cells) "
+            "VALUES (%s,%s,%s,%s,%s) ON DUPLICATE KEY UPDATE keep_s = VALUES(keep_s), "
+            "from_at = VALUES(from_at), cells = VALUES(cells)",
+            [
+                (*one.place, one.keep_s, to_datetime(one.from_s), one.cells)
+                for one in terms.values()
+            ],
+        )
+    return terms
+
+
+def read_terms(cursor: Any) -> dict[Place, Term]:
+    """The terms as they were written down last."""
+    cursor.execute("SELECT metric, size_s, keep_s, from_at, cells FROM keep_terms")
+    terms = [
+        Term(str(metric), int(size_s), int(keep_s), to_seconds(from_at), int(cells))
+        for metric, size_s, keep_s, from_at, cells in cursor.fetchall()
+    ]
+    return {term.place: term for term in terms}
+
+
+def begin_now(cursor: Any, now_s: int) -> list[Term]:
+    """End every notice that was given; returns the terms that begin by it."""
+    waiting = [term for term in read_terms(cursor).values() if term.from_s > now_s]
+    moment = to_datetime(now_s)
+    cursor.execute("UPDATE keep_terms SET from_at = %s WHERE from_at > %s", (moment, moment))
+    return waiting
+
+
+def purge(cursor: Any, definitions: Iterable[MetricDefinition], now_s: int, rows_max: int) -> bool:
+    """Delete some windows that are older than is kept, and old samples; True if more are left."""
+    left = False
+    for (name, size_s), keep_s in limits(definitions):
+        cursor.execute(
+            "SELECT window_number FROM window_keys WHERE metric = %s AND size_s = %s "
+            "AND start_at <= %s LIMIT %s",
+            (name, size_s, to_datetime(now_s - keep_s - size_s), WINDOWS_PER_STEP),
+        )
+        numbers = [int(number) for (number,) in cursor.fetchall()]
+        if not numbers:
+            continue
+        is_cut = delete_cells(cursor, numbers, rows_max) == rows_max
+        if not is_cut:
+            delete_windows(cursor, numbers)
+        left = left or is_cut or len(numbers) == WINDOWS_PER_STEP
+    oldest = to_datetime(now_s - SAMPLES_KEPT_DAYS * 86_400).date()
+    deleted = cursor.execute(
+        "DELETE FROM unparsed_lines WHERE day < %s LIMIT %s", (oldest, rows_max)
+    )
+    return left or bool(deleted == rows_max)
+
+
+def _cells_beyond(cursor: Any, place: Place, keep_s: int, now_s: int) -> int:
+    name, size_s = place
+    cursor.execute(
+        "SELECT COALESCE(SUM(n_keys), 0) FROM window_keys "
+        "WHERE metric = %s AND size_s = %s AND start_at <= %s",
+        (name, size_s, to_datetime(now_s - keep_s - size_s)),
+    )
+    return int(cursor.fetchone()[0])

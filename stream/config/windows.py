@@ -1,0 +1,100 @@
+"""Sizes of windows, and how long they are kept, as the configuration file says them.
+
+Ground of the room. Pure; a `ValueError` says what was found and what was expected.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from protocol.units import parse_duration_ms
+
+SLICE_S = 10  # the smallest slice, and what every window is a multiple of
+WINDOW_S_MAX = 86_400
+ALL_WINDOW = "all"
+FOREVER = "forever"
+
+# How long windows are kept when nobody says; any other size as the next smaller one. MySQL's are
+# the history: of it goes only what fills a disk, and decision 0098 says after which notice.
+KEEP_REDIS = {"10s": "1h", "1m": "1d", "1h": "30d"}
+KEEP_MYSQL = {"1m": "90d", "5m": "forever"}
+
+
+def fault(found: object, expected: str) -> ValueError:
+    return ValueError(f"found {found}, expected {expected}")
+
+
+def window_s(text: str) -> int:
+    """Seconds of a window as written, 0 for `all`; raises ValueError for what cannot be one."""
+    if text == ALL_WINDOW:
+        return 0
+    try:
+        duration_ms = parse_duration_ms(text)
+    except ValueError:
+        duration_ms = 0
+    if duration_ms <= 0 or duration_ms % (SLICE_S * 1000) or duration_ms > WINDOW_S_MAX * 1000:
+        raise fault(repr(text), "a multiple of 10s up to 1d, such as 10s, 1m, 1h, or all")
+    return duration_ms // 1000
+
+
+def keep_s(text: str) -> int | None:
+    """Seconds a sink keeps a window after its end; None for ever."""
+    if text == FOREVER:
+        return None
+    duration_ms = parse_duration_ms(text)
+    if duration_ms < 1000:
+        raise fault(repr(text), "at least 1s, or forever")
+    return duration_ms // 1000
+
+
+def check_windows(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise fault("no window", "at least one, such as 1m, 1h, all")
+    seen: set[int] = set()
+    for text in value:
+        size_s = window_s(text)
+        if size_s in seen:
+            raise fault(f"{text!r} twice", "each window once")
+        seen.add(size_s)
+    return value
+
+
+def _checked(value: object) -> object:
+    """One time for all window sizes, or one per size; its fault is one sentence, not two."""
+    for size, keep in value.items() if isinstance(value, dict) else (("1m", value),):
+        if window_s(str(size)) == 0:
+            raise fault("all", "window sizes: totals since the beginning stay for ever")
+        if not isinstance(keep, str):
+            raise fault(repr(keep), "a duration such as 30d, or forever")
+        keep_s(keep)
+    return value
+
+
+Keep = Annotated[str | dict[str, str], BeforeValidator(_checked)]
+
+
+def over(preset: Mapping[str, str], said: Keep | None) -> Keep:
+    """What is said, and beneath it what is preset for sizes that it leaves out."""
+    return said if isinstance(said, str) else {**preset, **(said or {})}
+
+
+def kept_s(
+    preset: Mapping[str, str], said: Sequence[Keep | None], windows_s: Sequence[int]
+) -> dict[int, int | None]:
+    """How long each size is kept: what is preset, under what was `said`, the last of it on top.
+
+    A size that nobody names is kept as the next smaller one that has a name. A plain time stands
+    for all of them, so that a metric's own word for one size is an exception to it and no more.
+    """
+    table = {window_s(size): keep_s(text) for size, text in preset.items()}
+    for keep in said:
+        if isinstance(keep, str):
+            table = dict.fromkeys(table, keep_s(keep))
+        elif keep is not None:
+            table |= {window_s(size): keep_s(text) for size, text in keep.items()}
+    kept: dict[int, int | None] = {}
+    for size in windows_s:
+        nearest = max((s for s in table if s <= size), default=min(table))
+        kept[size] = table[nearest] if size else None
+    return kept

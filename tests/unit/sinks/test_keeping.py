@@ -1,0 +1,56 @@
+"""From when on windows older than their `keep` are deleted."""
+
+from dataclasses import replace
+
+from sinks.keeping import NOTICE_S, Term, in_force, judge, limits, words
+from tests.harness import worked
+
+NOW_S = worked.NOW_MS // 1000
+DAY_S = 86_400
+MINUTES = ("m", 60)
+DEFINITION = replace(
+    worked.DEFINITIONS[0],
+    name="m",
+    windows_s=(60, 3600, 0),
+    keep_mysql_s={60: 90 * DAY_S, 3600: None, 0: None},
+)
+
+
+def test_only_what_is_not_kept_for_ever_has_a_limit() -> None:
+    assert list(limits([DEFINITION])) == [(MINUTES, 90 * DAY_S)]
+    assert list(limits([replace(DEFINITION, keep_mysql_s={})])) == []
+    # Totals are never purged, whatever somebody says of them.
+    assert list(limits([replace(DEFINITION, keep_mysql_s={0: 60})])) == []
+
+
+def test_a_keep_by_which_nothing_goes_begins_at_once() -> None:
+    assert judge(MINUTES, 90 * DAY_S, None, 0, NOW_S).from_s == NOW_S
+
+
+def test_a_keep_by_which_something_goes_begins_after_its_notice() -> None:
+    first = judge(MINUTES, 90 * DAY_S, None, 5, NOW_S)
+    assert first == Term("m", 60, 90 * DAY_S, NOW_S + NOTICE_S, 5)
+    # A restart does not begin the notice anew, nor does it end it.
+    assert judge(MINUTES, 90 * DAY_S, first, 9, NOW_S + 60).from_s == first.from_s
+
+
+def test_a_shorter_keep_has_a_notice_of_its_own_and_a_longer_one_needs_none() -> None:
+    begun = Term("m", 60, 90 * DAY_S, NOW_S - 60, 0)
+    assert judge(MINUTES, 30 * DAY_S, begun, 5, NOW_S).from_s == NOW_S + NOTICE_S
+    assert judge(MINUTES, 100 * DAY_S, begun, 5, NOW_S).from_s == begun.from_s
+
+
+def test_until_a_term_begins_its_windows_are_kept_for_ever() -> None:
+    waiting = judge(MINUTES, 90 * DAY_S, None, 5, NOW_S)
+    for now_s, kept in ((NOW_S, None), (waiting.from_s - 1, None), (waiting.from_s, 90 * DAY_S)):
+        found = in_force([DEFINITION], {MINUTES: waiting}, now_s)
+        assert found["m"].keep_mysql_s == {60: kept, 3600: None, 0: None}
+    assert in_force([DEFINITION], {}, NOW_S)["m"].keep_mysql_s[60] is None
+
+
+def test_a_notice_says_how_much_goes_when_and_what_keeps_it() -> None:
+    text = words(Term("top_paths", 60, 90 * DAY_S, 1_785_578_400, 1_234_567))
+    assert text == (
+        "top_paths: 1,234,567 cells of MySQL's 1m windows are older than `keep` (90d) and are "
+        "deleted from 2026-08-01 10:00 UTC on; `keep: {mysql: forever}` keeps them"
+    )
