@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from appliance.cli import context
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import (
@@ -23,7 +24,7 @@ from appliance.cli.output import (
 if TYPE_CHECKING:
     from monitor.alert_config import AlertsSection
 
-app = typer.Typer(no_args_is_help=True, help="What the monitor warns of, and whom it tells.")
+app = group_of_commands("What the monitor warns of, and whom it tells.")
 
 
 @app.command("list")

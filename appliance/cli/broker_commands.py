@@ -17,13 +17,14 @@ from appliance.cli.cluster import (
     emit,
     with_cluster,
 )
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.output import CommandError, Exit, print_json, say
 
 if TYPE_CHECKING:
     from appliance.kafka.standing import Standing
     from protocol.client.cluster import Cluster
 
-app = typer.Typer(no_args_is_help=True, help="Brokers of the cluster.")
+app = group_of_commands("Brokers of the cluster.")
 
 
 @app.command("list")

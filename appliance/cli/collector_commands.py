@@ -10,6 +10,7 @@ import typer
 from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.dead_letters_command import dead_letters
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say
 from appliance.cli.progress import waiting
@@ -36,7 +37,7 @@ ALTERED = {
 OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
 """What is known of a file only with its stored position."""
 
-app = typer.Typer(no_args_is_help=True, help="The collector and its files.")
+app = group_of_commands("The collector and its files.")
 app.command("dead-letters")(dead_letters)
 
 

@@ -18,12 +18,13 @@ from appliance.cli.cluster import (
     settings_of,
     with_cluster,
 )
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, say, tell
 from appliance.cli.reload_command import reload
 from appliance.config.faults import ConfigFaults, Path, key_text
 
-app = typer.Typer(no_args_is_help=True, help="The configuration file, and the cluster's settings.")
+app = group_of_commands("The configuration file, and the cluster's settings.")
 app.command()(reload)
 
 HIDDEN = "(not shown)"

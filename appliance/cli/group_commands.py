@@ -20,6 +20,7 @@ from appliance.cli.cluster import (
     remember,
     with_cluster,
 )
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, say, tell
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from appliance.kafka.groups import Group
     from protocol.client.cluster import Cluster
 
-app = typer.Typer(no_args_is_help=True, help="Groups of readers, and how far they are.")
+app = group_of_commands("Groups of readers, and how far they are.")
 
 GroupsArgument = Annotated[list[str], typer.Argument(autocompletion=complete_groups)]
 GroupArgument = Annotated[str, typer.Argument(autocompletion=complete_groups)]

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say, tell
 from appliance.cli.progress import progress_line, waiting
@@ -19,7 +20,7 @@ from appliance.supervisor.logs import end_of
 
 DRY_RUN_TIMEOUT_S = 120.0
 
-app = typer.Typer(no_args_is_help=True, help="The stream and its metrics.")
+app = group_of_commands("The stream and its metrics.")
 app.command("recount")(recount)
 
 

@@ -21,6 +21,7 @@ from appliance.cli.cluster import (
     settings_of,
     with_cluster,
 )
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, say, tell
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from appliance.kafka.topics import TopicView
     from protocol.client.cluster import Cluster
 
-app = typer.Typer(no_args_is_help=True, help="Topics of the cluster.")
+app = group_of_commands("Topics of the cluster.")
 
 TopicsArgument = Annotated[list[str], typer.Argument(autocompletion=complete_topics)]
 TopicArgument = Annotated[str, typer.Argument(autocompletion=complete_topics)]
