@@ -7,8 +7,10 @@ import csv
 import io
 import json
 import os
+import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,9 +20,11 @@ import typer
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
 from appliance.cli.progress import waiting
+from appliance.errors import NOT_RUNNING
 from appliance.home import Home
 
 if TYPE_CHECKING:
+    from appliance.settings import Mill
     from protocol.client.cluster import Cluster
 
 Row = dict[str, Any]
@@ -51,6 +55,8 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without aski
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and end.")]
 
 TIMEOUT_S = 10.0
+LOOPBACK_TIMEOUT_S = 1.0
+"""In which a listener of this machine takes a connection."""
 
 
 def servers(bootstrap: str | None) -> str:
@@ -60,7 +66,44 @@ def servers(bootstrap: str | None) -> str:
     from appliance.parts import bootstrap_servers
 
     mill, _ = context.load_mill()
+    refuse_without_mill(mill)
     return bootstrap_servers(mill.config, mill.placement)
+
+
+def refuse_without_mill(mill: "Mill") -> None:
+    """Raise CommandError where the mill does not run and nothing listens in its brokers' place.
+
+    Nobody waits for what cannot come. A broker that runs without a supervisor is asked anyway.
+    """
+    from appliance.lifecycle import is_running
+    from appliance.parts import bootstrap_servers
+    from protocol.client.cluster import parse_bootstrap_servers
+
+    is_elsewhere = mill.config.cluster.bootstrap_servers is not None
+    if is_elsewhere or context.in_containers() or is_running(mill.home):
+        return
+    asked = bootstrap_servers(mill.config, mill.placement)
+    if not any(_listens(address) for address in parse_bootstrap_servers(asked)):
+        raise CommandError(f"no broker answers at {asked}; {NOT_RUNNING}", Exit.UNREACHABLE)
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, LOOPBACK_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def connected(asked: str) -> AsyncIterator["Cluster"]:
+    """A cluster for a command that tells of its own progress once a broker has answered."""
+    from appliance.kafka.session import open_cluster
+
+    async with AsyncExitStack() as stack:
+        with waiting(f"asking {asked}"):
+            cluster = await stack.enter_async_context(open_cluster(asked))
+        yield cluster
 
 
 def with_cluster(
@@ -71,13 +114,13 @@ def with_cluster(
 
     asked = servers(bootstrap)
 
-    async def connected() -> Any:
+    async def answered() -> Any:
         async with open_cluster(asked, timeout_ms=round(timeout * 1000)) as cluster:
             return await work(cluster)
 
     try:
         with waiting(f"asking {asked}"):
-            return run(connected())
+            return run(answered())
     except CommandError as error:
         if error.code is not Exit.UNREACHABLE or not _is_ours(bootstrap):
             raise

@@ -9,6 +9,7 @@ import typer
 
 from appliance import lifecycle
 from appliance.cli import context
+from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.dead_letters_command import dead_letters
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
@@ -145,7 +146,8 @@ def _print_check(found: dict[str, Any]) -> None:
     if rows:
         print_table([head.upper() for head in heads], rows, right=frozenset({5, 6, 7}))
     if not broker["reached"]:
-        say(f"positions unknown: {broker['address']} gives no answer: {broker['reason']}")
+        text = f"positions unknown: {broker['address']} gives no answer: {broker['reason']}"
+        say(context.not_answered(text))
     for problem in found["problems"]:
         say(f"{problem}")
     say(f"{len(rows)} files match; this collector is {found['instance'] or 'new'}")
@@ -190,6 +192,7 @@ def _refuse_beside_a_collector(mill: Mill, purpose: str) -> None:
 
 
 def _refuse_without_brokers(mill: Mill) -> None:
+    refuse_without_mill(mill)
     from protocol.client.cluster import Cluster
     from protocol.client.errors import ClientError
 
@@ -245,6 +248,7 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
         raise CommandError("this works on a collector that runs on this machine", Exit.CONDITION)
     if execute:
         _refuse_beside_a_collector(mill, "to change what it knows")
+    refuse_without_mill(mill)
     arguments = [f"--{what}", file, *(["--execute"] if execute else [])]
     settings = collector_settings(mill)
     with (

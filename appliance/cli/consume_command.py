@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from appliance.cli.cluster import BootstrapOption, complete_topics, servers
+from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
 from appliance.cli.output import CommandError, Exit, out, say, utc_text
 
 if TYPE_CHECKING:
     from appliance.kafka.consume import Beginning, ReadRecord
 
-CONNECT_TIMEOUT_MS = 10_000
 DEFAULT_FORM = r"%s\n"
 FORM_HELP = r"%t topic, %p partition, %o offset, %k key, %s value, %T time, %h headers, \t \n"
 
@@ -50,7 +49,7 @@ def consume(
 ) -> None:
     """Print the records of topics; without -g it leaves no group behind."""
     from appliance.kafka.consume import Wanted, read
-    from appliance.kafka.session import open_cluster, run
+    from appliance.kafka.session import run
 
     wanted = Wanted(
         topics=tuple(topics),
@@ -66,6 +65,7 @@ def consume(
     if group is not None and wanted.partitions is not None:
         raise CommandError("-p and -g exclude each other: a group shares out itself", Exit.USAGE)
     pieces = pieces_of(form)
+    asked = servers(bootstrap)
     counted = 0
 
     def hand_out(one: "ReadRecord") -> None:
@@ -79,7 +79,7 @@ def consume(
         sys.stdout.buffer.flush()
 
     async def work() -> None:
-        async with open_cluster(servers(bootstrap), timeout_ms=CONNECT_TIMEOUT_MS) as cluster:
+        async with connected(asked) as cluster:
             await read(cluster, wanted, hand_out)
 
     try:

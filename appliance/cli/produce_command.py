@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from appliance.cli.cluster import BootstrapOption, complete_topics, servers
+from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, tell
 from appliance.cli.progress import ProgressLine
@@ -15,7 +15,6 @@ from appliance.cli.progress import ProgressLine
 if TYPE_CHECKING:
     from appliance.kafka.produce import Outgoing, Tally
 
-CONNECT_TIMEOUT_MS = 10_000
 UNKNOWN_TOPIC_MS = 10_000
 ACKS = {"all": -1, "1": 1, "0": 0}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -52,17 +51,18 @@ def produce(
 ) -> None:
     """Send lines as records; ends when each is stored, and with code 1 if any is not."""
     from appliance.kafka.produce import Pace, Tally, send
-    from appliance.kafka.session import open_cluster, run
+    from appliance.kafka.session import run
 
     _refuse_keys(key, key_delimiter)
     settings = _settings(acks, compression, transactional_id)
     headers = tuple(_header(text) for text in header or [])
+    asked = servers(bootstrap)
     records = _records(files or [], key, key_delimiter, headers, partition)
     tally = Tally()
     line = ProgressLine()
 
     async def work() -> None:
-        async with open_cluster(servers(bootstrap), timeout_ms=CONNECT_TIMEOUT_MS) as cluster:
+        async with connected(asked) as cluster:
             await send(
                 cluster,
                 topic,

@@ -80,7 +80,7 @@ def test_a_file_in_order_is_said_to_be(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("arguments", "code", "word"),
     [
-        (["status"], 3, "not running"),
+        (["status"], 3, "not running; `make up` starts it"),
         (["down"], 0, "not running"),
         (["restart", "redis"], 5, "not running"),
         (["show", "nothing"], 4, "no metric 'nothing'"),
