@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from appliance import interrupts
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, say
 from appliance.cli.tree import Tree
@@ -93,4 +94,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run_main() -> None:
     """The process's entry."""
+    interrupts.raise_again()
     sys.exit(main())

@@ -4,7 +4,11 @@ import os
 import sys
 from importlib import import_module
 
-from appliance.cli.output import Exit, say
+from appliance import interrupts
+
+interrupts.end_at_once()
+
+from appliance.cli.output import Exit, say  # noqa: E402
 
 TOOLS = (
     "topics",
@@ -42,4 +46,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    interrupts.raise_again()
     sys.exit(main(sys.argv[1:]))
