@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 from appliance import lifecycle
@@ -26,7 +27,12 @@ def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None
         _start(home, start, stop)
         tell("READY=1")
         say("Ctrl-C stops the mill")
-        follow_logs(log_files(home, None), lines=0, goes_on=lambda: lifecycle.is_running(home))
+        follow_logs(
+            log_files(home, None),
+            lines=0,
+            goes_on=lambda: lifecycle.is_running(home),
+            find=partial(log_files, home, None),
+        )
     except _Terminated:
         _stop(tell, stop)
         return

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -33,17 +34,25 @@ def logs(
         words = ["docker compose logs", *(["-f"] if follow else []), *([part] if part else [])]
         text = f"a part in a container logs to its container: `{' '.join(words)}`"
         raise CommandError(text, Exit.USAGE)
-    files = log_files(context.home(), part)
+    home = context.home()
+    files = log_files(home, part)
     if not files:
-        say("no part has written a log yet; `make up` starts the mill")
+        waits = "; they are shown as they come" if follow else ""
+        say(f"no part has written a log yet; `make up` starts the mill{waits}")
     newest_ms = None
     if since is not None:
         try:
             newest_ms = round(time.time() * 1000) - parse_duration_ms(since)
         except ValueError as error:
             raise CommandError(str(error), Exit.USAGE) from error
-    shape = _as_json if as_json else _with_names(files)
-    follow_logs(files, lines=lines, follow=follow, since_ms=newest_ms, shape=shape)
+    follow_logs(
+        files,
+        lines=lines,
+        follow=follow,
+        since_ms=newest_ms,
+        find=dict if part is not None else partial(log_files, home, None),
+        shape=_as_json if as_json else None,
+    )
 
 
 def log_files(home: Home, part: str | None) -> dict[str, Path]:
@@ -63,11 +72,16 @@ def follow_logs(
     follow: bool = True,
     since_ms: int | None = None,
     goes_on: Callable[[], bool] = lambda: True,
+    find: Callable[[], dict[str, Path]] = dict,
     shape: Shape | None = None,
 ) -> None:
-    """Print the ends of some logs in order of time, then what is added to them while it goes on."""
+    """Print the ends of some logs in order of time, then what is added to them while it goes on.
+
+    `find` is asked for the logs of parts that come meanwhile; they are printed from their start.
+    """
     earliest = utc_text(since_ms) if since_ms is not None else ""
-    shape = shape or _with_names(files)
+    files, given = dict(files), shape
+    shape = given or _with_names(files)
     positions = {name: path.stat().st_size for name, path in files.items()}
     # A line without a time of its own (a traceback, a server's banner) stays behind its forerunner.
     found: list[tuple[str, int, str]] = []
@@ -85,6 +99,10 @@ def follow_logs(
         # What is written before the end is still printed.
         follow = goes_on()
         time.sleep(LOOK_EVERY_S)
+        if new := find().items() - files.items():
+            files |= new
+            shape = given or _with_names(files)
+            positions |= dict.fromkeys((name for name, _ in new), 0)
         for name, path in files.items():
             positions[name] = _print_added(path, positions[name], name, shape)
 

@@ -161,6 +161,34 @@ def test_brokers_elsewhere_are_not_started_by_make_up(
     assert "make up" not in err[-1]
 
 
+def test_logs_of_parts_that_start_later_are_followed(tmp_path: Path) -> None:
+    """Whoever follows first and starts the mill then saw nothing at all."""
+    config(tmp_path, METRIC)
+    logs = tmp_path / "data" / "logs"
+    with subprocess.Popen(
+        [sys.executable, "-m", "appliance", "logs", "-f"],
+        cwd=CODE,
+        env={"MILLRACE_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stderr.readline().endswith("they are shown as they come\n")
+            logs.mkdir(parents=True)
+            (logs / "redis.log").write_text("one\n")
+            assert process.stdout.readline() == "one\n"
+            (logs / "stream.log").write_text("two\n")
+            assert process.stdout.readline() == "stream | two\n"
+            with (logs / "redis.log").open("a") as file:
+                file.write("three\n")
+            assert process.stdout.readline() == "redis  | three\n"
+        finally:
+            process.kill()
+
+
 def test_logs_that_there_are_none_of_are_said_to_be_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
