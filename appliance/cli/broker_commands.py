@@ -107,8 +107,7 @@ def describe(
         )
         return
     if output is not Output.TABLE:
-        heads = () if partitions else ("topic", "partition")
-        emit("partitions/1", partitions, output, heads=heads)
+        emit("partitions/1", partitions, output, heads=("topic", "partition"))
         return
     say(f"cluster {found.metadata.cluster_id}: {_words(counted)}")
     emit("brokers/1", [_short(row) for row in brokers], output)
@@ -169,4 +168,4 @@ def _describe_one(
         ]
 
     rows = with_cluster(bootstrap, timeout, work)
-    emit("broker/1", rows, output, as_json, heads=() if rows else ("broker", "folder"))
+    emit("broker/1", rows, output, as_json, heads=("broker", "folder"))

@@ -139,10 +139,11 @@ def emit(
     as_json: bool = False,
     *,
     heads: Sequence[str] = (),
+    nothing: str = "",
     errors: Sequence[str] = (),
 ) -> None:
-    """Print rows; `heads` are the columns of a table, and of CSV, when there may be no rows."""
-    names = list(heads) or (list(rows[0]) if rows else [])
+    """Print rows; of none the `heads` as CSV, and to a person that there is `nothing`."""
+    names = list(rows[0] if rows else heads)
     if as_json or output is Output.JSON:
         print_json(schema, list(rows), errors)
         return
@@ -163,6 +164,8 @@ def emit(
         )
         table = [[_shown(row.get(name)) for name in names] for row in rows]
         print_table([name.upper() for name in names], table, right=right)
+    elif nothing and not errors:
+        say(nothing)
     for error in errors:
         say(f"millrace: {error}")
 

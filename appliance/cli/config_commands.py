@@ -125,7 +125,7 @@ def get(
     ]
     if missing := sorted(wanted - {str(row["name"]) for row in rows}):
         raise CommandError(f"{kind} {name} has no setting {missing[0]!r}", Exit.NOT_FOUND)
-    emit("settings/1", rows, output, as_json, heads=() if rows else ("name", "value"))
+    emit("settings/1", rows, output, as_json, heads=("name", "value"))
 
 
 @app.command("set")

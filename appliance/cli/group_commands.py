@@ -69,7 +69,15 @@ def list_groups(
         if not wanted or one.state.lower() in wanted
     ]
     errors = [f"broker {node_id}: {why}" for node_id, why in found.failures.items()]
-    emit("groups/1", rows, output, as_json, heads=("group", "state"), errors=errors)
+    emit(
+        "groups/1",
+        rows,
+        output,
+        as_json,
+        heads=("group", "state"),
+        nothing="no groups",
+        errors=errors,
+    )
     if errors:
         raise typer.Exit(Exit.FAILED)
 
@@ -101,7 +109,7 @@ def describe(
         rows = [row for row in rows if not only_lag or row["lag"] != 0]
     missing = [group.group_id for group in found if not group.exists]
     errors = [f"group {name!r} does not exist" for name in missing]
-    emit("group/1", rows, output, as_json, heads=() if rows else heads, errors=errors)
+    emit("group/1", rows, output, as_json, heads=heads, nothing="nothing to show", errors=errors)
     if missing:
         raise typer.Exit(Exit.NOT_FOUND)
 

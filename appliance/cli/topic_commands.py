@@ -70,7 +70,7 @@ def list_topics(
         for name, topic in sorted(found.items())
         if matches(name) and (internal or not topic.is_internal)
     ]
-    emit("topics/1", rows, output, as_json, heads=("topic", "partitions", "replicas"))
+    emit("topics/1", rows, output, as_json, heads=("topic", "partitions"), nothing="no topics")
 
 
 @app.command()

@@ -78,7 +78,10 @@ def test_a_topic_lives_and_dies(millrace: Run) -> None:
         (0, 1, [1]),
         (1, 1, [1]),
     ]
-    assert "retention.ms=60000" in millrace("topic", "describe", "t1").err
+    shown = millrace("topic", "describe", "t1")
+    assert "retention.ms=60000" in shown.err
+    heads = ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "ELR"]
+    assert shown.out.splitlines()[0].split() == heads
     assert millrace("topic", "alter", "t1", "-p", "3", "--delete-config", "retention.ms").code == 0
     [row] = millrace("topic", "list", "-r", "t1", "--json").data
     assert (row["partitions"], row["replicas"], row["under_replicated"]) == (3, 1, 0)
