@@ -15,6 +15,9 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 OLD_FILES = 3
 
 
+_HARMLESS = frozenset({"DEBUG", "INFO", "WARNING"})
+"""What stands behind the time in a record of ours that tells of no error."""
+
 _FRAME = re.compile(r"\s+(at [\w.$/<>]+\(.*\)|\.\.\. \d+ more)\s*\Z")
 
 
@@ -66,11 +69,16 @@ def end_of(said: str, lines: int) -> str:
 
 
 def last_words(lines: list[str]) -> str | None:
-    """The last error of a log as its part said it, without time and part; else its last line."""
+    """The last error of a log as its part said it, without time and part; else its last line.
+
+    None where that is a record of one of our parts that tells of no error: it is not why it ended.
+    """
     for line in reversed(lines):
         pieces = line.split(" ", 3)
         if len(pieces) == 4 and pieces[1] in ("ERROR", "CRITICAL"):
             said, _, _ = pieces[3].partition(" traceback=")
             return said[:WORDS_CHARACTERS_MAX]
     said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    if _HARMLESS & set(said.split(" ", 2)[1:2]):
+        return None
     return said[:WORDS_CHARACTERS_MAX] or None
