@@ -23,7 +23,10 @@ def consume(
         str | None, typer.Option("--group", "-g", help="Read as this group, and commit.")
     ] = None,
     offset: Annotated[
-        str, typer.Option("--offset", "-o", help="start, end, N, -N (the last N), or @time.")
+        str,
+        typer.Option(
+            "--offset", "-o", help="start, end, N, -N (N offsets before the end), or @time."
+        ),
     ] = "end",
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="End after so many.", min=0)

@@ -50,7 +50,7 @@ def produce(
     as_json: EnvelopeOption = False,
 ) -> None:
     """Send lines as records; ends when each is stored, and with code 1 if any is not."""
-    from appliance.kafka.produce import Pace, Tally, send
+    from appliance.kafka.produce import Pace, Tally, refuse_unknown, send
     from appliance.kafka.session import run
 
     _refuse_keys(key, key_delimiter)
@@ -63,6 +63,7 @@ def produce(
 
     async def work() -> None:
         async with connected(asked) as cluster:
+            await refuse_unknown(cluster, topic)
             await send(
                 cluster,
                 topic,

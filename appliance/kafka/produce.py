@@ -7,15 +7,17 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.cli.output import CommandError, Exit
 from appliance.kafka.lines import Headers
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
 from protocol.client.producer import Producer
-from protocol.errors import ApiError
+from protocol.errors import ApiError, ErrorCode
 
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 64 << 20
 REASONS_KEPT = 3
+KNOWN_WITHIN_MS = 1_500
 
 
 @dataclass(slots=True)
@@ -59,6 +61,20 @@ class Pace:
         left_s = began_s + sent / self.per_second - time.monotonic()
         if left_s > 0:
             await asyncio.sleep(left_s)
+
+
+async def refuse_unknown(cluster: Cluster, topic: str) -> None:
+    """Raise CommandError for a topic that does not exist.
+
+    One that was made just now is known to all brokers within KNOWN_WITHIN_MS.
+    """
+    try:
+        await cluster.topic(topic, timeout_ms=KNOWN_WITHIN_MS)
+    except ApiError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        text = f"topic {topic!r} does not exist; `millrace topic create` makes it"
+        raise CommandError(text, Exit.NOT_FOUND) from error
 
 
 async def send(

@@ -98,7 +98,7 @@ def test_a_topic_lives_and_dies(millrace: Run) -> None:
 def test_records_go_in_and_come_out_again(millrace: Run, tmp_path: Path) -> None:
     millrace("topic", "create", "t2", "-p", "1")
     assert millrace("produce", "t2", "-K", ":", "-H", "h:1", stdin=b"k:v\nk2:\xff\n").code == 0
-    told = millrace("produce", "t2-other", "--json", stdin=b"")
+    told = millrace("produce", "t2", "--json", stdin=b"")
     assert (told.data["sent"], told.data["stored"], told.data["failed"]) == (0, 0, 0)
     file = tmp_path / "lines.txt"
     file.write_bytes(b"three\nfour")
@@ -218,6 +218,7 @@ def test_brokers_and_their_logs(millrace: Run, broker: BrokerProcess) -> None:
         ("config", "set", "topic", "nobody", "retention.ms=1"),
         ("config", "set", "topic", "nobody", "retention.ms=1", "--dry-run"),
         ("config", "set", "broker", "9", "log.cleaner.threads=2"),
+        ("produce", "nobody"),
     ],
 )
 def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ...]) -> None:
