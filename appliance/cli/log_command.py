@@ -13,10 +13,12 @@ import typer
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, out, say, utc_text
 from appliance.home import Home
-from appliance.supervisor.logs import tail
+from appliance.moments import moment_of
+from appliance.supervisor.logs import LOG_BYTES_MAX, TAIL_BYTES_MAX, tail
 from protocol.units import parse_duration_ms
 
 LOOK_EVERY_S = 0.2
+LINES = 50
 
 Shape = Callable[[str, str], str]
 """Makes of a part's name and one of its lines what is printed."""
@@ -25,7 +27,10 @@ Shape = Callable[[str, str], str]
 def logs(
     part: Annotated[str | None, typer.Argument(help="One part; all of them if left out.")] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come.")] = False,
-    lines: Annotated[int, typer.Option("-n", "--lines", help="How many of each.", min=0)] = 50,
+    lines: Annotated[
+        int | None,
+        typer.Option("-n", "--lines", help="How many of each: 50, or all with --since.", min=0),
+    ] = None,
     since: Annotated[str | None, typer.Option("--since", help="Not older than, like 10m.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each line.")] = False,
 ) -> None:
@@ -47,7 +52,7 @@ def logs(
             raise CommandError(str(error), Exit.USAGE) from error
     follow_logs(
         files,
-        lines=lines,
+        lines=lines if lines is not None else LINES if since is None else sys.maxsize,
         follow=follow,
         since_ms=newest_ms,
         find=dict if part is not None else partial(log_files, home, None),
@@ -87,9 +92,8 @@ def follow_logs(
     found: list[tuple[str, int, str]] = []
     for name, path in files.items():
         moment = ""
-        for line in tail(path, lines):
-            if _has_moment(line):
-                moment = line[:24]
+        for line in tail(path, lines, LOG_BYTES_MAX if earliest else TAIL_BYTES_MAX):
+            moment = moment_of(line) or moment
             if not earliest or moment >= earliest:
                 found.append((moment, len(found), shape(name, line)))
     for _, _, line in sorted(found):
@@ -114,13 +118,8 @@ def _with_names(files: Collection[str]) -> Shape:
 
 
 def _as_json(name: str, line: str) -> str:
-    moment = line.split(" ", 1)[0] if _has_moment(line) else None
-    return json.dumps({"part": name, "at": moment, "line": line}, ensure_ascii=False)
-
-
-def _has_moment(line: str) -> bool:
-    """Whether a line begins with a time; a traceback's lines do not."""
-    return line[:4].isdigit() and line[4:5] == "-"
+    at = moment_of(line) or None
+    return json.dumps({"part": name, "at": at, "line": line}, ensure_ascii=False)
 
 
 def _print_added(path: Path, position: int, name: str, shape: Shape) -> int:

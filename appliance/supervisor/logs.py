@@ -12,6 +12,7 @@ from pathlib import Path
 
 WORDS_CHARACTERS_MAX = 500
 LOG_BYTES_MAX = 16 * 1024 * 1024
+TAIL_BYTES_MAX = 64 * 1024
 OLD_FILES = 3
 
 
@@ -48,7 +49,7 @@ def numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
-def tail(path: Path, lines: int, bytes_max: int = 64 * 1024) -> list[str]:
+def tail(path: Path, lines: int, bytes_max: int = TAIL_BYTES_MAX) -> list[str]:
     """The last lines of a log; empty when there is none."""
     try:
         with path.open("rb") as file:
