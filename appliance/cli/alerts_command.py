@@ -13,6 +13,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import (
     CommandError,
     Exit,
+    counted,
     duration_text,
     out,
     print_json,
@@ -44,7 +45,7 @@ def list_alerts(as_json: EnvelopeOption = False) -> None:
                 for row in rows
             ],
         )  # fmt: skip
-    say(f"{len(rows)} alerts are open")
+    say(f"{counted(len(rows), 'alert')} {'is' if len(rows) == 1 else 'are'} open")
     if rows:
         raise typer.Exit(Exit.CONDITION)
 

@@ -13,7 +13,7 @@ from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.dead_letters_command import dead_letters
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, print_json, print_table, say
+from appliance.cli.output import CommandError, Exit, counted, print_json, print_table, say
 from appliance.cli.progress import waiting
 from appliance.cli.rooms import cell, cell_or_dash, room_process, status_of
 from appliance.parts import bootstrap_servers
@@ -57,7 +57,9 @@ def status(as_json: EnvelopeOption = False) -> None:
     rows = [[cell_or_dash(_cell(entry, head)) for head in heads] for entry in files]
     if rows:
         print_table([head.upper() for head in heads], rows, right=frozenset({4, 5, 6, 7}))
-    say(f"{len(rows)} files, {found.details.get('lines_total', 'unknown')} lines read")
+    lines: Any = found.details.get("lines_total")
+    read = "unknown" if lines is None else counted(lines, "line")
+    say(f"{counted(len(rows), 'file')}, {read} read")
     lost: Any = found.details.get("lost_possible", [])
     for entry in lost:
         say(
@@ -150,7 +152,8 @@ def _print_check(found: dict[str, Any]) -> None:
         say(context.not_answered(text))
     for problem in found["problems"]:
         say(f"{problem}")
-    say(f"{len(rows)} files match; this collector is {found['instance'] or 'new'}")
+    match = "1 file matches" if len(rows) == 1 else f"{len(rows)} files match"
+    say(f"{match}; this collector is {found['instance'] or 'new'}")
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
-from appliance.cli.output import CommandError, Exit, out, say, utc_text
+from appliance.cli.output import CommandError, Exit, counted, out, say, utc_text
 
 if TYPE_CHECKING:
     from appliance.kafka.consume import Beginning, ReadRecord
@@ -69,11 +69,11 @@ def consume(
         raise CommandError("-p and -g exclude each other: a group shares out itself", Exit.USAGE)
     pieces = pieces_of(form)
     asked = servers(bootstrap)
-    counted = 0
+    handed_out = 0
 
     def hand_out(one: "ReadRecord") -> None:
-        nonlocal counted
-        counted += 1
+        nonlocal handed_out
+        handed_out += 1
         if as_json:
             out(json.dumps(json_of(one), ensure_ascii=False))
         else:
@@ -88,7 +88,7 @@ def consume(
     try:
         run(work())
     finally:
-        say(f"{counted} records")
+        say(counted(handed_out, "record"))
 
 
 def beginning_of(text: str) -> "Beginning":

@@ -7,7 +7,7 @@ import typer
 
 from appliance.cli.cluster import BootstrapOption, connected, servers
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, print_json, print_table, say, utc_text
+from appliance.cli.output import CommandError, Exit, counted, print_json, print_table, say, utc_text
 from appliance.cli.rooms import cell_or_dash
 from collector.send.replaying import Letter, first_bytes
 
@@ -113,7 +113,7 @@ def _show(shelf: "Shelf", as_json: bool) -> None:
             [[cell_or_dash(row[head]) for head in heads] for row in found],
             right=frozenset({3, 4}),
         )
-    say(f"{len(found)} dead letters")
+    say(counted(len(found), "dead letter"))
 
 
 def row_of(letter: Letter, replayed_ms: int | None) -> dict[str, Any]:

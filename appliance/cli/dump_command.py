@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from appliance.cli.cluster import JsonOption
-from appliance.cli.output import CommandError, Exit, out, print_json, say, size_text
+from appliance.cli.output import CommandError, Exit, counted, out, print_json, say, size_text
 from appliance.cli.progress import ProgressLine, progress_line
 
 if TYPE_CHECKING:
@@ -80,15 +80,11 @@ def _tell(reports: "list[Report]", as_json: bool) -> None:
     if not files and not findings:
         raise CommandError("there is no log file there", Exit.NOT_FOUND)
     size = sum(report.size_bytes for report in reports)
-    what = _counted(len(findings), "finding") if findings else "nothing is wrong"
-    looked_at = f"{_counted(files, 'file')}, {_counted(batches, 'batch', 'batches')}"
+    what = counted(len(findings), "finding") if findings else "nothing is wrong"
+    looked_at = f"{counted(files, 'file')}, {counted(batches, 'batch', 'batches')}"
     say(f"{what}: {looked_at}, {size_text(size)}")
     if findings:
         raise typer.Exit(Exit.CONDITION)
-
-
-def _counted(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _print(paths: list[Path], decoder: str, max_bytes: int | None) -> None:

@@ -22,7 +22,7 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, say, tell
+from appliance.cli.output import CommandError, Exit, counted, say, tell
 
 if TYPE_CHECKING:
     from appliance.kafka.groups import Group
@@ -226,7 +226,7 @@ def delete(
     found = with_cluster(bootstrap, timeout, lambda cluster: ask(cluster, groups))
     if missing := [one.group_id for one in found if not one.exists]:
         raise CommandError(f"group {missing[0]!r} does not exist", Exit.NOT_FOUND)
-    plan = [f"{one.group_id} ({one.state}): {len(one.rows)} offsets" for one in found]
+    plan = [f"{one.group_id} ({one.state}): {counted(len(one.rows), 'offset')}" for one in found]
     if dry_run:
         undone: list[Row] = [_outcome("group", one.group_id, None, False) for one in found]
         words = "\n".join(f"would delete {line}" for line in plan)

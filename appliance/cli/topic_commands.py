@@ -23,7 +23,7 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, say, tell
+from appliance.cli.output import CommandError, Exit, counted, say, tell
 
 if TYPE_CHECKING:
     from appliance.kafka.topics import TopicView
@@ -205,7 +205,10 @@ def delete(
     found = with_cluster(bootstrap, timeout, look)
     if missing := [name for name in topics if found[name].error]:
         raise CommandError(f"topic {missing[0]!r} does not exist", Exit.NOT_FOUND)
-    plan = [f"{name}: {len(found[name].partitions)} partitions, all records" for name in topics]
+    plan = [
+        f"{name}: {counted(len(found[name].partitions), 'partition')}, all records"
+        for name in topics
+    ]
     rows = [
         {"topic": name, "partitions": len(found[name].partitions), "deleted": not dry_run}
         for name in topics

@@ -17,7 +17,7 @@ from appliance import checks, lifecycle
 from appliance.checks import Level
 from appliance.cli import doctor
 from appliance.cli.app import main
-from appliance.cli.output import duration_text, plain_table, size_text, utc_text
+from appliance.cli.output import counted, duration_text, plain_table, size_text, utc_text
 from appliance.config.load import load_text
 from appliance.demo import access_line
 from appliance.home import find_home
@@ -278,3 +278,9 @@ def test_status_and_doctor_say_degraded_though_the_supervisor_finds_it_healthy(
         code, out, _ = run(monkeypatch, tmp_path, "status")
         assert code == 3
         assert any("degraded" in line and reason in line for line in out), out
+
+
+def test_one_of_something_is_one() -> None:
+    told = [counted(number, "file") for number in (0, 1, 2_000)]
+    assert told == ["0 files", "1 file", "2,000 files"]
+    assert counted(2, "batch", "batches") == "2 batches"
