@@ -1,5 +1,6 @@
 """`produce`: lines of files, or of standard input, as records."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import typer
 from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, tell
-from appliance.cli.progress import ProgressLine
+from appliance.cli.progress import LOOK_EVERY_S, ProgressLine
 
 if TYPE_CHECKING:
     from appliance.kafka.produce import Outgoing, Tally
@@ -64,16 +65,19 @@ def produce(
     async def work() -> None:
         async with connected(asked) as cluster:
             await refuse_unknown(cluster, topic)
-            await send(
-                cluster,
-                topic,
-                records,
-                settings=settings,
-                tally=tally,
-                pace=None if rate is None else Pace(rate),
-                per_transaction=per_transaction,
-                told=lambda now: line.show(lambda: _progress_text(now, line.elapsed_s)),
-            )
+            teller = asyncio.create_task(_tell(line, tally))
+            try:
+                await send(
+                    cluster,
+                    topic,
+                    records,
+                    settings=settings,
+                    tally=tally,
+                    pace=None if rate is None else Pace(rate),
+                    per_transaction=per_transaction,
+                )
+            finally:
+                teller.cancel()
 
     try:
         run(work())
@@ -91,6 +95,16 @@ def produce(
     if tally.failed:
         reasons = "; ".join(tally.reasons or ())
         raise CommandError(f"{tally.failed} of {tally.sent} records were not stored: {reasons}")
+
+
+async def _tell(line: ProgressLine, tally: "Tally") -> None:
+    """Tell how far it is, also while the brokers take nothing; not while there is nothing new."""
+    told = 0
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        if tally.sent > told or tally.sent > tally.stored + tally.failed:
+            line.show(_progress_text(tally, line.elapsed_s))
+            told = tally.sent
 
 
 def _refuse_keys(key: str | None, delimiter: str | None) -> None:

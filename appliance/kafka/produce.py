@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,6 @@ async def send(
     tally: Tally,
     pace: Pace | None = None,
     per_transaction: int | None = None,
-    told: Callable[[Tally], None] | None = None,
 ) -> None:
     """Send all of `records`; returns, or raises what they raise, when each has its fate.
 
@@ -117,8 +116,6 @@ async def send(
             )
             future.add_done_callback(lambda done: tally.settle(_error_of(done)))
             tally.sent += 1
-            if told is not None:
-                told(tally)
         if is_transactional:
             await producer.commit_transaction()
     finally:

@@ -4,6 +4,9 @@ import contextlib
 import io
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 
 from appliance.cli.app import main
 from tests.harness.broker import BrokerProcess
+from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -228,6 +232,37 @@ def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ..
     assert (said.code, said.out) == (4, "")
     assert "does not exist" in said.err
     assert time.monotonic() - began_s < AT_ONCE_S
+
+
+def test_while_a_broker_takes_nothing_it_is_said_how_far_it_is(
+    broker: BrokerProcess, millrace: Run, tmp_path: Path
+) -> None:
+    """It stood still without a word, for as long as a producer tries."""
+    millrace("topic", "create", "t8", "-p", "1")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "appliance", "produce", "t8", "-b", broker.bootstrap],
+        env={**os.environ, "MILLRACE_HOME": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert broker.process is not None
+    assert process.stdin is not None
+    assert process.stderr is not None
+    try:
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        wait_until(
+            lambda: millrace("consume", "t8", "-o", "start", "-e").out == "one\n", 30, "it came"
+        )
+        os.kill(broker.process.pid, signal.SIGSTOP)
+        process.stdin.write(b"two\n")
+        process.stdin.flush()
+        told = next(line for line in process.stderr if line.startswith(b"2 sent, "))
+        assert told.startswith(b"2 sent, 1 stored, ")
+    finally:
+        os.kill(broker.process.pid, signal.SIGCONT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
 
 
 def test_nobody_answers(millrace: Run) -> None:
