@@ -16,7 +16,7 @@ from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
 from appliance.settings import SINK_USER, sinks_settings, stream_check_settings
 from appliance.stream_check import LINES_OF_LOG
-from appliance.supervisor.logs import end_of
+from appliance.supervisor.logs import end_of, last_words
 
 DRY_RUN_TIMEOUT_S = 120.0
 
@@ -88,7 +88,10 @@ def dry_run(
                 Exit.TIMEOUT,
             ) from error
     if process.returncode:
-        end = end_of(log.decode(errors="replace"), LINES_OF_LOG)
+        told = log.decode(errors="replace")
+        if process.returncode == Exit.USAGE and (words := last_words(told.splitlines())):
+            raise CommandError(f"the lines could not be tried: {words}", Exit.USAGE)
+        end = end_of(told, LINES_OF_LOG)
         raise CommandError(f"the lines could not be tried:\n{end}", Exit.USAGE)
     out(said.decode(errors="replace").rstrip("\n"))
     say(f"nothing was stored ({time.monotonic() - began:.1f} s)")
