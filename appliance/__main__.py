@@ -2,9 +2,10 @@
 
 from appliance import interrupts
 
-interrupts.end_at_once()
+if __name__ == "__main__":
+    interrupts.end_at_once()
 
-from appliance.cli.app import run_main  # noqa: E402
+from appliance.cli.app import run_main
 
 if __name__ == "__main__":
     run_main()

@@ -31,7 +31,7 @@ app = group_of_commands("What the monitor warns of, and whom it tells.")
 @app.command("list")
 def list_alerts(as_json: EnvelopeOption = False) -> None:
     """The open alerts, oldest first; exit code 3 when there are any."""
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     rows = ask_monitor(mill, "/api/v1/alerts")["data"]
     if as_json:
         print_json("alerts/1", rows)

@@ -134,7 +134,7 @@ def _statuses() -> list[dict[str, Any]]:
     from appliance.parts import broker_names
     from protocol.status import StatusUnavailable
 
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     own = set(broker_names(mill.config))
     told = statuses({part.name: (part.host, part.port) for part in mill.parts if part.name in own})
     return [one for one in told.values() if not isinstance(one, StatusUnavailable)]

@@ -65,7 +65,7 @@ def servers(bootstrap: str | None) -> str:
         return bootstrap
     from appliance.parts import bootstrap_servers
 
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     refuse_without_mill(mill)
     return bootstrap_servers(mill.config, mill.placement)
 
@@ -129,7 +129,7 @@ def with_cluster(
 
 def _is_ours(bootstrap: str | None) -> bool:
     """Whether the mill's own brokers were asked, and not a cluster that runs without it."""
-    return not bootstrap and context.load_mill()[0].config.cluster.bootstrap_servers is None
+    return not bootstrap and context.mill_as_it_runs().config.cluster.bootstrap_servers is None
 
 
 def emit(

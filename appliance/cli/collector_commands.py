@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 from typing import Annotated, Any
 
@@ -169,7 +170,8 @@ def once() -> None:
         try:
             code = process.wait()
         except KeyboardInterrupt:
-            # A terminal's Ctrl-C reaches the collector too: it stores what it has sent, and ends.
+            # The collector stores what it has sent, and ends.
+            process.send_signal(signal.SIGINT)
             process.wait()
             raise CommandError(
                 "stopped before the end; the next run goes on from there", Exit.INTERRUPTED

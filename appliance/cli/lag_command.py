@@ -51,7 +51,7 @@ def lag(
     if per not in ("partition", "topic", "group"):
         raise CommandError(f"--per {per}: expected partition, topic or group", Exit.USAGE)
     wait_s = every_s(every)
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     # A total over a group's topics says nothing of one of them.
     per = "topic" if topic is not None and per == "group" else per
     while True:

@@ -40,7 +40,7 @@ def top(
     as_json: EnvelopeOption = False,
 ) -> None:
     """Parts, what they take and do, and how far readers lag: live on a terminal, `q` ends it."""
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     wait_s = every_s(every)
     is_live = is_terminal() and not as_json
     left = times if times is not None or is_live else 1

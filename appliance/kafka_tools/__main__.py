@@ -6,9 +6,10 @@ from importlib import import_module
 
 from appliance import interrupts
 
-interrupts.end_at_once()
+if __name__ == "__main__":
+    interrupts.end_at_once()
 
-from appliance.cli.output import Exit, say  # noqa: E402
+from appliance.cli.output import Exit, say
 
 TOOLS = (
     "topics",

@@ -4,6 +4,7 @@ A terminal sends the signal to the whole group of processes, and so does this. `
 tried in `test_up_foreground`, `stream recount` in `test_recount_shown`.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from appliance.cli.output import Exit
@@ -125,6 +127,17 @@ def test_it_ends_with_130(home: Path, arguments: str, shows: str) -> None:
     code, said = interrupted(home, shows, *words)
     assert code == Exit.INTERRUPTED, said
     assert "Traceback" not in said
+    wait_until(lambda: left_of(home) == [], DEADLINE_S, "no process of it is left")
+
+
+def left_of(home: Path) -> list[str]:
+    """What runs for a mill in this folder, by the environment that all of it inherits."""
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if one.environ().get("MILLRACE_HOME") == str(home):
+                found.append(" ".join(one.cmdline())[:80])
+    return found
 
 
 @pytest.mark.parametrize("command", ["topic list", "produce t", "consume t", "broker describe"])
