@@ -16,7 +16,7 @@ TAIL_BYTES_MAX = 64 * 1024
 OLD_FILES = 3
 
 
-_HARMLESS = frozenset({"DEBUG", "INFO", "WARNING"})
+_HARMLESS = frozenset({"DEBUG", "INFO", "WARN", "WARNING"})
 """What stands behind the time in a record of ours that tells of no error."""
 
 _FRAME = re.compile(r"\s+(at [\w.$/<>]+\(.*\)|\.\.\. \d+ more)\s*\Z")
