@@ -18,6 +18,9 @@ from appliance.supervisor.control import NoSupervisor
 # typer keeps its own copy of click; what all its complaints have in common is reached through one.
 UsageError: Any = typer.BadParameter.__mro__[2]
 
+STDOUT = 1
+"""The descriptor, whatever stands in for the file above it."""
+
 app = typer.Typer(
     name="millrace",
     cls=Tree,
@@ -81,15 +84,24 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads any more; the interpreter must not complain about it at its end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.CLOSED_PIPE
+        return _nobody_reads()
+    except SystemExit as end:
+        # What reads the arguments ends itself with a code of its own for a closed pipe.
+        if isinstance(end.__context__, BrokenPipeError):
+            return _nobody_reads()
+        raise
     except OSError as error:
         # A full disk, a folder of another account: the machine refuses, and no fault of ours is
         # found by a trace.
         place = f"{error.filename}: " if error.filename is not None else ""
         say(f"millrace: {place}{reason_of(error)}")
         return Exit.FAILED
+
+
+def _nobody_reads() -> int:
+    """The code for that; the interpreter must not complain about it at its end either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+    return Exit.CLOSED_PIPE
 
 
 def run_main() -> None:
