@@ -19,6 +19,9 @@ OLD_FILES = 3
 _HARMLESS = frozenset({"DEBUG", "INFO", "WARN", "WARNING"})
 """What stands behind the time in a record of ours that tells of no error."""
 
+_OF_THE_JVM = ("Warning: ", "WARNING: ")
+"""How warnings begin that a JVM writes before there is a log."""
+
 _FRAME = re.compile(r"\s+(at [\w.$/<>]+\(.*\)|\.\.\. \d+ more)\s*\Z")
 
 
@@ -80,6 +83,6 @@ def last_words(lines: list[str]) -> str | None:
             said, _, _ = pieces[3].partition(" traceback=")
             return said[:WORDS_CHARACTERS_MAX]
     said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    if _HARMLESS & set(said.split(" ", 2)[1:2]):
+    if _HARMLESS & set(said.split(" ", 2)[1:2]) or said.startswith(_OF_THE_JVM):
         return None
     return said[:WORDS_CHARACTERS_MAX] or None

@@ -164,4 +164,5 @@ def test_a_parts_last_words_are_its_last_error() -> None:
     assert last_words(told) is None
     # Spark's warnings have a name of their own.
     assert last_words(["2026-11-27T08:22:41.861Z WARN spark MacAddressUtil: no address"]) is None
+    assert last_words(["Warning: Java versions > Java 11 can only operate in restricted"]) is None
     assert last_words([]) is None
