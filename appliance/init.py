@@ -67,6 +67,10 @@ def read_secret(home: Home, name: str) -> str:
     try:
         text = (home.secrets / name).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
+        if not home.secrets.exists():
+            raise InitError(
+                f"no mill has run in {home.folder} yet; `make up` starts one"
+            ) from error
         reason = getattr(error, "strerror", None) or "no plain text"
         raise InitError(
             f"data/secrets/{name}: {reason}; `millrace init` makes what is missing"

@@ -10,8 +10,12 @@ import json
 import os
 import signal
 import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -51,6 +55,25 @@ class ProcessRecord:
     def write(self, path: Path) -> None:
         """Keep the record in a file."""
         write_atomically(path, json.dumps(asdict(self)).encode() + b"\n")
+
+
+@contextmanager
+def with_all_it_starts(
+    command: Sequence[str], **options: Any
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process in a group of its own; unless it ended well nothing of the group is left behind.
+
+    A terminal's Ctrl-C reaches its starter alone. A JVM whose Python is interrupted while it starts
+    would stay for ever.
+    """
+    process = subprocess.Popen(command, process_group=0, **options)
+    try:
+        yield process
+    finally:
+        if process.poll() != 0:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def boot_id() -> str:

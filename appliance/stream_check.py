@@ -17,6 +17,7 @@ from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults, Path
 from appliance.errors import Failure
 from appliance.files import write_atomically
+from appliance.processes import with_all_it_starts
 from appliance.run import settings_descriptor
 from appliance.settings import Mill, encode_settings, stream_check_settings
 from appliance.supervisor.logs import end_of
@@ -74,25 +75,24 @@ def _ask_spark(mill: Mill, settings: dict[str, Any]) -> list[dict[str, Any]]:
             raise CheckFailed(str(check))
     descriptor = settings_descriptor(encode_settings(settings))
     try:
-        done = subprocess.run(
+        with with_all_it_starts(
             [sys.executable, "-m", "stream", "--check", "--settings-fd", str(descriptor)],
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             cwd=mill.home.folder,
             env={**os.environ, "PYTHONPATH": str(mill.home.code), "PYTHONSAFEPATH": "1"},
-        )
+        ) as process:
+            said, log = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise CheckFailed(f"Spark did not check the metrics within {TIMEOUT_S:.0f} s") from error
     finally:
         os.close(descriptor)
     try:
-        faults = json.loads(done.stdout)
+        faults = json.loads(said)
     except ValueError as error:
-        end = end_of(done.stderr, LINES_OF_LOG)
+        end = end_of(log.decode(errors="replace"), LINES_OF_LOG)
         raise CheckFailed(f"Spark could not check the metrics:\n{end}") from error
     if not isinstance(faults, list):
         raise CheckFailed("Spark's answer about the metrics is not understood")

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -102,7 +103,7 @@ def check(settings: StreamSettings) -> int:
     from stream.spark import java_classes
     from stream.spark.session import start_session
 
-    session = start_session(settings)
+    session = start_session(settings, is_brief=True)
     with java_classes.borrowed(session, settings.data_dir):
         faults = check_section(session, settings.section)
     sys.stdout.write(json.dumps([fault.to_json() for fault in faults]) + "\n")
@@ -117,7 +118,7 @@ def dry_run(settings: StreamSettings, path: Path, name: str | None) -> int:
 
     try:
         ask_masters(settings.section.master)
-        run_dry(start_session, settings, path, name, sys.stdout.write)
+        run_dry(partial(start_session, is_brief=True), settings, path, name, sys.stdout.write)
     except (DryRunFault, MasterAway) as error:
         logger.error("%s", error)
         return 2

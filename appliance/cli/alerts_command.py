@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from appliance.cli import context
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import (
     CommandError,
     Exit,
+    counted,
     duration_text,
     out,
     print_json,
@@ -23,13 +25,13 @@ from appliance.cli.output import (
 if TYPE_CHECKING:
     from monitor.alert_config import AlertsSection
 
-app = typer.Typer(no_args_is_help=True, help="What the monitor warns of, and whom it tells.")
+app = group_of_commands("What the monitor warns of, and whom it tells.")
 
 
 @app.command("list")
 def list_alerts(as_json: EnvelopeOption = False) -> None:
     """The open alerts, oldest first; exit code 3 when there are any."""
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     rows = ask_monitor(mill, "/api/v1/alerts")["data"]
     if as_json:
         print_json("alerts/1", rows)
@@ -43,7 +45,7 @@ def list_alerts(as_json: EnvelopeOption = False) -> None:
                 for row in rows
             ],
         )  # fmt: skip
-    say(f"{len(rows)} alerts are open")
+    say(f"{counted(len(rows), 'alert')} {'is' if len(rows) == 1 else 'are'} open")
     if rows:
         raise typer.Exit(Exit.CONDITION)
 

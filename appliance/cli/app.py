@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from appliance import interrupts
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, say
 from appliance.cli.tree import Tree
@@ -16,6 +17,9 @@ from appliance.supervisor.control import NoSupervisor
 
 # typer keeps its own copy of click; what all its complaints have in common is reached through one.
 UsageError: Any = typer.BadParameter.__mro__[2]
+
+STDOUT = 1
+"""The descriptor, whatever stands in for the file above it."""
 
 app = typer.Typer(
     name="millrace",
@@ -80,9 +84,12 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads any more; the interpreter must not complain about it at its end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.CLOSED_PIPE
+        return _nobody_reads()
+    except SystemExit as end:
+        # What reads the arguments ends itself with a code of its own for a closed pipe.
+        if isinstance(end.__context__, BrokenPipeError):
+            return _nobody_reads()
+        raise
     except OSError as error:
         # A full disk, a folder of another account: the machine refuses, and no fault of ours is
         # found by a trace.
@@ -91,6 +98,13 @@ def main(arguments: list[str] | None = None) -> int:
         return Exit.FAILED
 
 
+def _nobody_reads() -> int:
+    """The code for that; the interpreter must not complain about it at its end either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+    return Exit.CLOSED_PIPE
+
+
 def run_main() -> None:
     """The process's entry."""
+    interrupts.raise_again()
     sys.exit(main())

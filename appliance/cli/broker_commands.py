@@ -17,13 +17,14 @@ from appliance.cli.cluster import (
     emit,
     with_cluster,
 )
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.output import CommandError, Exit, print_json, say
 
 if TYPE_CHECKING:
     from appliance.kafka.standing import Standing
     from protocol.client.cluster import Cluster
 
-app = typer.Typer(no_args_is_help=True, help="Brokers of the cluster.")
+app = group_of_commands("Brokers of the cluster.")
 
 
 @app.command("list")
@@ -106,8 +107,7 @@ def describe(
         )
         return
     if output is not Output.TABLE:
-        heads = () if partitions else ("topic", "partition")
-        emit("partitions/1", partitions, output, heads=heads)
+        emit("partitions/1", partitions, output, heads=("topic", "partition"))
         return
     say(f"cluster {found.metadata.cluster_id}: {_words(counted)}")
     emit("brokers/1", [_short(row) for row in brokers], output)
@@ -134,7 +134,7 @@ def _statuses() -> list[dict[str, Any]]:
     from appliance.parts import broker_names
     from protocol.status import StatusUnavailable
 
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     own = set(broker_names(mill.config))
     told = statuses({part.name: (part.host, part.port) for part in mill.parts if part.name in own})
     return [one for one in told.values() if not isinstance(one, StatusUnavailable)]
@@ -168,4 +168,4 @@ def _describe_one(
         ]
 
     rows = with_cluster(bootstrap, timeout, work)
-    emit("broker/1", rows, output, as_json, heads=() if rows else ("broker", "folder"))
+    emit("broker/1", rows, output, as_json, heads=("broker", "folder"))

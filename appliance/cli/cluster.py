@@ -7,8 +7,10 @@ import csv
 import io
 import json
 import os
+import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,9 +20,11 @@ import typer
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
 from appliance.cli.progress import waiting
+from appliance.errors import NOT_RUNNING
 from appliance.home import Home
 
 if TYPE_CHECKING:
+    from appliance.settings import Mill
     from protocol.client.cluster import Cluster
 
 Row = dict[str, Any]
@@ -51,6 +55,8 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without aski
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and end.")]
 
 TIMEOUT_S = 10.0
+LOOPBACK_TIMEOUT_S = 1.0
+"""In which a listener of this machine takes a connection."""
 
 
 def servers(bootstrap: str | None) -> str:
@@ -59,8 +65,45 @@ def servers(bootstrap: str | None) -> str:
         return bootstrap
     from appliance.parts import bootstrap_servers
 
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
+    refuse_without_mill(mill)
     return bootstrap_servers(mill.config, mill.placement)
+
+
+def refuse_without_mill(mill: "Mill") -> None:
+    """Raise CommandError where the mill does not run and nothing listens in its brokers' place.
+
+    Nobody waits for what cannot come. A broker that runs without a supervisor is asked anyway.
+    """
+    from appliance.lifecycle import is_running
+    from appliance.parts import bootstrap_servers
+    from protocol.client.cluster import parse_bootstrap_servers
+
+    is_elsewhere = mill.config.cluster.bootstrap_servers is not None
+    if is_elsewhere or context.in_containers() or is_running(mill.home):
+        return
+    asked = bootstrap_servers(mill.config, mill.placement)
+    if not any(_listens(address) for address in parse_bootstrap_servers(asked)):
+        raise CommandError(f"no broker answers at {asked}; {NOT_RUNNING}", Exit.UNREACHABLE)
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, LOOPBACK_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def connected(asked: str) -> AsyncIterator["Cluster"]:
+    """A cluster for a command that tells of its own progress once a broker has answered."""
+    from appliance.kafka.session import open_cluster
+
+    async with AsyncExitStack() as stack:
+        with waiting(f"asking {asked}"):
+            cluster = await stack.enter_async_context(open_cluster(asked))
+        yield cluster
 
 
 def with_cluster(
@@ -71,13 +114,13 @@ def with_cluster(
 
     asked = servers(bootstrap)
 
-    async def connected() -> Any:
+    async def answered() -> Any:
         async with open_cluster(asked, timeout_ms=round(timeout * 1000)) as cluster:
             return await work(cluster)
 
     try:
         with waiting(f"asking {asked}"):
-            return run(connected())
+            return run(answered())
     except CommandError as error:
         if error.code is not Exit.UNREACHABLE or not _is_ours(bootstrap):
             raise
@@ -86,7 +129,7 @@ def with_cluster(
 
 def _is_ours(bootstrap: str | None) -> bool:
     """Whether the mill's own brokers were asked, and not a cluster that runs without it."""
-    return not bootstrap and context.load_mill()[0].config.cluster.bootstrap_servers is None
+    return not bootstrap and context.mill_as_it_runs().config.cluster.bootstrap_servers is None
 
 
 def emit(
@@ -96,10 +139,11 @@ def emit(
     as_json: bool = False,
     *,
     heads: Sequence[str] = (),
+    nothing: str = "",
     errors: Sequence[str] = (),
 ) -> None:
-    """Print rows; `heads` are the columns of a table, and of CSV, when there may be no rows."""
-    names = list(heads) or (list(rows[0]) if rows else [])
+    """Print rows; of none the `heads` as CSV, and to a person that there is `nothing`."""
+    names = list(rows[0] if rows else heads)
     if as_json or output is Output.JSON:
         print_json(schema, list(rows), errors)
         return
@@ -120,6 +164,8 @@ def emit(
         )
         table = [[_shown(row.get(name)) for name in names] for row in rows]
         print_table([name.upper() for name in names], table, right=right)
+    elif nothing and not errors:
+        say(nothing)
     for error in errors:
         say(f"millrace: {error}")
 

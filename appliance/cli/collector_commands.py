@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 from typing import Annotated, Any
 
@@ -9,9 +10,11 @@ import typer
 
 from appliance import lifecycle
 from appliance.cli import context
+from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.dead_letters_command import dead_letters
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, print_json, print_table, say
+from appliance.cli.output import CommandError, Exit, counted, print_json, print_table, say
 from appliance.cli.progress import waiting
 from appliance.cli.rooms import cell, cell_or_dash, room_process, status_of
 from appliance.parts import bootstrap_servers
@@ -36,7 +39,7 @@ ALTERED = {
 OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
 """What is known of a file only with its stored position."""
 
-app = typer.Typer(no_args_is_help=True, help="The collector and its files.")
+app = group_of_commands("The collector and its files.")
 app.command("dead-letters")(dead_letters)
 
 
@@ -55,7 +58,9 @@ def status(as_json: EnvelopeOption = False) -> None:
     rows = [[cell_or_dash(_cell(entry, head)) for head in heads] for entry in files]
     if rows:
         print_table([head.upper() for head in heads], rows, right=frozenset({4, 5, 6, 7}))
-    say(f"{len(rows)} files, {found.details.get('lines_total', 'unknown')} lines read")
+    lines: Any = found.details.get("lines_total")
+    read = "unknown" if lines is None else counted(lines, "line")
+    say(f"{counted(len(rows), 'file')}, {read} read")
     lost: Any = found.details.get("lost_possible", [])
     for entry in lost:
         say(
@@ -144,10 +149,12 @@ def _print_check(found: dict[str, Any]) -> None:
     if rows:
         print_table([head.upper() for head in heads], rows, right=frozenset({5, 6, 7}))
     if not broker["reached"]:
-        say(f"positions unknown: {broker['address']} gives no answer: {broker['reason']}")
+        text = f"positions unknown: {broker['address']} gives no answer: {broker['reason']}"
+        say(context.not_answered(text))
     for problem in found["problems"]:
         say(f"{problem}")
-    say(f"{len(rows)} files match; this collector is {found['instance'] or 'new'}")
+    match = "1 file matches" if len(rows) == 1 else f"{len(rows)} files match"
+    say(f"{match}; this collector is {found['instance'] or 'new'}")
 
 
 @app.command()
@@ -163,7 +170,8 @@ def once() -> None:
         try:
             code = process.wait()
         except KeyboardInterrupt:
-            # A terminal's Ctrl-C reaches the collector too: it stores what it has sent, and ends.
+            # The collector stores what it has sent, and ends.
+            process.send_signal(signal.SIGINT)
             process.wait()
             raise CommandError(
                 "stopped before the end; the next run goes on from there", Exit.INTERRUPTED
@@ -189,6 +197,7 @@ def _refuse_beside_a_collector(mill: Mill, purpose: str) -> None:
 
 
 def _refuse_without_brokers(mill: Mill) -> None:
+    refuse_without_mill(mill)
     from protocol.client.cluster import Cluster
     from protocol.client.errors import ClientError
 
@@ -244,6 +253,7 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
         raise CommandError("this works on a collector that runs on this machine", Exit.CONDITION)
     if execute:
         _refuse_beside_a_collector(mill, "to change what it knows")
+    refuse_without_mill(mill)
     arguments = [f"--{what}", file, *(["--execute"] if execute else [])]
     settings = collector_settings(mill)
     with (

@@ -18,12 +18,13 @@ from appliance.cli.cluster import (
     settings_of,
     with_cluster,
 )
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, say, tell
 from appliance.cli.reload_command import reload
 from appliance.config.faults import ConfigFaults, Path, key_text
 
-app = typer.Typer(no_args_is_help=True, help="The configuration file, and the cluster's settings.")
+app = group_of_commands("The configuration file, and the cluster's settings.")
 app.command()(reload)
 
 HIDDEN = "(not shown)"
@@ -124,7 +125,8 @@ def get(
     ]
     if missing := sorted(wanted - {str(row["name"]) for row in rows}):
         raise CommandError(f"{kind} {name} has no setting {missing[0]!r}", Exit.NOT_FOUND)
-    emit("settings/1", rows, output, as_json, heads=() if rows else ("name", "value"))
+    nothing = f"{kind} {name} has no settings of its own; --all shows what holds"
+    emit("settings/1", rows, output, as_json, heads=("name", "value"), nothing=nothing)
 
 
 @app.command("set")
@@ -153,7 +155,7 @@ def set_settings(
         timeout,
         lambda cluster: alter(cluster, resource, changes, validate_only=dry_run),
     )
-    words = f"{kind} {name}: {'could be' if dry_run else 'is'} changed"
+    words = f"{kind} {name} {'could be' if dry_run else 'is'} changed"
     data = {"kind": kind, "name": name, "settings": changes, "changed": not dry_run}
     tell(words, "settings-changed/1", data, as_json)
 

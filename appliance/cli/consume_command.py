@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from appliance.cli.cluster import BootstrapOption, complete_topics, servers
-from appliance.cli.output import CommandError, Exit, out, say, utc_text
+from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
+from appliance.cli.output import CommandError, Exit, counted, out, say, utc_text
 
 if TYPE_CHECKING:
     from appliance.kafka.consume import Beginning, ReadRecord
 
-CONNECT_TIMEOUT_MS = 10_000
 DEFAULT_FORM = r"%s\n"
 FORM_HELP = r"%t topic, %p partition, %o offset, %k key, %s value, %T time, %h headers, \t \n"
 
@@ -24,7 +23,10 @@ def consume(
         str | None, typer.Option("--group", "-g", help="Read as this group, and commit.")
     ] = None,
     offset: Annotated[
-        str, typer.Option("--offset", "-o", help="start, end, N, -N (the last N), or @time.")
+        str,
+        typer.Option(
+            "--offset", "-o", help="start, end, N, -N (N offsets before the end), or @time."
+        ),
     ] = "end",
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="End after so many.", min=0)
@@ -50,7 +52,7 @@ def consume(
 ) -> None:
     """Print the records of topics; without -g it leaves no group behind."""
     from appliance.kafka.consume import Wanted, read
-    from appliance.kafka.session import open_cluster, run
+    from appliance.kafka.session import run
 
     wanted = Wanted(
         topics=tuple(topics),
@@ -66,11 +68,12 @@ def consume(
     if group is not None and wanted.partitions is not None:
         raise CommandError("-p and -g exclude each other: a group shares out itself", Exit.USAGE)
     pieces = pieces_of(form)
-    counted = 0
+    asked = servers(bootstrap)
+    handed_out = 0
 
     def hand_out(one: "ReadRecord") -> None:
-        nonlocal counted
-        counted += 1
+        nonlocal handed_out
+        handed_out += 1
         if as_json:
             out(json.dumps(json_of(one), ensure_ascii=False))
         else:
@@ -79,13 +82,13 @@ def consume(
         sys.stdout.buffer.flush()
 
     async def work() -> None:
-        async with open_cluster(servers(bootstrap), timeout_ms=CONNECT_TIMEOUT_MS) as cluster:
+        async with connected(asked) as cluster:
             await read(cluster, wanted, hand_out)
 
     try:
         run(work())
     finally:
-        say(f"{counted} records")
+        say(counted(handed_out, "record"))
 
 
 def beginning_of(text: str) -> "Beginning":

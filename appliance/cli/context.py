@@ -62,6 +62,23 @@ def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
     return Mill(at, loaded.config, placement()), loaded
 
 
+def mill_as_it_runs() -> "Mill":
+    """The mill for who only asks it something: as it was started, where it runs.
+
+    What is being written into the file, and what of it waits for `up --apply`, moves no part. A
+    file that is named with `--config` is meant. Raises ConfigFaults.
+    """
+    from dataclasses import replace
+
+    from appliance.lifecycle import is_running
+
+    at = home()
+    if not _config_option and not in_containers() and is_running(at) and at.started_config.exists():
+        as_started, _ = load_mill(replace(at, config_file=at.started_config))
+        return replace(as_started, home=at)
+    return load_mill(at)[0]
+
+
 def config_digest(at: Home) -> str:
     """What tells one configuration from another: the file's bytes and the overrides."""
     from appliance.config.load import digest_of

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from appliance.cli.cluster import BootstrapOption, servers
+from appliance.cli.cluster import BootstrapOption, connected, servers
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, print_json, print_table, say, utc_text
+from appliance.cli.output import CommandError, Exit, counted, print_json, print_table, say, utc_text
 from appliance.cli.rooms import cell_or_dash
 from collector.send.replaying import Letter, first_bytes
 
@@ -60,11 +60,12 @@ def dead_letters(
     With --replay they are put back where they would have gone, each once.
     """
     from appliance.kafka.replay import look
-    from appliance.kafka.session import open_cluster, run
+    from appliance.kafka.session import run
     from collector.naming import is_meant
 
     _refuse(reason, not replay and (execute or decode is not None or cut or stdin))
     beginning = _beginning(since)
+    asked = servers(bootstrap)
 
     def chooses(letter: Letter) -> bool:
         return (file is None or is_meant(letter.file, file)) and reason in (None, letter.reason)
@@ -72,13 +73,11 @@ def dead_letters(
     if replay:
         from appliance.cli.replay_command import put_back, repair_of
 
-        put_back(
-            servers(bootstrap), beginning, chooses, repair_of(decode, cut, stdin), execute, as_json
-        )
+        put_back(asked, beginning, chooses, repair_of(decode, cut, stdin), execute, as_json)
         return
 
     async def work() -> "Shelf":
-        async with open_cluster(servers(bootstrap)) as cluster:
+        async with connected(asked) as cluster:
             return await look(cluster, beginning, chooses)
 
     _show(run(work()), as_json)
@@ -114,7 +113,7 @@ def _show(shelf: "Shelf", as_json: bool) -> None:
             [[cell_or_dash(row[head]) for head in heads] for row in found],
             right=frozenset({3, 4}),
         )
-    say(f"{len(found)} dead letters")
+    say(counted(len(found), "dead letter"))
 
 
 def row_of(letter: Letter, replayed_ms: int | None) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from appliance.cli.output import CommandError, say
 from appliance.cli.progress import progress_line
 from appliance.demo import access_line
 
+SIGNALLED = 128
+"""Added to a signal's number, it is the exit code of whoever was ended by it."""
+
 
 def demo(
     seconds: Annotated[float, typer.Option("--seconds", help="How long.", min=0.1)] = 60.0,
@@ -52,6 +55,8 @@ def demo(
                 line.show(f"{written} lines, of {seconds:.0f} s")
             time.sleep(min(0.05, 1 / rate))
     say(f"{written} lines written")
+    if stopped:
+        raise typer.Exit(SIGNALLED + stopped.number)
 
 
 def _write(file: FileIO, path: Path, data: bytes) -> None:
@@ -63,10 +68,10 @@ def _write(file: FileIO, path: Path, data: bytes) -> None:
 
 
 class _stop_flag:
-    """True once SIGINT or SIGTERM came; the handlers are put back at the end."""
+    """True once SIGINT or SIGTERM came, `number`; the handlers are put back at the end."""
 
     def __init__(self) -> None:
-        self.is_set = False
+        self.number = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "_stop_flag":
@@ -78,8 +83,8 @@ class _stop_flag:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _set(self, *_: object) -> None:
-        self.is_set = True
+    def _set(self, number: int, _: object) -> None:
+        self.number = number
 
     def __bool__(self) -> bool:
-        return self.is_set
+        return self.number != 0

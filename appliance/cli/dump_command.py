@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from appliance.cli.cluster import JsonOption
-from appliance.cli.output import CommandError, Exit, out, print_json, say, size_text
+from appliance.cli.output import CommandError, Exit, counted, out, print_json, say, size_text
 from appliance.cli.progress import ProgressLine, progress_line
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ EXPECTED = (
 
 def dump_log(
     paths: Annotated[
-        list[Path], typer.Argument(help="Segment files, or folders of partitions.", exists=True)
+        list[Path],
+        typer.Argument(help="Segment files, or folders of partitions or brokers.", exists=True),
     ],
     print_data: Annotated[
         bool, typer.Option("--print-data", help="Batches and records, as Kafka prints them.")
@@ -35,7 +36,8 @@ def dump_log(
 ) -> None:
     """Check log files and what lies beside them; exit code 3 when anything is damaged.
 
-    A folder is checked as one log, with the node's checkpoints. Of a sparse index it cannot be told
+    A folder is checked as one log, with the node's checkpoints; one without log files, every log in
+    the folders below it. Of a sparse index it cannot be told
     that entries are missing from its end, for it may have any number of them.
     """
     from appliance.dump.folder import check_files, check_folder, is_known
@@ -45,6 +47,7 @@ def dump_log(
     for path in paths:
         if path.is_file() and not is_known(path):
             raise CommandError(f"{path}: {EXPECTED}", Exit.USAGE)
+    paths = [one for path in paths for one in _logs_in(path)]
     if print_data or decode is not None:
         _print(paths, decode or "plain", max_bytes)
     with progress_line() as line:
@@ -53,6 +56,15 @@ def dump_log(
         if files := [path for path in paths if path.is_file()]:
             reports.append(check_files(files, progress.add))
     _tell(reports, as_json)
+
+
+def _logs_in(path: Path) -> list[Path]:
+    """A path itself; of a folder that is no log but has some below it, those."""
+    from appliance.dump.folder import is_known
+
+    if path.is_file() or any(is_known(one) for one in path.iterdir()):
+        return [path]
+    return sorted({one.parent for one in path.rglob("*") if is_known(one)}) or [path]
 
 
 def _tell(reports: "list[Report]", as_json: bool) -> None:
@@ -68,15 +80,11 @@ def _tell(reports: "list[Report]", as_json: bool) -> None:
     if not files and not findings:
         raise CommandError("there is no log file there", Exit.NOT_FOUND)
     size = sum(report.size_bytes for report in reports)
-    what = _counted(len(findings), "finding") if findings else "nothing is wrong"
-    looked_at = f"{_counted(files, 'file')}, {_counted(batches, 'batch', 'batches')}"
+    what = counted(len(findings), "finding") if findings else "nothing is wrong"
+    looked_at = f"{counted(files, 'file')}, {counted(batches, 'batch', 'batches')}"
     say(f"{what}: {looked_at}, {size_text(size)}")
     if findings:
         raise typer.Exit(Exit.CONDITION)
-
-
-def _counted(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _print(paths: list[Path], decoder: str, max_bytes: int | None) -> None:

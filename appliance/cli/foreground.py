@@ -3,6 +3,8 @@
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
+from typing import NoReturn
 
 from appliance import lifecycle
 from appliance.cli.log_command import follow_logs, log_files
@@ -14,21 +16,29 @@ from appliance.notify import service_manager
 def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None]) -> None:
     """Start the mill and print its logs until it is stopped; SIGTERM and Ctrl-C stop it.
 
+    SIGTERM is how a service manager asks for that, so it ends well; Ctrl-C is a KeyboardInterrupt.
     Raises what `start` raises, and CommandError when the supervisor has died. Nothing runs then
     that did not run before.
     """
     tell = service_manager(os.environ)
     # Whoever ends this process, a terminal or a service manager, means the mill.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         _start(home, start, stop)
         tell("READY=1")
         say("Ctrl-C stops the mill")
-        follow_logs(log_files(home, None), lines=0, goes_on=lambda: lifecycle.is_running(home))
-    except KeyboardInterrupt:
-        tell("STOPPING=1")
-        stop()
+        follow_logs(
+            log_files(home, None),
+            lines=0,
+            goes_on=lambda: lifecycle.is_running(home),
+            find=partial(log_files, home, None),
+        )
+    except _Terminated:
+        _stop(tell, stop)
         return
+    except KeyboardInterrupt:
+        _stop(tell, stop)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
     # A supervisor that was told to stop takes its file along.
@@ -36,6 +46,19 @@ def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None
         stop()
         raise CommandError("the supervisor has died; data/logs/supervisor.log may say why")
     say("the mill was stopped by another command")
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came: nothing on the way takes it for an error, as nothing does with Ctrl-C."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise _Terminated
+
+
+def _stop(tell: Callable[[str], None], stop: Callable[[], None]) -> None:
+    tell("STOPPING=1")
+    stop()
 
 
 def _start(home: Home, start: Callable[[], None], stop: Callable[[], None]) -> None:

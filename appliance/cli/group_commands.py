@@ -20,14 +20,15 @@ from appliance.cli.cluster import (
     remember,
     with_cluster,
 )
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, say, tell
+from appliance.cli.output import CommandError, Exit, counted, say, tell
 
 if TYPE_CHECKING:
     from appliance.kafka.groups import Group
     from protocol.client.cluster import Cluster
 
-app = typer.Typer(no_args_is_help=True, help="Groups of readers, and how far they are.")
+app = group_of_commands("Groups of readers, and how far they are.")
 
 GroupsArgument = Annotated[list[str], typer.Argument(autocompletion=complete_groups)]
 GroupArgument = Annotated[str, typer.Argument(autocompletion=complete_groups)]
@@ -68,7 +69,15 @@ def list_groups(
         if not wanted or one.state.lower() in wanted
     ]
     errors = [f"broker {node_id}: {why}" for node_id, why in found.failures.items()]
-    emit("groups/1", rows, output, as_json, heads=("group", "state"), errors=errors)
+    emit(
+        "groups/1",
+        rows,
+        output,
+        as_json,
+        heads=("group", "state"),
+        nothing="no groups",
+        errors=errors,
+    )
     if errors:
         raise typer.Exit(Exit.FAILED)
 
@@ -100,7 +109,7 @@ def describe(
         rows = [row for row in rows if not only_lag or row["lag"] != 0]
     missing = [group.group_id for group in found if not group.exists]
     errors = [f"group {name!r} does not exist" for name in missing]
-    emit("group/1", rows, output, as_json, heads=() if rows else heads, errors=errors)
+    emit("group/1", rows, output, as_json, heads=heads, nothing="nothing to show", errors=errors)
     if missing:
         raise typer.Exit(Exit.NOT_FOUND)
 
@@ -217,7 +226,7 @@ def delete(
     found = with_cluster(bootstrap, timeout, lambda cluster: ask(cluster, groups))
     if missing := [one.group_id for one in found if not one.exists]:
         raise CommandError(f"group {missing[0]!r} does not exist", Exit.NOT_FOUND)
-    plan = [f"{one.group_id} ({one.state}): {len(one.rows)} offsets" for one in found]
+    plan = [f"{one.group_id} ({one.state}): {counted(len(one.rows), 'offset')}" for one in found]
     if dry_run:
         undone: list[Row] = [_outcome("group", one.group_id, None, False) for one in found]
         words = "\n".join(f"would delete {line}" for line in plan)

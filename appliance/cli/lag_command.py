@@ -51,7 +51,7 @@ def lag(
     if per not in ("partition", "topic", "group"):
         raise CommandError(f"--per {per}: expected partition, topic or group", Exit.USAGE)
     wait_s = every_s(every)
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     # A total over a group's topics says nothing of one of them.
     per = "topic" if topic is not None and per == "group" else per
     while True:
@@ -108,7 +108,7 @@ def _print(rows: list[Row], faults: list[str], as_json: bool, *, is_known: bool)
         if is_known:
             say("no group has committed anything yet")
         return
-    heads = list(rows[0])
+    heads = [head for head in rows[0] if head not in _FOR_PROGRAMS]
     right = frozenset(
         place for place, head in enumerate(heads) if isinstance(rows[0][head], int | float)
     )
@@ -118,6 +118,9 @@ def _print(rows: list[Row], faults: list[str], as_json: bool, *, is_known: bool)
     for fault in faults if is_known else ():
         say(f"millrace: {fault}")
 
+
+_FOR_PROGRAMS = frozenset({"looked_at_ms"})
+"""What no person reads: it is there for whoever compares moments."""
 
 _HEADS = {"time_lag_ms": "TIME_LAG", "eta_s": "ETA"}
 

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +13,12 @@ import typer
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, out, say, utc_text
 from appliance.home import Home
-from appliance.supervisor.logs import tail
+from appliance.moments import moment_of
+from appliance.supervisor.logs import LOG_BYTES_MAX, TAIL_BYTES_MAX, tail
 from protocol.units import parse_duration_ms
 
 LOOK_EVERY_S = 0.2
+LINES = 50
 
 Shape = Callable[[str, str], str]
 """Makes of a part's name and one of its lines what is printed."""
@@ -24,7 +27,10 @@ Shape = Callable[[str, str], str]
 def logs(
     part: Annotated[str | None, typer.Argument(help="One part; all of them if left out.")] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come.")] = False,
-    lines: Annotated[int, typer.Option("-n", "--lines", help="How many of each.", min=0)] = 50,
+    lines: Annotated[
+        int | None,
+        typer.Option("-n", "--lines", help="How many of each: 50, or all with --since.", min=0),
+    ] = None,
     since: Annotated[str | None, typer.Option("--since", help="Not older than, like 10m.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each line.")] = False,
 ) -> None:
@@ -33,17 +39,25 @@ def logs(
         words = ["docker compose logs", *(["-f"] if follow else []), *([part] if part else [])]
         text = f"a part in a container logs to its container: `{' '.join(words)}`"
         raise CommandError(text, Exit.USAGE)
-    files = log_files(context.home(), part)
+    home = context.home()
+    files = log_files(home, part)
     if not files:
-        say("no part has written a log yet; `make up` starts the mill")
+        waits = "; they are shown as they come" if follow else ""
+        say(f"no part has written a log yet; `make up` starts the mill{waits}")
     newest_ms = None
     if since is not None:
         try:
             newest_ms = round(time.time() * 1000) - parse_duration_ms(since)
         except ValueError as error:
             raise CommandError(str(error), Exit.USAGE) from error
-    shape = _as_json if as_json else _with_names(files)
-    follow_logs(files, lines=lines, follow=follow, since_ms=newest_ms, shape=shape)
+    follow_logs(
+        files,
+        lines=lines if lines is not None else LINES if since is None else sys.maxsize,
+        follow=follow,
+        since_ms=newest_ms,
+        find=dict if part is not None else partial(log_files, home, None),
+        shape=_as_json if as_json else None,
+    )
 
 
 def log_files(home: Home, part: str | None) -> dict[str, Path]:
@@ -63,19 +77,23 @@ def follow_logs(
     follow: bool = True,
     since_ms: int | None = None,
     goes_on: Callable[[], bool] = lambda: True,
+    find: Callable[[], dict[str, Path]] = dict,
     shape: Shape | None = None,
 ) -> None:
-    """Print the ends of some logs in order of time, then what is added to them while it goes on."""
+    """Print the ends of some logs in order of time, then what is added to them while it goes on.
+
+    `find` is asked for the logs of parts that come meanwhile; they are printed from their start.
+    """
     earliest = utc_text(since_ms) if since_ms is not None else ""
-    shape = shape or _with_names(files)
+    files, given = dict(files), shape
+    shape = given or _with_names(files)
     positions = {name: path.stat().st_size for name, path in files.items()}
     # A line without a time of its own (a traceback, a server's banner) stays behind its forerunner.
     found: list[tuple[str, int, str]] = []
     for name, path in files.items():
         moment = ""
-        for line in tail(path, lines):
-            if _has_moment(line):
-                moment = line[:24]
+        for line in tail(path, lines, LOG_BYTES_MAX if earliest else TAIL_BYTES_MAX):
+            moment = moment_of(line) or moment
             if not earliest or moment >= earliest:
                 found.append((moment, len(found), shape(name, line)))
     for _, _, line in sorted(found):
@@ -85,6 +103,10 @@ def follow_logs(
         # What is written before the end is still printed.
         follow = goes_on()
         time.sleep(LOOK_EVERY_S)
+        if new := find().items() - files.items():
+            files |= new
+            shape = given or _with_names(files)
+            positions |= dict.fromkeys((name for name, _ in new), 0)
         for name, path in files.items():
             positions[name] = _print_added(path, positions[name], name, shape)
 
@@ -96,13 +118,8 @@ def _with_names(files: Collection[str]) -> Shape:
 
 
 def _as_json(name: str, line: str) -> str:
-    moment = line.split(" ", 1)[0] if _has_moment(line) else None
-    return json.dumps({"part": name, "at": moment, "line": line}, ensure_ascii=False)
-
-
-def _has_moment(line: str) -> bool:
-    """Whether a line begins with a time; a traceback's lines do not."""
-    return line[:4].isdigit() and line[4:5] == "-"
+    at = moment_of(line) or None
+    return json.dumps({"part": name, "at": at, "line": line}, ensure_ascii=False)
 
 
 def _print_added(path: Path, position: int, name: str, shape: Shape) -> int:

@@ -166,6 +166,11 @@ def rich_table(
     return table
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things in words: 1 file, 2 files."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def utc_text(moment_ms: int) -> str:
     """RFC 3339 in UTC, to the millisecond."""
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)

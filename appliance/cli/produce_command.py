@@ -1,5 +1,6 @@
 """`produce`: lines of files, or of standard input, as records."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from appliance.cli.cluster import BootstrapOption, complete_topics, servers
+from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, tell
-from appliance.cli.progress import ProgressLine
+from appliance.cli.progress import LOOK_EVERY_S, ProgressLine
 
 if TYPE_CHECKING:
     from appliance.kafka.produce import Outgoing, Tally
 
-CONNECT_TIMEOUT_MS = 10_000
 UNKNOWN_TOPIC_MS = 10_000
 ACKS = {"all": -1, "1": 1, "0": 0}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -51,28 +51,33 @@ def produce(
     as_json: EnvelopeOption = False,
 ) -> None:
     """Send lines as records; ends when each is stored, and with code 1 if any is not."""
-    from appliance.kafka.produce import Pace, Tally, send
-    from appliance.kafka.session import open_cluster, run
+    from appliance.kafka.produce import Pace, Tally, refuse_unknown, send
+    from appliance.kafka.session import run
 
     _refuse_keys(key, key_delimiter)
     settings = _settings(acks, compression, transactional_id)
     headers = tuple(_header(text) for text in header or [])
+    asked = servers(bootstrap)
     records = _records(files or [], key, key_delimiter, headers, partition)
     tally = Tally()
     line = ProgressLine()
 
     async def work() -> None:
-        async with open_cluster(servers(bootstrap), timeout_ms=CONNECT_TIMEOUT_MS) as cluster:
-            await send(
-                cluster,
-                topic,
-                records,
-                settings=settings,
-                tally=tally,
-                pace=None if rate is None else Pace(rate),
-                per_transaction=per_transaction,
-                told=lambda now: line.show(lambda: _progress_text(now, line.elapsed_s)),
-            )
+        async with connected(asked) as cluster:
+            await refuse_unknown(cluster, topic)
+            teller = asyncio.create_task(_tell(line, tally))
+            try:
+                await send(
+                    cluster,
+                    topic,
+                    records,
+                    settings=settings,
+                    tally=tally,
+                    pace=None if rate is None else Pace(rate),
+                    per_transaction=per_transaction,
+                )
+            finally:
+                teller.cancel()
 
     try:
         run(work())
@@ -90,6 +95,16 @@ def produce(
     if tally.failed:
         reasons = "; ".join(tally.reasons or ())
         raise CommandError(f"{tally.failed} of {tally.sent} records were not stored: {reasons}")
+
+
+async def _tell(line: ProgressLine, tally: "Tally") -> None:
+    """Tell how far it is, also while the brokers take nothing; not while there is nothing new."""
+    told = 0
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        if tally.sent > told or tally.sent > tally.stored + tally.failed:
+            line.show(_progress_text(tally, line.elapsed_s))
+            told = tally.sent
 
 
 def _refuse_keys(key: str | None, delimiter: str | None) -> None:

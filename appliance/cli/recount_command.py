@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from appliance.cli import context
+from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, duration_text, say, tell
 from appliance.cli.progress import progress_line
@@ -92,6 +93,7 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
     from sinks.ranges import is_away
     from stream.source.kafka import offsets_since
 
+    refuse_without_mill(mill)
     try:
         servers = bootstrap_servers(mill.config, mill.placement)
         held = offsets_since(servers, "millrace-recount", topics, None)

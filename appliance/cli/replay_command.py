@@ -5,11 +5,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from appliance.cli.cluster import connected
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say
 from appliance.cli.rooms import cell_or_dash
 from appliance.kafka.consume import Beginning
 from appliance.kafka.replay import Chooses, Line, Replay, Shelf, look, missing_topics
-from appliance.kafka.session import open_cluster, run
+from appliance.kafka.session import run
 from collector.send.replaying import Place, Repair, Unrepairable, first_bytes, repaired
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def put_back(
     """Show, or do, what comes of the letters that are chosen."""
 
     async def work() -> tuple[Shelf, dict[Place, str], list[Line]]:
-        async with open_cluster(bootstrap_servers) as cluster:
+        async with connected(bootstrap_servers) as cluster:
             if not execute:
                 shelf = await look(cluster, beginning, chooses)
                 return shelf, *await judge(cluster, shelf, repair)

@@ -13,6 +13,7 @@ from appliance.cli import context
 from appliance.cli.output import CommandError, Exit
 from appliance.errors import reason_of
 from appliance.parts import Probe
+from appliance.processes import with_all_it_starts
 from appliance.run import settings_descriptor
 from appliance.settings import Mill, encode_settings
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
@@ -34,7 +35,7 @@ def cell_or_dash(value: object) -> str:
 
 def status_of(name: str) -> PartStatus:
     """What a part of the configured mill says of itself."""
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     part = mill.part(name)
     if part is None or part.probe is not Probe.HTTP:
         raise CommandError(f"this configuration has no {name}", Exit.NOT_FOUND)
@@ -55,24 +56,22 @@ def room_process(
     cwd: Path | None = None,
     **options: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A room's own command with the settings it needs; it is gone when the block ends."""
+    """A room's own command with the settings it needs; it is gone when the block ends.
+
+    It hears nothing of Ctrl-C: whoever lets it end in order sends it the signal.
+    """
     descriptor = settings_descriptor(encode_settings(settings))
     try:
-        process = subprocess.Popen(
+        with with_all_it_starts(
             [sys.executable, "-m", room, *arguments, "--settings-fd", str(descriptor)],
             pass_fds=[descriptor],
             cwd=cwd,
             env={**os.environ, "PYTHONPATH": str(mill.home.code), "PYTHONSAFEPATH": "1"},
             **options,
-        )
+        ) as process:
+            yield process
     finally:
         os.close(descriptor)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def become_room(mill: Mill, room: str, arguments: list[str], settings: dict[str, Any]) -> NoReturn:

@@ -17,7 +17,7 @@ from appliance.cli.output import (
     print_table,
     say,
 )
-from appliance.config.faults import did_you_mean
+from appliance.config.faults import ConfigFaults, did_you_mean
 from appliance.readings import NotCounted, Reading, ReadingError, key_cells, read_metric
 from appliance.settings import Mill
 from sinks.mysql.views import key_column_names
@@ -36,7 +36,7 @@ def show(
     as_json: EnvelopeOption = False,
 ) -> None:
     """Print a metric's counts: from Redis, or from MySQL when Redis is away."""
-    mill, _ = context.load_mill()
+    mill = _mill()
     chosen = _window(mill, metric, size)
     metrics = resolve_metrics(mill.config.stream)
     definition = next(one.definition for one in metrics if one.definition.name == metric)
@@ -59,6 +59,14 @@ def show(
             continue
         clear = watch and is_terminal()
         _print_reading(definition, reading, limit, as_json=as_json, clear=clear)
+
+
+def _mill() -> Mill:
+    """The mill of the file, for a metric may just have been saved; as it runs, if it has faults."""
+    try:
+        return context.load_mill()[0]
+    except ConfigFaults:
+        return context.mill_as_it_runs()
 
 
 def _rounds(watch: bool) -> Iterator[bool]:

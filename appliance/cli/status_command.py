@@ -18,6 +18,7 @@ from appliance.cli.output import (
     say,
     size_text,
 )
+from appliance.errors import NOT_RUNNING
 from appliance.supervisor.control import NoSupervisor
 from appliance.usage import usage_of
 from protocol.status import PartState, StatusUnavailable, fetch_status
@@ -59,7 +60,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         left = [f"{name} (process {record.pid})" for name, record in leftovers(home).items()]
         if left:
             return [], [f"no supervisor runs, but {', '.join(left)} of an earlier run does"]
-        return [], ["the mill is not running"]
+        return [], [NOT_RUNNING]
     rows = _as_they_say([{**entry, **_used(entry["pid"])} for entry in found["parts"]])
     errors = ["the mill is being stopped"] if found["stopping"] else []
     if ended := found.get("round_ended"):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say, tell
 from appliance.cli.progress import progress_line, waiting
@@ -16,11 +17,11 @@ from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
 from appliance.settings import SINK_USER, sinks_settings, stream_check_settings
 from appliance.stream_check import LINES_OF_LOG
-from appliance.supervisor.logs import end_of
+from appliance.supervisor.logs import end_of, last_words
 
 DRY_RUN_TIMEOUT_S = 120.0
 
-app = typer.Typer(no_args_is_help=True, help="The stream and its metrics.")
+app = group_of_commands("The stream and its metrics.")
 app.command("recount")(recount)
 app.command("purge")(purge)
 
@@ -89,7 +90,10 @@ def dry_run(
                 Exit.TIMEOUT,
             ) from error
     if process.returncode:
-        end = end_of(log.decode(errors="replace"), LINES_OF_LOG)
+        told = log.decode(errors="replace")
+        if process.returncode == Exit.USAGE and (words := last_words(told.splitlines())):
+            raise CommandError(f"the lines could not be tried: {words}", Exit.USAGE)
+        end = end_of(told, LINES_OF_LOG)
         raise CommandError(f"the lines could not be tried:\n{end}", Exit.USAGE)
     out(said.decode(errors="replace").rstrip("\n"))
     say(f"nothing was stored ({time.monotonic() - began:.1f} s)")

@@ -40,7 +40,7 @@ def top(
     as_json: EnvelopeOption = False,
 ) -> None:
     """Parts, what they take and do, and how far readers lag: live on a terminal, `q` ends it."""
-    mill, _ = context.load_mill()
+    mill = context.mill_as_it_runs()
     wait_s = every_s(every)
     is_live = is_terminal() and not as_json
     left = times if times is not None or is_live else 1
@@ -56,7 +56,7 @@ def top(
             if left == 0 or pressed(wait_s) in ("q", "Q"):
                 break
     if not is_live and not frame.parts:
-        raise CommandError("; ".join(frame.warnings), Exit.CONDITION)
+        raise typer.Exit(Exit.CONDITION)
 
 
 def _look(mill: "Mill", before: Frame | None) -> Frame:
@@ -101,7 +101,8 @@ def _print(frame: Frame, as_json: bool) -> None:
     if as_json:
         print_json("top/1", frame.data, frame.warnings)
         return
-    out(head_of(frame))
+    if frame.parts:
+        out(head_of(frame))
     for heads, rows, right in (parts_table(frame), readers_table(frame)):
         if rows:
             print_table(heads, rows, right=right)

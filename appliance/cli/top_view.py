@@ -81,7 +81,9 @@ def frame_of(
     warnings = list(errors)
     warnings += [str(one["text"]) for one in told.findings if one.get("level") in WARNING_LEVELS]
     if told.problem is not None or told.groups is None:
-        warnings.append(told.problem or "no lag is known: the brokers do not answer")
+        problem = told.problem or "no lag is known: the brokers do not answer"
+        # Of a mill that does not run each of them says so.
+        warnings = [*(text for text in warnings if not problem.endswith(text)), problem]
         return Frame(at_ms, parts, None, warnings)
     return Frame(at_ms, parts, [_reader(group) for group in told.groups], warnings)
 

@@ -21,14 +21,15 @@ from appliance.cli.cluster import (
     settings_of,
     with_cluster,
 )
+from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, say, tell
+from appliance.cli.output import CommandError, Exit, counted, say, tell
 
 if TYPE_CHECKING:
     from appliance.kafka.topics import TopicView
     from protocol.client.cluster import Cluster
 
-app = typer.Typer(no_args_is_help=True, help="Topics of the cluster.")
+app = group_of_commands("Topics of the cluster.")
 
 TopicsArgument = Annotated[list[str], typer.Argument(autocompletion=complete_topics)]
 TopicArgument = Annotated[str, typer.Argument(autocompletion=complete_topics)]
@@ -69,7 +70,7 @@ def list_topics(
         for name, topic in sorted(found.items())
         if matches(name) and (internal or not topic.is_internal)
     ]
-    emit("topics/1", rows, output, as_json, heads=("topic", "partitions", "replicas"))
+    emit("topics/1", rows, output, as_json, heads=("topic", "partitions"), nothing="no topics")
 
 
 @app.command()
@@ -204,7 +205,10 @@ def delete(
     found = with_cluster(bootstrap, timeout, look)
     if missing := [name for name in topics if found[name].error]:
         raise CommandError(f"topic {missing[0]!r} does not exist", Exit.NOT_FOUND)
-    plan = [f"{name}: {len(found[name].partitions)} partitions, all records" for name in topics]
+    plan = [
+        f"{name}: {counted(len(found[name].partitions), 'partition')}, all records"
+        for name in topics
+    ]
     rows = [
         {"topic": name, "partitions": len(found[name].partitions), "deleted": not dry_run}
         for name in topics

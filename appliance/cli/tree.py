@@ -13,6 +13,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from appliance.cli.elsewhere import refuse_elsewhere
+from appliance.cli.help_lines import write_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +175,8 @@ class Tree(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The list of `--help`, out of the table above."""
-        limit = formatter.width - 6 - max(len(name) for name in COMMANDS)
-        rows = [
-            (name, entry.help if len(entry.help) <= limit else f"{entry.help[: limit - 1]}…")
-            for name, entry in COMMANDS.items()
-            if not entry.is_hidden
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        rows = [(name, entry.help) for name, entry in COMMANDS.items() if not entry.is_hidden]
+        write_commands(formatter, rows)
 
 
 def _placeholder(name: str, entry: Entry) -> Any:

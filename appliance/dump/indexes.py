@@ -7,6 +7,7 @@ Kafka keeps in the index of a segment that is being written.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from struct import Struct
 
 from appliance.dump.scan import Finding, Scan
@@ -63,10 +64,13 @@ def check_offset_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
 
 
 def check_time_index(file: str, data: bytes, scan: Scan, *, is_closed: bool) -> Iterator[Finding]:
-    """Every entry must be a batch's largest time; a closed segment's last entry the largest."""
+    """Every entry must be a batch's largest time, and the first batch to reach it; a closed
+    segment's last entry the largest.
+    """
     if len(data) % TIME_ENTRY.size:
         yield Finding(file, None, f"{len(data)} bytes are not a whole number of entries")
     entries = time_entries(data)
+    reached = list(accumulate(scan.max_timestamps, max))
     before = -1
     for place, (timestamp, relative) in enumerate(entries):
         at = place * TIME_ENTRY.size
@@ -85,6 +89,9 @@ def check_time_index(file: str, data: bytes, scan: Scan, *, is_closed: bool) -> 
                 at,
                 f"Index timestamp: {timestamp}, log timestamp: {scan.max_timestamps[found]}",
             )
+        elif (first := bisect_left(reached, timestamp)) != found:
+            since = scan.last_offsets[first]
+            yield Finding(file, at, f"the log has this time from offset {since} on, not {offset}")
     if is_closed and scan.is_readable and scan.max_timestamp >= 0:
         last = entries[-1][0] if entries else -1
         if last != scan.max_timestamp:

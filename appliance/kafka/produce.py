@@ -3,19 +3,21 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.cli.output import CommandError, Exit
 from appliance.kafka.lines import Headers
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
 from protocol.client.producer import Producer
-from protocol.errors import ApiError
+from protocol.errors import ApiError, ErrorCode
 
 READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 64 << 20
 REASONS_KEPT = 3
+KNOWN_WITHIN_MS = 1_500
 
 
 @dataclass(slots=True)
@@ -61,6 +63,20 @@ class Pace:
             await asyncio.sleep(left_s)
 
 
+async def refuse_unknown(cluster: Cluster, topic: str) -> None:
+    """Raise CommandError for a topic that does not exist.
+
+    One that was made just now is known to all brokers within KNOWN_WITHIN_MS.
+    """
+    try:
+        await cluster.topic(topic, timeout_ms=KNOWN_WITHIN_MS)
+    except ApiError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        text = f"topic {topic!r} does not exist; `millrace topic create` makes it"
+        raise CommandError(text, Exit.NOT_FOUND) from error
+
+
 async def send(
     cluster: Cluster,
     topic: str,
@@ -70,7 +86,6 @@ async def send(
     tally: Tally,
     pace: Pace | None = None,
     per_transaction: int | None = None,
-    told: Callable[[Tally], None] | None = None,
 ) -> None:
     """Send all of `records`; returns, or raises what they raise, when each has its fate.
 
@@ -101,8 +116,6 @@ async def send(
             )
             future.add_done_callback(lambda done: tally.settle(_error_of(done)))
             tally.sent += 1
-            if told is not None:
-                told(tally)
         if is_transactional:
             await producer.commit_transaction()
     finally:

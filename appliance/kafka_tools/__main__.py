@@ -4,6 +4,11 @@ import os
 import sys
 from importlib import import_module
 
+from appliance import interrupts
+
+if __name__ == "__main__":
+    interrupts.end_at_once()
+
 from appliance.cli.output import Exit, say
 
 TOOLS = (
@@ -42,4 +47,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    interrupts.raise_again()
     sys.exit(main(sys.argv[1:]))

@@ -12,8 +12,15 @@ from pathlib import Path
 
 WORDS_CHARACTERS_MAX = 500
 LOG_BYTES_MAX = 16 * 1024 * 1024
+TAIL_BYTES_MAX = 64 * 1024
 OLD_FILES = 3
 
+
+_HARMLESS = frozenset({"DEBUG", "INFO", "WARN", "WARNING"})
+"""What stands behind the time in a record of ours that tells of no error."""
+
+_OF_THE_JVM = ("Warning: ", "WARNING: ")
+"""How warnings begin that a JVM writes before there is a log."""
 
 _FRAME = re.compile(r"\s+(at [\w.$/<>]+\(.*\)|\.\.\. \d+ more)\s*\Z")
 
@@ -45,7 +52,7 @@ def numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
-def tail(path: Path, lines: int, bytes_max: int = 64 * 1024) -> list[str]:
+def tail(path: Path, lines: int, bytes_max: int = TAIL_BYTES_MAX) -> list[str]:
     """The last lines of a log; empty when there is none."""
     try:
         with path.open("rb") as file:
@@ -66,11 +73,16 @@ def end_of(said: str, lines: int) -> str:
 
 
 def last_words(lines: list[str]) -> str | None:
-    """The last error of a log as its part said it, without time and part; else its last line."""
+    """The last error of a log as its part said it, without time and part; else its last line.
+
+    None where that is a record of one of our parts that tells of no error: it is not why it ended.
+    """
     for line in reversed(lines):
         pieces = line.split(" ", 3)
         if len(pieces) == 4 and pieces[1] in ("ERROR", "CRITICAL"):
             said, _, _ = pieces[3].partition(" traceback=")
             return said[:WORDS_CHARACTERS_MAX]
     said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    if _HARMLESS & set(said.split(" ", 2)[1:2]) or said.startswith(_OF_THE_JVM):
+        return None
     return said[:WORDS_CHARACTERS_MAX] or None

@@ -9,6 +9,7 @@ must not start here at all.
 from __future__ import annotations
 
 import errno
+import os
 
 from protocol.errors import ApiError, ErrorCode
 
@@ -32,7 +33,7 @@ class DiskError(Exception):
     """The operating system refused an operation on a file."""
 
     def __init__(self, path: str, operation: str, number: int = errno.EIO) -> None:
-        super().__init__(f"{operation} {path}: {errno.errorcode.get(number, number)}")
+        super().__init__(f"{operation} {path}: {os.strerror(number)}")
         self.path = path
         self.operation = operation
         self.number = number

@@ -8,6 +8,7 @@ stand before all others, so it is closed.
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
             raise BrokerUnreachable(f"{peer} did not answer within {timeout_ms} ms") from error
         except (OSError, UnicodeError) as error:
             # A host name that cannot even be encoded is a UnicodeError.
-            raise BrokerUnreachable(f"{peer}: {error}") from error
+            raise BrokerUnreachable(f"{peer}: {_reason(error)}") from error
         except (ConnectionLost, ApiError) as error:
             connection.close()
             raise BrokerUnreachable(f"{peer} does not talk to us: {error}") from error
@@ -335,6 +336,13 @@ class Connection(asyncio.BufferedProtocol):
         self.resume_writing()
         if not self._ended.done():
             self._ended.set_result(None)
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    """What the system says; asyncio puts words of its own there, with the peer's name once more."""
+    number = error.errno if isinstance(error, OSError) else None
+    # Below zero are those of the search for a host's address, which have their words with them.
+    return os.strerror(number) if number is not None and number > 0 else str(error)
 
 
 def _again(error: ClientError) -> ClientError:

@@ -4,6 +4,9 @@ import contextlib
 import io
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 
 from appliance.cli.app import main
 from tests.harness.broker import BrokerProcess
+from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -78,7 +82,10 @@ def test_a_topic_lives_and_dies(millrace: Run) -> None:
         (0, 1, [1]),
         (1, 1, [1]),
     ]
-    assert "retention.ms=60000" in millrace("topic", "describe", "t1").err
+    shown = millrace("topic", "describe", "t1")
+    assert "retention.ms=60000" in shown.err
+    heads = ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "ELR"]
+    assert shown.out.splitlines()[0].split() == heads
     assert millrace("topic", "alter", "t1", "-p", "3", "--delete-config", "retention.ms").code == 0
     [row] = millrace("topic", "list", "-r", "t1", "--json").data
     assert (row["partitions"], row["replicas"], row["under_replicated"]) == (3, 1, 0)
@@ -95,7 +102,7 @@ def test_a_topic_lives_and_dies(millrace: Run) -> None:
 def test_records_go_in_and_come_out_again(millrace: Run, tmp_path: Path) -> None:
     millrace("topic", "create", "t2", "-p", "1")
     assert millrace("produce", "t2", "-K", ":", "-H", "h:1", stdin=b"k:v\nk2:\xff\n").code == 0
-    told = millrace("produce", "t2-other", "--json", stdin=b"")
+    told = millrace("produce", "t2", "--json", stdin=b"")
     assert (told.data["sent"], told.data["stored"], told.data["failed"]) == (0, 0, 0)
     file = tmp_path / "lines.txt"
     file.write_bytes(b"three\nfour")
@@ -215,6 +222,7 @@ def test_brokers_and_their_logs(millrace: Run, broker: BrokerProcess) -> None:
         ("config", "set", "topic", "nobody", "retention.ms=1"),
         ("config", "set", "topic", "nobody", "retention.ms=1", "--dry-run"),
         ("config", "set", "broker", "9", "log.cleaner.threads=2"),
+        ("produce", "nobody"),
     ],
 )
 def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ...]) -> None:
@@ -224,6 +232,37 @@ def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ..
     assert (said.code, said.out) == (4, "")
     assert "does not exist" in said.err
     assert time.monotonic() - began_s < AT_ONCE_S
+
+
+def test_while_a_broker_takes_nothing_it_is_said_how_far_it_is(
+    broker: BrokerProcess, millrace: Run, tmp_path: Path
+) -> None:
+    """It stood still without a word, for as long as a producer tries."""
+    millrace("topic", "create", "t8", "-p", "1")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "appliance", "produce", "t8", "-b", broker.bootstrap],
+        env={**os.environ, "MILLRACE_HOME": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert broker.process is not None
+    assert process.stdin is not None
+    assert process.stderr is not None
+    try:
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        wait_until(
+            lambda: millrace("consume", "t8", "-o", "start", "-e").out == "one\n", 30, "it came"
+        )
+        os.kill(broker.process.pid, signal.SIGSTOP)
+        process.stdin.write(b"two\n")
+        process.stdin.flush()
+        told = next(line for line in process.stderr if line.startswith(b"2 sent, "))
+        assert told.startswith(b"2 sent, 1 stored, ")
+    finally:
+        os.kill(broker.process.pid, signal.SIGCONT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
 
 
 def test_nobody_answers(millrace: Run) -> None:

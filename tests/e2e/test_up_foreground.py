@@ -74,13 +74,16 @@ def becomes_ready(process: subprocess.Popen[str], manager: socket.socket) -> boo
     return wait_until(heard, DEADLINE_S, "it says that it is ready") == b"READY=1"
 
 
-def test_it_says_when_it_is_ready_and_ends_the_mill_on_sigterm(mill: TempMill) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_it_says_when_it_is_ready_and_ends_the_mill_with_itself(
+    mill: TempMill, number: signal.Signals, code: int
+) -> None:
     with in_front(mill) as (process, manager):
         assert becomes_ready(process, manager)
         assert {row["state"] for row in mill.status().values()} == {"healthy"}
-        process.terminate()
+        process.send_signal(number)
         said = process.communicate(timeout=DEADLINE_S)[1]
-        assert process.returncode == 0, said
+        assert process.returncode == code, said
         assert not lifecycle.is_running(mill.home)
         assert "the mill is stopped" in said
 

@@ -114,7 +114,7 @@ def test_what_cannot_be_read_in_its_bounds_is_said(
 
 def test_no_broker_is_a_reason() -> None:
     browser = Browser(f"127.0.0.1:{free_port()}")
-    with pytest.raises(BrowseFailed, match="Connect call failed"):
+    with pytest.raises(BrowseFailed, match="Connection refused"):
         asyncio.run(browser.read(Wanted(TOPIC), (0,)))
 
 

@@ -43,7 +43,7 @@ def test_open_alerts_are_listed_and_decide_the_exit_code(
         code, out, err = run(monkeypatch, tmp_path, "alerts", "list")
         assert code == Exit.CONDITION
         assert "disk-full" in "\n".join(out)
-        assert err[-1] == "1 alerts are open"
+        assert err[-1] == "1 alert is open"
         code, out, _ = run(monkeypatch, tmp_path, "alerts", "list", "--json")
         assert code == Exit.CONDITION
         assert json.loads(out[0])["data"] == [ALERT]

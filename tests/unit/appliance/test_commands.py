@@ -3,8 +3,11 @@
 import contextlib
 import io
 import json
+import os
 import random
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -17,10 +20,10 @@ from appliance import checks, lifecycle
 from appliance.checks import Level
 from appliance.cli import doctor
 from appliance.cli.app import main
-from appliance.cli.output import duration_text, plain_table, size_text, utc_text
+from appliance.cli.output import Exit, counted, duration_text, plain_table, size_text, utc_text
 from appliance.config.load import load_text
 from appliance.demo import access_line
-from appliance.home import find_home
+from appliance.home import CODE, find_home
 from appliance.init import initialise
 from appliance.parts import Placement
 from appliance.readings import _rows_as_values
@@ -80,7 +83,7 @@ def test_a_file_in_order_is_said_to_be(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("arguments", "code", "word"),
     [
-        (["status"], 3, "not running"),
+        (["status"], 3, "not running; `make up` starts it"),
         (["down"], 0, "not running"),
         (["restart", "redis"], 5, "not running"),
         (["show", "nothing"], 4, "no metric 'nothing'"),
@@ -278,3 +281,30 @@ def test_status_and_doctor_say_degraded_though_the_supervisor_finds_it_healthy(
         code, out, _ = run(monkeypatch, tmp_path, "status")
         assert code == 3
         assert any("degraded" in line and reason in line for line in out), out
+
+
+def test_one_of_something_is_one() -> None:
+    told = [counted(number, "file") for number in (0, 1, 2_000)]
+    assert told == ["0 files", "1 file", "2,000 files"]
+    assert counted(2, "batch", "batches") == "2 batches"
+
+
+@pytest.mark.parametrize("arguments", [["config", "show"], ["--help"]])
+def test_nobody_reads_any_more_is_code_141_and_no_complaint(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    """As of `| head -1`: the library that reads arguments ends with 1 for it."""
+    config(tmp_path, "")
+    theirs, ours = os.pipe()
+    os.close(theirs)
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", *arguments],
+        cwd=CODE,
+        env={**os.environ, "MILLRACE_HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"},
+        stdout=ours,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (Exit.CLOSED_PIPE, "")

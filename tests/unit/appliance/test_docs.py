@@ -2,9 +2,13 @@
 
 import os
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from appliance.cli.app import app
 from appliance.cli.tree import COMMANDS
 from appliance.home import CODE
 from appliance.kafka_tools.__main__ import TOOLS, main
@@ -44,7 +48,88 @@ def test_the_page_of_commands_names_each_of_them() -> None:
             assert re.search(rf"`[^`]*\b{name}\b", page), name
 
 
-def test_the_index_leads_to_pages_that_are_there() -> None:
+def test_the_index_leads_to_pages_that_are_there_and_to_all_of_them() -> None:
     page = (CODE / "docs" / "README.md").read_text()
-    for target in re.findall(r"\]\(([^)]+)\)", page):
+    targets = re.findall(r"\]\(([^)]+)\)", page)
+    for target in targets:
         assert (CODE / "docs" / target).exists(), target
+    files = {path.name for path in (CODE / "docs").iterdir() if path.is_file()}
+    assert files - {"README.md"} <= set(targets)
+
+
+PAGES = [
+    CODE / "README.md",
+    CODE / "HOUSE.md",
+    CODE / "configs" / "README.md",
+    *sorted((CODE / "docs").glob("*.md")),
+]
+QUOTED = re.compile(r"\./millrace ((?:[a-z][a-z-]*|\[?--?[a-z][a-z-]*\]?)(?: [^`\n|#;)]*)?)")
+TREE: Any = typer.main.get_command(app)
+
+
+def problem_of(typed: str) -> str | None:
+    """Why a command as a page has it cannot be typed; placeholders stand for anything."""
+    words = [word.strip("[],.") for word in typed.split()]
+    command = TREE
+    context = TREE.make_context("millrace", ["status"])
+    while words and hasattr(command, "commands") and not words[0].startswith("-"):
+        if (found := command.get_command(context, words[0])) is None:
+            return None if words[0].isupper() else f"no command {words[0]!r}"
+        command, words = found, words[1:]
+    known = {option for one in command.get_params(context) for option in one.opts}
+    known |= {option for one in command.get_params(context) for option in one.secondary_opts}
+    asked = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+    return f"no option {sorted(asked - known)[0]} in {typed!r}" if asked - known else None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_has_typed_can_be_typed(page: Path) -> None:
+    typed = [found.strip() for found in QUOTED.findall(page.read_text())]
+    assert [problem for one in typed if (problem := problem_of(one))] == []
+
+
+def test_what_cannot_be_typed_is_found_out() -> None:
+    typed = sum(len(QUOTED.findall(page.read_text())) for page in PAGES)
+    assert typed >= TYPED_MIN
+    assert problem_of("show METRIC [--watch]") is None
+    assert problem_of("COMMAND --help") is None
+    assert problem_of("shwo METRIC") == "no command 'shwo'"
+    assert problem_of("stream forgt METRIC") == "no command 'forgt'"
+    assert problem_of("lag --wach") == "no option --wach in 'lag --wach'"
+
+
+TYPED_MIN = 50
+"""Commands that the pages have typed."""
+
+
+def groups_of_commands() -> dict[str, list[str]]:
+    return {
+        name: sorted(typer.main.get_command(found).commands)  # type: ignore[attr-defined]
+        for name, entry in COMMANDS.items()
+        if isinstance(found := entry.load(), typer.Typer)
+    }
+
+
+@pytest.mark.parametrize(("group", "names"), groups_of_commands().items())
+def test_the_page_of_commands_names_all_of_a_group(group: str, names: list[str]) -> None:
+    page = (CODE / "docs" / "commands.md").read_text()
+    rows = " ".join(re.findall(rf"`[^`]*\b{group} [^`]*`", page))
+    for name in names:
+        assert re.search(rf"(?<![a-z-]){name}(?![a-z-])", rows), name
+
+
+def test_every_option_on_the_page_of_commands_is_one_of_its_row() -> None:
+    page = (CODE / "docs" / "commands.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows
+    for row in rows:
+        quoted = re.findall(r"`([a-z][a-z-]*)", row.split(" | ")[0])
+        known = {option for name in quoted if name in COMMANDS for option in options_of(name)}
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", row)) <= known, row
+
+
+def options_of(name: str) -> set[str]:
+    """The options of a command, or of all commands of a group."""
+    command = TREE.get_command(TREE.make_context("millrace", ["status"]), name)
+    below = getattr(command, "commands", {name: command})
+    return {option for one in below.values() for param in one.params for option in param.opts}

@@ -96,6 +96,18 @@ def test_a_pattern_that_runs_away_ends_with_the_time(
     assert room.process.returncode is not None
 
 
+def test_a_fault_that_the_stream_names_is_told_without_its_log(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "watched" / "access" / "a.log"
+    file.write_text("x\n")
+    record = "2026-08-01T10:00:00.000Z ERROR stream found no input, expected one"
+    names = Room(f"import sys; sys.stderr.write({record!r}); sys.exit(2)")
+    code, _, err = tried(monkeypatch, home, names, file)
+    assert code == Exit.USAGE
+    assert err == ["millrace: the lines could not be tried: found no input, expected one"]
+
+
 def test_what_the_stream_refuses_is_told_in_its_words(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,22 @@ def test_of_a_folder_only_what_the_broker_has_named_is_looked_at(
     assert err == ["nothing is wrong: 1 file, 1 batch, 0 MiB"]
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_of_a_broker_s_whole_folder_every_log_is_looked_at(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    whole = tmp_path / "elsewhere" / ("data/broker-1" if depth == 2 else "broker-1")
+    for name in ("t-0", "t-1"):
+        (whole / name).mkdir(parents=True)
+        (whole / name / LOG).write_bytes((folder / LOG).read_bytes())
+    (whole / "meta.properties").write_text("node.id=1")
+    asked = str(tmp_path / "elsewhere")
+    code, out, err = run(monkeypatch, tmp_path, "dump-log", asked, "--print-data")
+    assert (code, err) == (0, ["nothing is wrong: 2 files, 2 batches, 0 MiB"])
+    dumped = [line for line in out if line.startswith("Dumping ")]
+    assert dumped == [f"Dumping {whole / name / LOG}" for name in ("t-0", "t-1")]
+
+
 def test_one_finding_is_one(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / LOG).write_bytes(b"torn")
     code, out, err = run(monkeypatch, tmp_path, "dump-log", str(folder))

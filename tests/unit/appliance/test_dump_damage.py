@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from appliance.dump.folder import check_files, check_folder
+from appliance.dump.indexes import TIME_ENTRY, time_entries
 from broker.storage.disk import OsDisk
 from broker.storage.log_manager import LogManager
 from protocol.types import TopicPartition
@@ -140,6 +141,31 @@ def damage(whole: Path, folder: Path, count: int) -> None:
         shutil.copytree(whole.parent, folder)
         said = KINDS[number % len(KINDS)](folder / whole.name, chance)
         assert check_folder(folder / whole.name).findings, said
+
+
+def test_an_entry_that_names_the_second_batch_of_a_time_is_found(
+    whole: Path, tmp_path: Path
+) -> None:
+    """A marker has the time of the batch before it; who searched for that time would miss that."""
+    tried = 0
+    for path in of_kind(whole, ".timeindex"):
+        base = int(path.stem)
+        log = path.with_suffix(".log").read_bytes()
+        times = {one.last_offset - base: one.max_timestamp for one, _ in iterate_batches(log)}
+        data = path.read_bytes()
+        for place, (timestamp, relative) in enumerate(time_entries(data)):
+            for other in (given for given, time in times.items() if time == timestamp):
+                if other == relative:
+                    continue
+                tried += 1
+                folder = tmp_path / f"{path.stem}-{place}-{other}"
+                shutil.copytree(whole.parent, folder)
+                changed = bytearray(data)
+                TIME_ENTRY.pack_into(changed, place * TIME_ENTRY.size, timestamp, other)
+                (folder / whole.name / path.name).write_bytes(changed)
+                [finding] = check_folder(folder / whole.name).findings
+                assert f"the log has this time from offset {base + relative} on" in str(finding)
+    assert tried
 
 
 def test_damage_is_found(whole: Path, tmp_path: Path) -> None:

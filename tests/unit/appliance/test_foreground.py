@@ -49,6 +49,13 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage(tmp_path, monkeypatch)
 
 
+def test_ctrl_c_stops_the_mill_and_is_told_as_what_it_was(stage: Stage) -> None:
+    stage.on_follow = lambda: signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        stage.stay()
+    assert stage.done == ["start", "follow", "stop"]
+
+
 def test_who_ends_the_command_stops_the_mill(stage: Stage) -> None:
     before = signal.getsignal(signal.SIGTERM)
     stage.on_follow = lambda: signal.raise_signal(signal.SIGTERM)

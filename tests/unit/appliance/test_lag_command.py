@@ -109,3 +109,13 @@ def test_how_it_ends(
         found, _, err = run(monkeypatch, tmp_path, "lag", *options)
     assert found == code, err
     assert word in "\n".join(err)
+
+
+def test_moments_in_milliseconds_are_for_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monitor(tmp_path, [row("a", 1) | {"looked_at_ms": 1_795_765_773_339}], ["a"]):
+        _, out, _ = run(monkeypatch, tmp_path, "lag")
+        assert out[0].split() == ["GROUP", "STATE", "LAG", "KNOWN", "PARTITIONS", "TIME_LAG"]
+        _, out, _ = run(monkeypatch, tmp_path, "lag", "--json")
+    assert json.loads(out[0])["data"][0]["looked_at_ms"] == 1_795_765_773_339

@@ -1,8 +1,10 @@
 """What is said of a disk that takes nothing, and of a mill that does not run: never a traceback."""
 
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -102,16 +104,89 @@ def test_of_a_mill_that_does_not_run_it_is_said(
         assert leaked not in line
 
 
-def test_of_brokers_that_are_not_there_it_is_said_as_well(
+OF_BROKERS = (
+    ("topic", "list"),
+    ("group", "list"),
+    ("broker", "describe"),
+    ("config", "get", "topic", "t"),
+    ("consume", "t"),
+    ("produce", "t"),
+    ("collector", "once"),
+    ("collector", "forget", "a.log"),
+    ("collector", "dead-letters"),
+    ("collector", "dead-letters", "--replay"),
+    ("stream", "recount", "m"),
+)
+AT_ONCE_S = 8.0
+"""Less than what any of them waits for brokers of a mill that runs."""
+
+
+@pytest.mark.parametrize("arguments", OF_BROKERS)
+def test_nobody_waits_for_the_brokers_of_a_mill_that_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    config(tmp_path, f"{METRIC}ports: {{mill: {free_port()}}}\n")
+    began_s = time.monotonic()
+    code, out, err = run(monkeypatch, tmp_path, *arguments)
+    assert time.monotonic() - began_s < AT_ONCE_S
+    assert (code, out) == (Exit.UNREACHABLE, [])
+    assert "no broker answers at 127.0.0.1:" in err[-1]
+    assert err[-1].endswith("the mill is not running; `make up` starts it"), err
+
+
+def test_a_broker_that_runs_without_a_supervisor_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config(tmp_path, f"ports: {{mill: {listener.getsockname()[1]}}}\n")
+        _, _, err = run(monkeypatch, tmp_path, "topic", "list", "--timeout", "0.3")
+    assert "no metadata within 300 ms" in err[-1]
+
+
+def test_before_a_mill_has_ever_run_nobody_tells_of_its_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config(tmp_path, METRIC)
-    code, _, err = run(monkeypatch, tmp_path, "topic", "list", "--timeout", "0.1")
-    assert code == Exit.UNREACHABLE
-    assert err[-1].endswith("the mill is not running; `make up` starts it"), err
+    code, _, err = run(monkeypatch, tmp_path, "stream", "forget", "other")
+    assert code == Exit.FAILED
+    assert err == [f"millrace: no mill has run in {tmp_path} yet; `make up` starts one"]
+
+
+def test_brokers_elsewhere_are_not_started_by_make_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, METRIC)
     elsewhere = ("--bootstrap-server", f"127.0.0.1:{free_port()}")
     _, _, err = run(monkeypatch, tmp_path, "topic", "list", "--timeout", "0.1", *elsewhere)
     assert "make up" not in err[-1]
+
+
+def test_logs_of_parts_that_start_later_are_followed(tmp_path: Path) -> None:
+    """Whoever follows first and starts the mill then saw nothing at all."""
+    config(tmp_path, METRIC)
+    logs = tmp_path / "data" / "logs"
+    with subprocess.Popen(
+        [sys.executable, "-m", "appliance", "logs", "-f"],
+        cwd=CODE,
+        env={"MILLRACE_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stderr.readline().endswith("they are shown as they come\n")
+            logs.mkdir(parents=True)
+            (logs / "redis.log").write_text("one\n")
+            assert process.stdout.readline() == "one\n"
+            (logs / "stream.log").write_text("two\n")
+            assert process.stdout.readline() == "stream | two\n"
+            with (logs / "redis.log").open("a") as file:
+                file.write("three\n")
+            assert process.stdout.readline() == "redis  | three\n"
+        finally:
+            process.kill()
 
 
 def test_logs_that_there_are_none_of_are_said_to_be_none(

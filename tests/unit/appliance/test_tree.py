@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from appliance.cli.app import app
+from appliance.cli.app import app, main
+from appliance.cli.help_lines import in_one_line
 from appliance.cli.tree import COMMANDS
 from appliance.home import CODE
+
+WIDE = 80
+"""Columns of a terminal of which nothing is known."""
 
 ROOMS = ("pydantic", "numpy", "yaml", "appliance.settings", "protocol.client", "stream", "sinks")
 
@@ -63,3 +67,42 @@ def test_every_command_can_be_made() -> None:
         command = group.get_command(context, name)  # type: ignore[attr-defined]
         assert command.name == name
         assert command.params is not None
+
+
+GROUPS = sorted(name for name in COMMANDS if isinstance(COMMANDS[name].load(), typer.Typer))
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_group_s_help_is_like_that_of_every_command(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"Usage: millrace {name} [OPTIONS] COMMAND [ARGS]...")
+    # Completion of a group alone would complete nothing that is typed.
+    assert "completion" not in said
+    assert {character for character in said if ord(character) > 127} <= {"…"}
+
+
+def test_a_line_of_help_ends_where_a_thought_does() -> None:
+    assert in_one_line("Stop it: nothing left running.", 40) == "Stop it: nothing left running"
+    assert in_one_line("Stop it cleanly: nothing lost, nothing left.", 32) == "Stop it cleanly"
+    assert in_one_line("Look, and tell; exit code 3 on a failure.", 30) == "Look, and tell"
+    assert in_one_line("Become a process. Parts start this way.", 30) == "Become a process"
+    assert in_one_line("All of the things that there are to be told", 20) == "All of the things…"
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in GROUPS)])
+def test_help_cuts_no_word(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main([*words, "--help"])
+    listed = capsys.readouterr().out.split("Commands:\n")[1].splitlines()
+    whole = {name: entry.help for name, entry in COMMANDS.items()}
+    if words:
+        command = typer.main.get_command(COMMANDS[words[0]].load())
+        whole = {name: str(one.help) for name, one in command.commands.items()}  # type: ignore[attr-defined]
+    assert listed
+    for line in listed:
+        name, text = line.split(maxsplit=1)
+        said = {word.rstrip(";:,.") for word in whole[name].split()}
+        assert text.removesuffix("…").rstrip(";:,.").split()[-1] in said
+        assert len(line) <= WIDE

@@ -46,13 +46,17 @@ def codes() -> set[str]:
 MESSAGES = quoted(rows("Starting") + rows("Commands"))
 
 
-@pytest.mark.parametrize("message", MESSAGES)
+OF_BACKUPS = re.findall(r"^\| `([^`]+)`", (CODE / "docs" / "backup.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("message", [*MESSAGES, *OF_BACKUPS])
 def test_what_is_quoted_is_said(message: str) -> None:
     assert is_said(message)
 
 
 def test_what_nobody_says_is_found_out() -> None:
     assert len(MESSAGES) >= MESSAGES_MIN
+    assert OF_BACKUPS
     assert not is_said("the moon is in the way of …")
     assert not is_said("… in use by … and then nothing was started")
 

@@ -18,6 +18,11 @@ SIZES = (100, 300 * 1024, 50)
 """Of the values of three batches: the second is longer than what is read at once."""
 
 
+def test_a_refusal_of_the_disk_is_told_in_the_system_s_words() -> None:
+    told = str(DiskError("data/broker-1/t-0/0.log", "write", errno.ENOSPC))
+    assert told == "write data/broker-1/t-0/0.log: No space left on device"
+
+
 def with_batches() -> tuple[Node, list[int]]:
     """A log, and where its batches begin."""
     node = Node()
