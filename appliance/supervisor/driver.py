@@ -232,11 +232,21 @@ class Driver:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def _keep_logs_small(self) -> None:
+        too_large: set[str] = set()
         while True:
             await asyncio.sleep(ROTATE_EVERY_S)
             for path in self.home.logs.glob("*.log"):
-                if await asyncio.to_thread(rotate, path):
-                    logger.info("log rotated", extra=fields(file=path.name))
+                try:
+                    if await asyncio.to_thread(rotate, path):
+                        logger.info("log rotated", extra=fields(file=path.name))
+                    too_large.discard(path.name)
+                except OSError as error:
+                    # A disk that is full now may have room the next time.
+                    if path.name not in too_large:
+                        logger.warning(
+                            "log cannot be kept small", extra=fields(file=path.name, why=error)
+                        )
+                    too_large.add(path.name)
 
     async def _follow_the_configuration(self) -> None:
         while True:

@@ -1,0 +1,41 @@
+"""What the supervisor does beside its judgement, on a disk that takes nothing for a while."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from appliance.home import Home
+from appliance.supervisor import driver as drivers
+from appliance.supervisor.driver import Driver
+from appliance.supervisor.following import Following
+
+
+def test_logs_are_kept_small_after_one_that_could_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = Home(tmp_path, tmp_path / "millrace.yaml")
+    home.logs.mkdir(parents=True)
+    for name in ("a", "b"):
+        home.part_log(name).touch()
+    asked: list[str] = []
+
+    def rotate(path: Path) -> bool:
+        asked.append(path.name)
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(drivers, "rotate", rotate)
+    monkeypatch.setattr(drivers, "ROTATE_EVERY_S", 0.01)
+
+    async def run() -> None:
+        driver = Driver(home, [], version="test", following=Following(home, "test"))
+        keeping = asyncio.create_task(driver._keep_logs_small())
+        async with asyncio.timeout(20):
+            while not keeping.done() and len(asked) < 4:
+                await asyncio.sleep(0.01)
+        assert not keeping.done()
+        keeping.cancel()
+
+    asyncio.run(run())
+    assert set(asked) == {"a.log", "b.log"}
+    assert caplog.text.count("cannot be kept small") == 2, "once of each"
