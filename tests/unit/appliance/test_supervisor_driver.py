@@ -1,13 +1,16 @@
-"""What the supervisor does beside its judgement, on a disk that takes nothing for a while."""
+"""What the supervisor does beside its judgement: its lock, and logs on a disk that is full."""
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from appliance.home import Home
+from appliance.lifecycle import is_running
 from appliance.supervisor import driver as drivers
-from appliance.supervisor.driver import Driver
+from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
 from appliance.supervisor.following import Following
 
 
@@ -39,3 +42,34 @@ def test_logs_are_kept_small_after_one_that_could_not_be(
     asyncio.run(run())
     assert set(asked) == {"a.log", "b.log"}
     assert caplog.text.count("cannot be kept small") == 2, "once of each"
+
+
+def test_who_looks_whether_a_mill_runs_is_in_nobodys_way(tmp_path: Path) -> None:
+    home = Home(tmp_path, tmp_path / "millrace.yaml")
+    os.close(take_lock(home))
+    enough = threading.Event()
+    found: list[bool] = []
+
+    def look() -> None:
+        while not enough.is_set():
+            found.append(is_running(home))
+
+    lookers = [threading.Thread(target=look) for _ in range(2)]
+    for looker in lookers:
+        looker.start()
+    while len(found) < 20_000:
+        os.sched_yield()
+    none_ran = found.copy()
+    try:
+        for _ in range(300):
+            os.close(take_lock(home))
+        held = take_lock(home)
+    finally:
+        enough.set()
+        for looker in lookers:
+            looker.join()
+    assert not any(none_ran)
+    assert is_running(home)
+    with pytest.raises(AlreadyRunning):
+        take_lock(home)
+    os.close(held)
