@@ -54,6 +54,7 @@ from stream.source.kafka import (
     kafka_options,
     lost_lines,
     made_lines,
+    passed_over,
     read_kafka,
 )
 from stream.source.progress import Committer, ProgressListener
@@ -269,15 +270,16 @@ class StreamJob:
         if begun is not None:
             self._open(begun.query_id)
             ledger = self._persist(self._configuration.now.sinks.ledger)
-            forgotten = forgotten_by(begun.committed, ledger)
-            if forgotten is None:
+            misfit = forgotten_by(begun.committed, ledger)
+            misfit = misfit or passed_over(begun.committed, ledger, held)
+            if misfit is None:
                 self._wait_for_lines(begun.committed, held)
                 self._state.begins_at({**held.starts, **begun.committed})
                 self._listener.begins_at(begun.committed, f"{begun.query_id} start")
                 return begun.query_id, None if begun.last_batch is not None else (
                     starting_offsets(held.partitions(), ledger)
                 )
-            logger.warning("checkpoint is given up", extra=fields(why=forgotten))
+            logger.warning("checkpoint is given up", extra=fields(why=misfit))
         query_id = str(uuid.uuid4())
         self._open(query_id)
         ledger = dict(self._persist(self._configuration.now.sinks.ledger))

@@ -5,6 +5,7 @@ fault at once.
 """
 
 import hashlib
+import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,19 +38,27 @@ def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = Non
 
     A missing file is a fault: all defaults would start a mill nobody asked for.
     """
-    environ = os.environ if environ is None else environ
-    source = _shown(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        place = f"a byte at {error.start} that is not UTF-8"
-        raise ConfigFaults([Fault(source, 0, 0, "(the file)", place, "UTF-8 text")]) from error
+        data = path.read_bytes()
     except OSError as error:
         reason = (error.strerror or "no file").lower()
         raise ConfigFaults(
-            [Fault(source, 0, 0, "(the file)", reason, "a file that can be read")]
+            [Fault(_shown(path), 0, 0, "(the file)", reason, "a file that can be read")]
         ) from error
-    return load_text(text, source, home, environ)
+    return load_bytes(data, path, home, environ)
+
+
+def load_bytes(
+    data: bytes, path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None
+) -> Loaded:
+    """`load` for what was read of the file: whoever keeps it must not read another one."""
+    source = _shown(path)
+    try:
+        text = io.StringIO(data.decode(), newline=None).read()
+    except UnicodeDecodeError as error:
+        place = f"a byte at {error.start} that is not UTF-8"
+        raise ConfigFaults([Fault(source, 0, 0, "(the file)", place, "UTF-8 text")]) from error
+    return load_text(text, source, home, os.environ if environ is None else environ)
 
 
 def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]) -> Loaded:

@@ -52,7 +52,12 @@ async def start(home: Home, part: str, command: list[str] | None = None) -> Proc
     finally:
         os.close(log)
     if record := record_of(process.pid):
-        record.write(home.part_record(part))
+        try:
+            record.write(home.part_record(part))
+        except OSError as error:
+            # It runs all the same, and must not be taken for one that could not be made. Should the
+            # supervisor be killed, it ends by itself.
+            logger.warning("its process is not noted", extra=fields(part=part, why=error))
     return process
 
 

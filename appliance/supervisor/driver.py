@@ -48,6 +48,9 @@ EXIT_CANNOT_START = 126
 ROTATE_EVERY_S = 10.0
 IDLE_WAIT_S = 3_600.0
 WORDS_LINES_MAX = 50
+LOOKED_AT_S = 0.5
+"""Whoever looks whether a mill runs (`lifecycle.is_running`) holds its lock for far less."""
+LOCK_PAUSE_S = 0.01
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +63,18 @@ def take_lock(home: Home) -> int:
     """The lock that only one supervisor of a mill can hold; freed by the kernel at its death."""
     home.data.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise AlreadyRunning(f"another supervisor runs the mill in {home.folder}") from error
-    return descriptor
+    deadline = time.monotonic() + LOOKED_AT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                os.close(descriptor)
+                said = f"another supervisor runs the mill in {home.folder}"
+                raise AlreadyRunning(said) from error
+            time.sleep(LOCK_PAUSE_S)
+        else:
+            return descriptor
 
 
 class Driver:
@@ -232,11 +241,21 @@ class Driver:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def _keep_logs_small(self) -> None:
+        too_large: set[str] = set()
         while True:
             await asyncio.sleep(ROTATE_EVERY_S)
             for path in self.home.logs.glob("*.log"):
-                if await asyncio.to_thread(rotate, path):
-                    logger.info("log rotated", extra=fields(file=path.name))
+                try:
+                    if await asyncio.to_thread(rotate, path):
+                        logger.info("log rotated", extra=fields(file=path.name))
+                    too_large.discard(path.name)
+                except OSError as error:
+                    # A disk that is full now may have room the next time.
+                    if path.name not in too_large:
+                        logger.warning(
+                            "log cannot be kept small", extra=fields(file=path.name, why=error)
+                        )
+                    too_large.add(path.name)
 
     async def _follow_the_configuration(self) -> None:
         while True:

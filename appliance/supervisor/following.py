@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from appliance.changes import differences
 from appliance.config.faults import ConfigFaults
-from appliance.config.load import digest_of, load
+from appliance.config.load import digest_of, load, load_bytes
 from appliance.config.model import MillConfig
 from appliance.files import write_atomically
 from appliance.home import Home
@@ -74,8 +74,8 @@ class Following:
         """Take over what the file says, or say why not; waits for the disk."""
         file, copy = self._home.edited_config, self._home.started_config
         try:
-            wanted = load(file, self._home.folder).config
             data = file.read_bytes()
+            wanted = load_bytes(data, file, self._home.folder).config
             started = load(copy, self._home.folder).config
             keys = keys_for_a_restart(started, wanted)
             if not keys and copy.read_bytes() != data:
@@ -102,14 +102,15 @@ class Following:
         """
         file, copy = self._home.edited_config, self._home.started_config
         data = file.read_bytes()
-        wanted = Mill(self._home, load(file, self._home.folder).config, Placement())
+        found = load_bytes(data, file, self._home.folder).config
+        wanted = Mill(self._home, found, Placement())
         started = Mill(self._home, load(copy, self._home.folder).config, Placement())
         initialise(self._home, len(broker_names(wanted.config)))
-        found = differences(started, wanted)
+        what = differences(started, wanted)
         write_atomically(copy, data)
         self.digest, self.problem = digest_of(data), None
-        logger.info("the configuration is applied", extra=fields(digest=self.digest, what=found))
-        return Takeover(wanted.parts, frozenset(found.changed))
+        logger.info("the configuration is applied", extra=fields(digest=self.digest, what=what))
+        return Takeover(wanted.parts, frozenset(what.changed))
 
     def _note_removal(self, started: MillConfig, wanted: MillConfig, data: bytes) -> None:
         """A file cut short while it was saved looks like one whose author took metrics out.

@@ -32,23 +32,31 @@ def open_log(path: Path) -> int:
 
 
 def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX, old_files: int = OLD_FILES) -> bool:
-    """Move a log that has grown too large to `.1`, older ones up by one; True when it did."""
+    """Move a log that has grown too large to `.1`, older ones up by one; True when it did.
+
+    Raises OSError where there is no room for the copy, and leaves all as it was.
+    """
     try:
         if path.stat().st_size <= bytes_max:
             return False
     except OSError:
         return False
-    for number in range(old_files - 1, 0, -1):
+    copy = numbered(path, 0)
+    try:
+        shutil.copyfile(path, copy)
+    except OSError:
+        copy.unlink(missing_ok=True)
+        raise
+    for number in range(old_files - 1, -1, -1):
         older = numbered(path, number)
         if older.exists():
             older.replace(numbered(path, number + 1))
-    shutil.copyfile(path, numbered(path, 1))
     os.truncate(path, 0)
     return True
 
 
 def numbered(path: Path, number: int) -> Path:
-    """The name of an older log; 1 is the youngest."""
+    """The name of an older log; 1 is the youngest, 0 one that is being made."""
     return path.with_name(f"{path.name}.{number}")
 
 

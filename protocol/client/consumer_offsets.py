@@ -4,7 +4,7 @@ Floor: client. Three offsets of one partition are told apart:
 
     position        what is handed out next
     worked off      the position before the last call that handed something out: whoever asks for
-                    more is done with what it got before
+                    more is done with what it got before, and whoever commits with what that says
     committed       what the group knows, as far as this consumer has read or written it
 
 A partition *begins* when it is assigned: its committed offset is fetched, and where there is none
@@ -268,7 +268,11 @@ class ConsumerOffsets:
             if self.core is not None:
                 self.core.on_commit_refused(membership, error.code)
             raise
-        self._committed.update({tp: at.offset for tp, at in whole.items()})
+        for tp, at in whole.items():
+            self._committed[tp] = at.offset
+            # Whoever commits is done with it before asking for more.
+            if tp in self._before:
+                self._before[tp] = max(self._before[tp], at.offset)
 
     async def commit_quietly(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit what is not committed yet; a failure is logged, and what it cost is read again."""

@@ -66,6 +66,8 @@ def prepare(cursor: Any) -> None:
         cursor.execute(statement)
     if not _has_column(cursor, "metrics", "measure"):
         cursor.execute(schema.MEASURE_COLUMN)
+    for table, column in _columns_as_the_database(cursor):
+        cursor.execute(f"ALTER TABLE {table} MODIFY {schema.TEXT_COLUMNS[column]}")
     is_older = any(_kind(cursor, name) == TABLE for name in ("windows", OLD, COPY_OF_VERSION_2))
     version = _version(cursor)
     if version is None:
@@ -89,6 +91,17 @@ def prepare(cursor: Any) -> None:
 def is_present(cursor: Any) -> bool:
     """Whether the tables are of this version, once `prepare` has looked at them."""
     return _version(cursor) == schema.VERSION
+
+
+def _columns_as_the_database(cursor: Any) -> list[tuple[str, str]]:
+    """Tables with a column of text that is compared as a database of before says."""
+    cursor.execute(
+        "SELECT table_name, column_name FROM information_schema.columns "
+        "WHERE table_schema = DATABASE() AND table_name IN %s AND column_name IN %s "
+        "AND collation_name <> %s",
+        (schema.TEXT_TABLES, list(schema.TEXT_COLUMNS), schema.COLLATION),
+    )
+    return [(str(table), str(column)) for table, column in cursor.fetchall()]
 
 
 def _make_tables(cursor: Any) -> None:

@@ -93,6 +93,12 @@ def move_beginnings(cursor: Any, metric: str, counted: Sequence[OffsetRange]) ->
     Raises RangeMoved where it does not begin at these ranges' ends, so that nothing counts twice.
     """
     for one in counted:
+        # A metric that came and left without a line of a partition has left a range of no offsets.
+        cursor.execute(
+            "DELETE FROM metric_ranges WHERE metric = %s AND topic = %s AND part = %s "
+            "AND start_offset = %s AND end_offset = start_offset",
+            (metric, one.topic, one.partition, one.start),
+        )
         moved = cursor.execute(
             "UPDATE metric_ranges SET start_offset = %s "
             "WHERE metric = %s AND topic = %s AND part = %s AND start_offset = %s",

@@ -10,6 +10,14 @@ from sinks.keys import KEY_ID_TEXT_OCTETS_MAX
 
 TEXT_KEY = "VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
+# What a database that is not ours was made with may fold case, and lack letters: topics that differ
+# in case alone are two, and files have names of any script.
+COLLATION = "utf8mb4_bin"
+_TEXT = f"CHARACTER SET utf8mb4 COLLATE {COLLATION}"
+TOPIC = f"topic VARCHAR(249) {_TEXT} NOT NULL"
+FILE = f"file VARCHAR(512) {_TEXT} NOT NULL"
+PROBLEM = f"problem VARCHAR(500) {_TEXT}"
+
 VERSION = 3
 
 VERSION_TABLE = """CREATE TABLE IF NOT EXISTS schema_version (
@@ -27,41 +35,53 @@ LASTING_TABLES = (
     """CREATE TABLE IF NOT EXISTS sink_guard (
   id TINYINT PRIMARY KEY DEFAULT 1, query_id CHAR(36) NOT NULL, epoch BIGINT NOT NULL,
   batch_id BIGINT NOT NULL, seq BIGINT NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS ledger (
-  topic VARCHAR(249) NOT NULL, part INT NOT NULL, end_offset BIGINT NOT NULL,
+    f"""CREATE TABLE IF NOT EXISTS ledger (
+  {TOPIC}, part INT NOT NULL, end_offset BIGINT NOT NULL,
   PRIMARY KEY (topic, part))""",
     """CREATE TABLE IF NOT EXISTS metrics (
   name VARCHAR(48) PRIMARY KEY, definition_hash BINARY(16) NOT NULL, since DATETIME NOT NULL,
   measure VARCHAR(16) NOT NULL DEFAULT '')""",
-    """CREATE TABLE IF NOT EXISTS metric_topics (
-  metric VARCHAR(48) NOT NULL, topic VARCHAR(249) NOT NULL, PRIMARY KEY (metric, topic))""",
+    f"""CREATE TABLE IF NOT EXISTS metric_topics (
+  metric VARCHAR(48) NOT NULL, {TOPIC}, PRIMARY KEY (metric, topic))""",
     # No row of a partition: counted from its first line on (`ranges.py`).
-    """CREATE TABLE IF NOT EXISTS metric_ranges (
-  metric VARCHAR(48) NOT NULL, topic VARCHAR(249) NOT NULL, part INT NOT NULL,
+    f"""CREATE TABLE IF NOT EXISTS metric_ranges (
+  metric VARCHAR(48) NOT NULL, {TOPIC}, part INT NOT NULL,
   start_offset BIGINT NOT NULL, end_offset BIGINT,
   PRIMARY KEY (metric, topic, part, start_offset))""",
-    """CREATE TABLE IF NOT EXISTS recounts (
-  metric VARCHAR(48) NOT NULL, topic VARCHAR(249) NOT NULL, part INT NOT NULL,
-  from_offset BIGINT NOT NULL, tries INT NOT NULL DEFAULT 0, problem VARCHAR(500),
+    f"""CREATE TABLE IF NOT EXISTS recounts (
+  metric VARCHAR(48) NOT NULL, {TOPIC}, part INT NOT NULL,
+  from_offset BIGINT NOT NULL, tries INT NOT NULL DEFAULT 0, {PROBLEM},
   PRIMARY KEY (metric, topic, part))""",
     # From when on windows older than their `keep` are deleted (`keeping.py`).
     """CREATE TABLE IF NOT EXISTS keep_terms (
   metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, keep_s BIGINT NOT NULL,
   from_at DATETIME NOT NULL, cells BIGINT NOT NULL, PRIMARY KEY (metric, size_s))""",
     # What the archive of raw lines holds, for whoever cannot read it (`archive_rows.py`).
-    """CREATE TABLE IF NOT EXISTS archived (
-  topic VARCHAR(249) NOT NULL, part INT NOT NULL, start_offset BIGINT NOT NULL,
+    f"""CREATE TABLE IF NOT EXISTS archived (
+  {TOPIC}, part INT NOT NULL, start_offset BIGINT NOT NULL,
   end_offset BIGINT NOT NULL, until_ms BIGINT NOT NULL,
   PRIMARY KEY (topic, part, start_offset))""",
-    """CREATE TABLE IF NOT EXISTS unparsed (
-  topic VARCHAR(249) NOT NULL, file_hash BINARY(16) NOT NULL, reason VARCHAR(64) NOT NULL,
-  file VARCHAR(512) NOT NULL, `count` BIGINT NOT NULL, PRIMARY KEY (topic, file_hash, reason))""",
-    """CREATE TABLE IF NOT EXISTS unparsed_lines (
-  topic VARCHAR(249) NOT NULL, part INT NOT NULL, `offset` BIGINT NOT NULL, day DATE NOT NULL,
+    f"""CREATE TABLE IF NOT EXISTS unparsed (
+  {TOPIC}, file_hash BINARY(16) NOT NULL, reason VARCHAR(64) NOT NULL,
+  {FILE}, `count` BIGINT NOT NULL, PRIMARY KEY (topic, file_hash, reason))""",
+    f"""CREATE TABLE IF NOT EXISTS unparsed_lines (
+  {TOPIC}, part INT NOT NULL, `offset` BIGINT NOT NULL, day DATE NOT NULL,
   file_hash BINARY(16) NOT NULL, reason VARCHAR(64) NOT NULL, line VARBINARY(4096) NOT NULL,
   PRIMARY KEY (topic, part, `offset`), KEY (day, file_hash))""",
     "INSERT INTO sink_guard (id, query_id, epoch, batch_id, seq) VALUES (1, '', 0, -1, 0) "
     "ON DUPLICATE KEY UPDATE id = 1",
+)
+
+# Columns that were left to the database before, and the tables in which they stand.
+TEXT_COLUMNS = {"topic": TOPIC, "file": FILE, "problem": PROBLEM}
+TEXT_TABLES = (
+    "ledger",
+    "metric_topics",
+    "metric_ranges",
+    "recounts",
+    "archived",
+    "unparsed",
+    "unparsed_lines",
 )
 
 # What a version before 3 lacks.

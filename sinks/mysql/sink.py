@@ -215,23 +215,20 @@ class MySqlSink:
 
     def _merge_once(self, batch: Batch) -> Merged:
         def merge(cursor: Any) -> tuple[Guard, Written | None]:
-            guard = self._read_guard(cursor)
+            # Locked before the ledger is looked at: a COMMIT whose link was lost may still be under
+            # way, and pieces of a batch are told apart by the ledger alone.
+            guard = self._read_guard(cursor, is_locked=True)
             check_ours(guard, self._query_id, self._epoch)
             ledger = _read_ledger(cursor)
             new_id = batch.batch_id > guard.batch_id
             if compare(batch.ranges, ledger, after_guard=new_id) is Standing.REPLAY:
                 return guard, None
             self._recent.begin(guard.seq)
-            matched = cursor.execute(
-                "UPDATE sink_guard SET batch_id = %s, seq = seq + 1 "
-                "WHERE id = 1 AND query_id = %s AND epoch = %s AND batch_id < %s",
-                (batch.merged_id, self._query_id, self._epoch, batch.batch_id),
+            cursor.execute(
+                "UPDATE sink_guard SET batch_id = %s, seq = seq + 1 WHERE id = 1",
+                (batch.merged_id,),
             )
             guard = self._read_guard(cursor)
-            if matched != 1:
-                # Someone came between the first look and the lock; what it was decides.
-                check_ours(guard, self._query_id, self._epoch)
-                return guard, None
             writer = CellWriter(cursor, self._definitions, self._recent, guard.seq)
             written = writer.write(batch, self._largest_packet(cursor))
             write_unparsed(cursor, batch)
@@ -268,8 +265,10 @@ class MySqlSink:
             self._packet_octets = int(cursor.fetchone()[0])
         return self._packet_octets
 
-    def _read_guard(self, cursor: Any) -> Guard:
-        cursor.execute("SELECT query_id, epoch, batch_id, seq FROM sink_guard WHERE id = 1")
+    def _read_guard(self, cursor: Any, *, is_locked: bool = False) -> Guard:
+        """The writer row; `is_locked`: nobody else changes it before this transaction ends."""
+        lock = " FOR UPDATE" if is_locked else ""
+        cursor.execute(f"SELECT query_id, epoch, batch_id, seq FROM sink_guard WHERE id = 1{lock}")
         # Without its row, the database was emptied: as if restored to before the first epoch.
         query_id, epoch, batch_id, seq = cursor.fetchone() or ("", 0, -1, 0)
         return Guard(str(query_id), int(epoch), int(batch_id), int(seq))

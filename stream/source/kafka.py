@@ -192,6 +192,22 @@ def lost_lines(wanted: Mapping[tuple[str, int], int], held: TopicOffsets) -> str
     return None
 
 
+def passed_over(
+    committed: Mapping[tuple[str, int], int],
+    ledger: Mapping[tuple[str, int], int],
+    held: TopicOffsets,
+) -> str | None:
+    """Why a batch behind `committed` cannot be read, though all is there behind the ledger.
+
+    Its lines were deleted when they had been counted. None where it can be read, and where lines
+    are lost that nobody has counted. The ledger knows all that is committed.
+    """
+    lost = lost_lines(committed, held)
+    if lost is None or lost_lines({place: ledger[place] for place in committed}, held) is not None:
+        return None
+    return f"{lost}; but they are counted"
+
+
 def kafka_options(
     section: StreamSection,
     bootstrap_servers: str,

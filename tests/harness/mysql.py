@@ -75,11 +75,11 @@ class MySqlServer:
                 'GRANT ALL ON *.* TO mill@"%"',
             )
 
-    def new_database(self) -> MySqlSettings:
+    def new_database(self, collation: str = "utf8mb4_bin") -> MySqlSettings:
         """An empty database for one test."""
         self._databases += 1
         name = f"millrace_{os.getpid()}_{self._databases}"
-        self._as_root(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        self._as_root(f"CREATE DATABASE {name} COLLATE {collation}")
         return self.settings(name)
 
     def kill9(self) -> None:

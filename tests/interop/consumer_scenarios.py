@@ -336,6 +336,32 @@ async def what_is_worked_on_is_not_committed(cluster: Cluster) -> None:
     assert await committed() == 10
 
 
+async def what_was_committed_is_not_taken_back(cluster: Cluster) -> None:
+    await a_topic(cluster, "taken-back", 2, 10)
+    first, other = (TopicPartition("taken-back", index) for index in (0, 1))
+    settings = ConsumerSettings("taken-back", auto_commit_interval_ms=50, **GROUP)
+
+    async def committed() -> list[int]:
+        found = await fetch_offsets(cluster, "taken-back", [first, other])
+        return [-1 if (at := found[tp]) is None else at.offset for tp in (first, other)]
+
+    async with Consumer(cluster, settings) as consumer:
+        consumer.subscribe(["taken-back"])
+        await until(lambda: len(consumer.assignment) == 2, "joined")
+        for tp in (first, other):
+            taken = 0
+            while taken < 10:
+                found = await consumer.getmany(tp, timeout_ms=500, max_records=10)
+                taken += len(found.get(tp, ()))
+        await consumer.commit({other: 10})
+        # The background mends this one, for which it must have been at work.
+        await consumer.commit({first: 3})
+        async with asyncio.timeout(10):
+            while (now := await committed())[0] != 10:
+                await asyncio.sleep(0.02)
+        assert now == [10, 10]
+
+
 async def outsiders_cannot_commit(cluster: Cluster) -> None:
     await a_topic(cluster, "outside", 1, 1)
     tp = TopicPartition("outside", 0)
@@ -376,6 +402,7 @@ ALL = (
     positions_are_sought,
     commits_by_hand,
     what_is_worked_on_is_not_committed,
+    what_was_committed_is_not_taken_back,
     outsiders_cannot_commit,
     an_idle_member_leaves_and_returns,
 )

@@ -1,19 +1,26 @@
 """A large batch in pieces, on real servers: each once, whatever ends in between."""
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import pymysql
 import pytest
 from pymysql.cursors import Cursor
 
 from sinks.config import MySqlSettings, SinksSettings
 from sinks.errors import LedgerMismatch
+from sinks.mysql import link as mysql_link
 from sinks.mysql.growth import rows_of
-from sinks.rows import Batch, FoldRow, OffsetRange
+from sinks.mysql.recounts import ask_for, give_up
+from sinks.mysql.sink import MySqlSink
+from sinks.rows import Batch, FoldRow, OffsetRange, UnparsedRow
 from sinks.store import Outcome, Sinks
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
+from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -87,6 +94,110 @@ def test_a_batch_that_is_cut_otherwise_than_before_is_refused(
     with pytest.raises(LedgerMismatch):
         sinks.apply(piece(0, 0, 25, is_last=True))
     assert counted(mysql_server, database) == 10
+
+
+class SlowCommit:
+    """A connection whose server is still at its COMMIT when the client takes the link for lost."""
+
+    def __init__(self, real: mysql_link.Connection) -> None:
+        self._real = real
+        self.may_commit = threading.Event()
+        self.committing: threading.Thread | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def commit(self) -> None:
+        self.committing = threading.Thread(target=self._commit)
+        self.committing.start()
+        raise pymysql.err.OperationalError(2013, "Lost connection to server during query")
+
+    def close(self) -> None:
+        """The server does not hear of it before it has committed."""
+
+    def _commit(self) -> None:
+        assert self.may_commit.wait(30)
+        self._real.commit()
+        self._real.close()
+
+
+def waits_for_a_lock(mysql_server: MySqlServer, database: MySqlSettings) -> bool:
+    with mysql_server.connect(database) as connection, connection.cursor(Cursor) as cursor:
+        cursor.execute(
+            "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+        )
+        ((waiting,),) = cursor.fetchall()
+        return bool(waiting)
+
+
+def test_a_piece_whose_commit_is_slow_is_not_counted_by_the_next_try_as_well(
+    mysql_server: MySqlServer, database: MySqlSettings
+) -> None:
+    slow: list[SlowCommit] = []
+
+    def connect(settings: MySqlSettings) -> Any:
+        real = mysql_link.connect(settings)
+        if not is_slow.is_set() or slow:
+            return real
+        slow.append(SlowCommit(real))
+        return slow[0]
+
+    is_slow = threading.Event()
+    sink = MySqlSink(database, patience_s=20, connect=connect)
+    sink.open(worked.QUERY, [METRIC], worked.NOW_MS // 1000)
+    sink.close()
+    is_slow.set()
+    found: list[bool] = []
+    trying = threading.Thread(
+        target=lambda: found.append(sink.apply(piece(0, 0, 10, is_last=False)).replayed)
+    )
+    trying.start()
+    wait_until(lambda: waits_for_a_lock(mysql_server, database), 20, "the next try waits")
+    slow[0].may_commit.set()
+    trying.join()
+    sink.close()
+    assert found == [True]
+    assert counted(mysql_server, database) == 10
+
+
+def test_topics_that_differ_in_case_alone_are_two_whatever_the_database_is_made_with(
+    mysql_server: MySqlServer,
+) -> None:
+    database = mysql_server.new_database(collation="utf8mb4_general_ci")
+    sinks = Sinks(SinksSettings(mysql=database), [METRIC], clock_ms=lambda: worked.NOW_MS)
+    with mysql_server.connect(database) as connection, connection.cursor() as cursor:
+        # As an earlier version made it.
+        cursor.execute(
+            "CREATE TABLE ledger (topic VARCHAR(249) NOT NULL, part INT NOT NULL,"
+            " end_offset BIGINT NOT NULL, PRIMARY KEY (topic, part))"
+        )
+    sinks.open(worked.QUERY)
+    ends = {("logs.App", 0): 7, ("logs.app", 0): 90}
+    ranges = [OffsetRange(*place, 0, end) for place, end in ends.items()]
+    unparsed = [UnparsedRow(topic, "a.log", "format", 1, ()) for topic, _ in ends]
+    sinks.apply(Batch(worked.QUERY, 0, (), unparsed, ranges, 97, worked.NOW_MS))
+    assert sinks.ledger() == ends
+    sinks.close()
+    with mysql_server.connect(database) as connection, connection.cursor(Cursor) as cursor:
+        cursor.execute("SELECT topic, `count` FROM unparsed ORDER BY topic")
+        assert cursor.fetchall() == tuple((topic, 1) for topic, _ in ends)
+
+
+def test_files_and_faults_of_any_script_are_told_whatever_the_database_is_made_with(
+    mysql_server: MySqlServer,
+) -> None:
+    database = mysql_server.new_database(collation="latin1_swedish_ci")
+    sinks = Sinks(SinksSettings(mysql=database), [METRIC], clock_ms=lambda: worked.NOW_MS)
+    sinks.open(worked.QUERY)
+    unparsed = [UnparsedRow("logs.access", "日志/access.log", "format", 1, ())]
+    covered = [OffsetRange("logs.access", 0, 0, 1)]
+    sinks.apply(Batch(worked.QUERY, 0, (), unparsed, covered, 1, worked.NOW_MS))
+    sinks.note(lambda cursor: ask_for(cursor, METRIC.name, {("logs.access", 0): 0}))
+    sinks.note(lambda cursor: give_up(cursor, METRIC.name, "日志"))
+    sinks.close()
+    with mysql_server.connect(database) as connection, connection.cursor(Cursor) as cursor:
+        cursor.execute("SELECT file, problem FROM unparsed, recounts")
+        assert cursor.fetchall() == (("日志/access.log", "日志"),)
 
 
 def test_a_server_knows_its_rows_without_counting_them(

@@ -131,3 +131,19 @@ def test_a_hole_is_filled_and_what_left_is_not(sinks: Sinks, drive: Drive) -> No
     assert ask(again) == gap(50, 70, 60)
     again.fill("new", batch(-1, 50, 70, "new"))
     assert again.recounts() == gap(0, 40, 40)
+
+
+def test_a_metric_that_came_and_left_without_a_line_is_recounted_from_there_too(
+    drive: Drive, redis_server: RedisServer
+) -> None:
+    drive(OLD).apply(batch(0, 0, 40, "old"))
+    drive(OLD, NEW)
+    drive(OLD).apply(batch(1, 40, 70, "old"))
+    again = drive(OLD, NEW)
+    again.apply(batch(2, 70, 80, "old", "new"))
+    assert ask(again) == gap(40, 70, 70)
+    again.fill("new", batch(-1, 40, 70, "new"))
+    assert again.recounts() == gap(0, 40, 40)
+    again.fill("new", batch(-1, 0, 40, "new"))
+    assert again.recounts() == []
+    assert shown(redis_server) == "80"

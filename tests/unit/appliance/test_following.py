@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from appliance.config.load import load
+from appliance.config.load import digest_of, load, load_bytes
 from appliance.home import CODE, Home
+from appliance.supervisor import following as following_module
 from appliance.supervisor.following import REMOVAL_TOLD_S, Following, keys_for_a_restart
 from protocol.settling import SETTLED_S
 
@@ -75,6 +77,23 @@ def test_what_needs_a_restart_is_named_and_left(home: Home) -> None:
     assert following.problem.startswith("ports changed in")
     assert "./millrace up --apply" in following.problem
     assert home.started_config.read_text() == SHIPPED
+
+
+def test_nothing_is_taken_over_but_what_was_checked(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(*arguments: Any) -> Any:
+        """Check what was read, while somebody saves once more."""
+        try:
+            return load_bytes(*arguments)
+        finally:
+            home.edited_config.write_text(MORE.replace("key: user_agent", "key: user_agant"))
+
+    monkeypatch.setattr(following_module, "load_bytes", check)
+    following = save(home, MORE)
+    assert following.problem is None
+    assert home.started_config.read_text() == MORE
+    assert following.digest == digest_of(MORE.encode())
 
 
 def test_a_mended_file_ends_the_problem(home: Home) -> None:

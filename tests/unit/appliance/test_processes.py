@@ -1,18 +1,22 @@
 """Processes named beyond doubt, ports with their holders, logs within bounds."""
 
+import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from appliance.home import Home
 from appliance.processes import (
     ProcessRecord,
     boot_id,
@@ -21,6 +25,7 @@ from appliance.processes import (
     read_record,
     record_of,
 )
+from appliance.supervisor import children
 from appliance.supervisor.logs import end_of, last_words, numbered, open_log, rotate, tail
 from tests.harness.ports import free_port
 
@@ -166,3 +171,39 @@ def test_a_parts_last_words_are_its_last_error() -> None:
     assert last_words(["2026-11-27T08:22:41.861Z WARN spark MacAddressUtil: no address"]) is None
     assert last_words(["Warning: Java versions > Java 11 can only operate in restricted"]) is None
     assert last_words([]) is None
+
+
+@contextmanager
+def files_of(bytes_max: int) -> Iterator[None]:
+    """No file can be written beyond so many bytes: what a full disk is to whoever writes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_log_that_cannot_be_copied_stays_and_so_do_the_older_ones(tmp_path: Path) -> None:
+    path = tmp_path / "part.log"
+    kept = {path: b"a" * 300, numbered(path, 1): b"b", numbered(path, 2): b"c"}
+    for one, data in kept.items():
+        one.write_bytes(data)
+    for _ in range(3):
+        with files_of(200), pytest.raises(OSError, match="File too large"):
+            rotate(path, bytes_max=100)
+    assert {one: one.read_bytes() for one in tmp_path.iterdir()} == kept
+
+
+def test_a_started_process_is_ours_though_the_disk_takes_no_record_of_it(tmp_path: Path) -> None:
+    home = Home(tmp_path, tmp_path / "millrace.yaml")
+    home.run.mkdir(parents=True)
+
+    async def run() -> int:
+        with files_of(0):
+            process = await children.start(home, "a", ["sleep", "60"])
+        process.kill()
+        return await process.wait()
+
+    assert asyncio.run(run()) == -signal.SIGKILL
+    assert list(home.run.iterdir()) == []

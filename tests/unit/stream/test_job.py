@@ -9,14 +9,17 @@ from typing import NoReturn
 import pytest
 
 from sinks.config import MySqlSettings, SinksSettings
+from sinks.store import Sinks
 from stream import job as module
-from stream.config.settings import StreamSettings
+from stream.config.settings import StreamSection, StreamSettings
 from stream.job import EXIT_CRASHED, StreamJob
 from stream.live_configuration import LiveConfiguration
 from stream.overseer import JvmGone
+from stream.source.kafka import TopicOffsets
 from stream.source.progress import ProgressListener
 from stream.spark import java_classes
 from stream.state import StreamState
+from tests.unit.stream.source.test_checkpoint import QUERY, made
 
 
 def settings_in(folder: Path) -> StreamSettings:
@@ -95,3 +98,32 @@ def test_a_query_that_ended_is_told_with_where_it_happened(
     (record,) = [one for one in caplog.records if one.getMessage().startswith("query ended")]
     assert record.exc_info is not None
     assert record.exc_info[1] is failure
+
+
+def test_lines_that_retention_took_after_they_were_counted_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver died between the sinks and Spark's log, and stayed away for long."""
+    made(tmp_path, range(3), range(2))
+    ledger = {("logs.a", 0): 30, ("logs.a", 1): 5}
+    held = TopicOffsets(
+        {("logs.a", 0): 25, ("logs.a", 1): 0}, {("logs.a", 0): 90, ("logs.a", 1): 5}
+    )
+    opened: list[str] = []
+
+    def open_sinks(_: object, query_id: str) -> int:
+        opened.append(query_id)
+        return len(opened)
+
+    def waits(*_: object) -> NoReturn:
+        raise AssertionError("the stream waits")
+
+    monkeypatch.setattr(Sinks, "open", open_sinks)
+    monkeypatch.setattr(Sinks, "ledger", lambda _: ledger)
+    monkeypatch.setattr(StreamSection, "topics", ["logs.a"])
+    monkeypatch.setattr(StreamJob, "_ask_topics", lambda _: held)
+    monkeypatch.setattr(StreamState, "waiting", waits)
+    job = StreamJob(settings_in(tmp_path), StreamState("stream", [], 100), threading.Event())
+    query_id, starting = job._prepare()
+    assert opened == [QUERY, query_id]
+    assert starting == {"logs.a": {"0": 30, "1": 5}}
