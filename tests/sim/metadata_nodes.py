@@ -42,6 +42,7 @@ from broker.sessions.peers import Peers
 from broker.sessions.reception import Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
+from broker.storage.errors import DiskError
 from broker.storage.log_manager import LogManager
 from broker.storage.retention import drop_below
 from broker.world import Address
@@ -291,7 +292,12 @@ class MetadataCluster:
         chance, network = self.chance, self.network
         node = chance.choice(self.nodes)
         if node.metadata is None:
-            node.start()
+            try:
+                node.start()
+            except DiskError:
+                # A process that must begin its log anew ends on a full disk, and is started again.
+                assert node.disk.refuses is not None
+                node.kill()
             return
         match chance.choice(("kill", "power", "cut", "cut", "heal", "lose", "full", "room")):
             case "kill":
