@@ -49,14 +49,16 @@ PARTS = ("collector", "stream", "redis", "mysql", "monitor", "broker-1", "broker
 
 
 def config() -> str:
-    """The shipped file with the load's metrics; Redis keeps this run's windows to its end."""
+    """The shipped file with the load's metrics; Redis keeps this run's windows to its end, and MySQL
+    the minutes of lines that are a year old."""
     head, _, rest = SHIPPED.read_text().partition("  metrics:")
     tail = rest[rest.index("\nsinks:") :]
     head = head.replace(
-        "windows: [1m, 1h, all]\n    keep: {redis: {1m: 1d, 1h: 30d}",
-        "windows: [10s, 1m, 1h, all]\n    keep: {redis: {10s: 1d, 1m: 1d, 1h: 30d}",
+        "windows: [1m, 1h, all]\n    keep: {redis: {1m: 1d, 1h: 30d}, mysql: {1m: 90d}}",
+        "windows: [10s, 1m, 1h, all]\n"
+        "    keep: {redis: {10s: 1d, 1m: 1d, 1h: 30d}, mysql: forever}",
     )
-    assert "10s: 1d" in head
+    assert "10s: 1d" in head and "forever" in head
     return f"{head}  metrics:{METRICS}{tail}"
 
 
