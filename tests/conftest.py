@@ -5,6 +5,7 @@ one group stay together in one of them (`groups`).
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,11 @@ from tests.harness.tally import LINES
 
 # Tests start dozens of JVMs that live for seconds; the quick compiler alone halves what each costs.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# A run in the background has SIGINT ignored, and all that it starts would inherit that: no command
+# could be tried by Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes is the machine's affair, and no fault of what is tried.
 settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
