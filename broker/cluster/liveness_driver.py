@@ -40,6 +40,8 @@ BALANCE_MS = 5_000
 RETRY_MS = 250
 """Before a broker is fenced once more that the disk did not let be fenced."""
 
+BEING_DECIDED = "another registration under this id is being decided; ask again"
+
 
 class Connection(Protocol):
     """A session of another broker, as far as its end matters."""
@@ -131,11 +133,14 @@ class LivenessDriver:
             waiter.refused(_unheard(connection))
             return
         node_id = request.broker_id
+        if not liveness.decides(node_id):
+            waiter.refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, BEING_DECIDED))
+            return
         link = self._link_of(connection, node_id)
         voter = next((one for one in self._voters() if one.node_id == node_id), None)
         standing = Standing(
             self._cluster_id,
-            liveness.is_held(node_id, self._alarm.now_ms),
+            liveness.is_live(node_id, self._alarm.now_ms),
             None if voter is None else voter.directory_id,
         )
 
@@ -149,7 +154,6 @@ class LivenessDriver:
             liveness.decided(node_id)
             waiter.refused(error)
 
-        liveness.deciding(node_id)
         self._controller.submit(
             Registration(request, standing), Waiter(registered, refused, waiter.host)
         )

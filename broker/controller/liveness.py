@@ -15,7 +15,6 @@ listeners (Linux does, more often than not). A session ends without heartbeats.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -107,8 +106,8 @@ class Liveness:
         self._own_id = own_id
         self._session_timeout_ms = session_timeout_ms
         self._sessions: dict[int, Session] = {}
-        self._deciding: Counter[int] = Counter()
-        """How many registrations are being decided, by node id."""
+        self._deciding: set[int] = set()
+        """Under which ids a registration is being decided."""
         self._probes = 0
 
     @property
@@ -133,14 +132,21 @@ class Liveness:
         others.sort(key=lambda node_id: (node_id != predecessor, node_id))
         return [self._probe(node_id) for node_id in others]
 
-    def deciding(self, node_id: int) -> None:
-        """A registration is decided from here on: if it is granted, its epoch stands in the newest
-        image before it is committed and has a session."""
-        self._deciding[node_id] += 1
+    def decides(self, node_id: int) -> bool:
+        """Take up a registration; False while another under the id is being decided.
+
+        If that is granted its epoch stands in the newest image before it is committed and has a
+        session. Whoever asks meanwhile may be a process that was killed, whose last request has
+        waited in its socket: it must not take the id.
+        """
+        if node_id in self._deciding:
+            return False
+        self._deciding.add(node_id)
+        return True
 
     def decided(self, node_id: int) -> None:
         """It is in force, or refused."""
-        self._deciding[node_id] -= 1
+        self._deciding.discard(node_id)
 
     def registered(self, broker: BrokerImage, now_ms: int) -> None:
         """An incarnation has its epoch; a repeated registration leaves its session as it is."""
@@ -215,16 +221,8 @@ class Liveness:
         ]
         return [self._dead(node_id) for node_id in sorted(lapsed)]
 
-    def is_held(self, node_id: int, now_ms: int) -> bool:
-        """Whether another incarnation must not take an id: it is live, or being registered.
-
-        A request that comes while it is may be the last of a process that was killed before, and
-        have waited in its socket.
-        """
-        return self._deciding[node_id] > 0 or self.is_live(node_id, now_ms)
-
     def is_live(self, node_id: int, now_ms: int) -> bool:
-        """Whether the registered incarnation may still run.
+        """Whether the registered incarnation may still run, so that another must not take its id.
 
         One whose connection has been closed for `RECONNECT_MS` does not hold the id: it will be
         refused by its epoch should it come back.

@@ -51,12 +51,12 @@ from protocol.types import NO_NODE, Uuid, uuid_to_base64
 class Standing:
     """What a registration is judged by besides the image.
 
-    `is_held`: whether an incarnation has the id, or is being given it, that may still be running.
+    `is_live`: whether the incarnation that is registered under the id may still be running.
     `voter_directory`: the directory under which the voter set has the node, None if it is no voter.
     """
 
     cluster_id: str
-    is_held: bool
+    is_live: bool
     voter_directory: Uuid | None
 
 
@@ -84,7 +84,7 @@ def register(
     if known is not None and known.incarnation_id == request.incarnation_id:
         return Outcome([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
     _refuse_directories(request, image, standing)
-    if known is not None and standing.is_held:
+    if known is not None and standing.is_live:
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {request.broker_id} is running as incarnation "

@@ -153,5 +153,6 @@ class LogView:
         found, end_offset = self.epochs.end_offset_for(
             min(diverging.epoch, self.last_epoch), self.end_offset, self.last_epoch
         )
-        is_ours = found >= 0 and diverging.epoch >= 0
-        return min(end_offset, diverging.end_offset) if is_ours else self.end_offset
+        if found < 0 or diverging.epoch < 0:
+            return self.end_offset
+        return min(end_offset, diverging.end_offset) if found == diverging.epoch else end_offset

@@ -51,7 +51,7 @@ from tests.unit.broker.controller.kit import (
 SEEDS = range(40)
 STEPS = 80
 CHECK, IS_ELIGIBLE = altering._check, altering._is_eligible
-ANYTHING = Standing(CLUSTER, is_held=False, voter_directory=None)
+ANYTHING = Standing(CLUSTER, is_live=False, voter_directory=None)
 
 
 class Model:

@@ -241,7 +241,7 @@ def test_only_the_dead_that_are_still_registered_so_are_fenced() -> None:
 
 def test_a_registered_broker_is_unfenced_when_it_has_replayed_its_registration() -> None:
     scene = connected_scene()
-    standing = Standing(CLUSTER, is_held=False, voter_directory=None)
+    standing = Standing(CLUSTER, is_live=False, voter_directory=None)
     scene.image = after(
         scene.image, register(registration(TWO), scene.image, CONFIG, standing).records
     )

@@ -59,7 +59,7 @@ def refusal(order: object, image: MetadataImage) -> ErrorCode:
 
 def test_a_registration_is_judged_by_its_standing() -> None:
     image = image_of(partition())
-    dead, live = (Standing(CLUSTER, is_held, voter_directory=None) for is_held in (False, True))
+    dead, live = (Standing(CLUSTER, is_live, voter_directory=None) for is_live in (False, True))
     outcome = CONTROLLER.handle(Registration(registration(TWO), dead), image, 0)
     assert outcome.reply.broker_epoch == image.end_offset
     assert refusal(Registration(registration(TWO), live), image) is (

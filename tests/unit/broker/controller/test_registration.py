@@ -35,8 +35,8 @@ from tests.unit.broker.controller.kit import (
     registration,
 )
 
-DEAD = Standing(CLUSTER, is_held=False, voter_directory=None)
-LIVE = replace(DEAD, is_held=True)
+DEAD = Standing(CLUSTER, is_live=False, voter_directory=None)
+LIVE = replace(DEAD, is_live=True)
 OTHER_DISK = Uuid(int=0xEE)
 
 

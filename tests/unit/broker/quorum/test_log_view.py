@@ -126,6 +126,13 @@ def test_an_answer_that_makes_no_sense_truncates_nothing() -> None:
     assert view().common_end(EpochEnd(1, 2)) == 0
 
 
+def test_in_an_epoch_that_is_unknown_here_the_leaders_end_says_nothing() -> None:
+    """Its end may lie within a batch of ours, which is of an older epoch that parts elsewhere."""
+    log = view(1, 5, 5, 5, 7)
+    assert log.common_end(EpochEnd(6, 3)) == 4
+    assert log.common_end(EpochEnd(5, 3)) == 3
+
+
 def test_kip_101_and_279_going_back_ends_at_the_common_prefix() -> None:
     chance = seeded("common prefix")
     for _ in range(300):
