@@ -172,6 +172,8 @@ def test_a_monitor_starts_though_its_first_bootstrap_server_is_dead(
 def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
     """`broker describe --json` in a mill whose brokers these are."""
     mill = SimpleNamespace(
+        # Nothing is supervised there; brokers that listen are asked all the same.
+        home=SimpleNamespace(lock_file=Path("no such mill")),
         config=SimpleNamespace(cluster=SimpleNamespace(bootstrap_servers=None, brokers=3)),
         placement=None,
         parts=[
@@ -179,7 +181,7 @@ def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
             for one in cluster.brokers.values()
         ],
     )
-    patched.setattr(context, "load_mill", lambda: (mill, None))
+    patched.setattr(context, "mill_as_it_runs", lambda: mill)
     patched.setattr(parts, "bootstrap_servers", lambda config, placement: cluster.bootstrap)
     return command(0, "broker", "describe", "--json")
 
