@@ -49,8 +49,8 @@ PARTS = ("collector", "stream", "redis", "mysql", "monitor", "broker-1", "broker
 
 
 def config() -> str:
-    """The shipped file with the load's metrics; Redis keeps this run's windows to its end, and MySQL
-    the minutes of lines that are a year old."""
+    """The shipped file with the load's metrics; Redis keeps this run's windows to its end, and
+    MySQL the minutes of lines that are a year old."""
     head, _, rest = SHIPPED.read_text().partition("  metrics:")
     tail = rest[rest.index("\nsinks:") :]
     head = head.replace(
