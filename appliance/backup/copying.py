@@ -165,7 +165,7 @@ def whole_batches(log: Path, known: Whole) -> Whole:
     """How far a copied log holds whole batches by their checksums, from what is known of it on."""
     try:
         file = OsDisk().open(str(log))
-        walk = BatchWalk(file, known.end, file.size_bytes(), is_checked=True)
+        walk = BatchWalk(file, known.end, file.size_bytes(), checked_from=0)
         last = known.last
         for _ in walk:
             last = walk.position

@@ -235,11 +235,14 @@ class _Loading:
             else:
                 self.expected = segment.next_offset
                 return None
-        return self._walk(segment, is_checked, next_base is None)
+        # Also where another segment follows that was never begun: what a full disk took of a batch
+        # stands in this one then.
+        above = None if rules.is_clean else rules.recovery_point
+        return self._walk(segment, 0 if is_checked else above, next_base is None)
 
-    def _walk(self, segment: Segment, is_checked: bool, is_last: bool) -> str | None:
+    def _walk(self, segment: Segment, checked_from: int | None, is_last: bool) -> str | None:
         size_bytes = self.disk.size_bytes(segment.log_path)
-        walk = BatchWalk(segment.file, 0, size_bytes, is_checked=is_checked)
+        walk = BatchWalk(segment.file, 0, size_bytes, checked_from=checked_from)
         is_recalled = False
         for header in walk:
             offset = header.base_offset

@@ -112,7 +112,7 @@ def _finish(disk: Disk, folder: str, base_offset: int) -> None:
 
 def _end_of(disk: Disk, path: str, base_offset: int) -> int:
     file = disk.open(path)
-    walk = BatchWalk(file, 0, file.size_bytes(), is_checked=True)
+    walk = BatchWalk(file, 0, file.size_bytes(), checked_from=0)
     end_offset = base_offset
     for header in walk:
         end_offset = header.last_offset + 1

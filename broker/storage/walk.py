@@ -19,20 +19,21 @@ WINDOW_BYTES = 256 * 1024
 
 
 class BatchWalk:
-    """The headers of a stretch of batches, in order.
+    """The headers of a stretch of batches, in order; `checked_from` is the first offset whose
+    batch's checksum counts, None if none does.
 
     While iterating, `position` is where the batch just given starts. Afterwards it is where the
     good batches end, and `fault` says what is wrong there; None when the stretch was used up.
     """
 
-    __slots__ = ("_end_position", "_file", "_is_checked", "fault", "position")
+    __slots__ = ("_checked_from", "_end_position", "_file", "fault", "position")
 
     def __init__(
-        self, file: DiskFile, position: int, end_position: int, *, is_checked: bool = False
+        self, file: DiskFile, position: int, end_position: int, *, checked_from: int | None = None
     ) -> None:
         self._file = file
         self._end_position = end_position
-        self._is_checked = is_checked
+        self._checked_from = checked_from
         self.position = position
         self.fault: str | None = None
 
@@ -54,7 +55,7 @@ class BatchWalk:
             size_bytes = header.size_bytes
             if not self._is_whole(header, size_bytes, left):
                 return
-            if self._is_checked:
+            if self._checked_from is not None and header.base_offset >= self._checked_from:
                 if start + size_bytes > filled:
                     if size_bytes > len(window):
                         window = memoryview(bytearray(size_bytes))
@@ -82,7 +83,7 @@ def check_region(region: FileRegion) -> None:
 
     Offsets and epochs are below no checksum, but they never fall.
     """
-    walk = BatchWalk(region.file, region.position, region.position + len(region), is_checked=True)
+    walk = BatchWalk(region.file, region.position, region.position + len(region), checked_from=0)
     next_offset, leader_epoch = 0, NO_LEADER_EPOCH
     for header in walk:
         if header.base_offset < next_offset or header.partition_leader_epoch < leader_epoch:

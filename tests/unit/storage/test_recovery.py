@@ -137,6 +137,25 @@ def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch() -> None:
     assert values_of(node.log) == [*good, b"the last one"]
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_what_a_refused_write_left_below_a_refused_segment_is_checked(is_whole: bool) -> None:
+    """A full disk refused a batch, in part, and then a new segment for it. Neither the cut of the
+    one nor the end of the other was on the disk when the power went."""
+    node = filled(3, {})
+    node.flush()
+    node.manager.checkpoint().perform()
+    good, start = values_of(node.log), node.log.size_bytes
+    node.put(batch(b"the fourth", producer=(7, 0, 3)))
+    if not is_whole:
+        node.sim.contents(node.segment_path())[node.log.size_bytes - 1] ^= 1
+    node.disk.open(node.segment_path(3), create=True)
+    assert node.reopen().offline == {}
+    assert values_of(node.log) == ([*good, b"the fourth"] if is_whole else good)
+    assert is_whole or node.log.size_bytes == start
+    node.flush()
+    assert node.reopen().offline == {}
+
+
 def test_a_flipped_bit_above_the_recovery_point_cuts_from_there() -> None:
     node = filled(20)
     node.flush()
