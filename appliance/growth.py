@@ -15,6 +15,7 @@ from sinks.config import MySqlSettings
 from sinks.keeping import Term, words
 from sinks.mysql.growth import Growth, Stored, days_left, growth_of, rows_of
 from sinks.mysql.purging import read_terms
+from sinks.mysql.sink import NO_SUCH_TABLE
 from sinks.read import connect_to_read
 from sinks.rows import size_text
 from stream.config.metrics import resolve_metrics
@@ -32,6 +33,10 @@ def rows(mill: Mill) -> Iterator[Check]:
     try:
         stored, waiting = _ask(mill, now_s)
     except (InitError, pymysql.err.Error, OSError) as error:
+        if error.args[:1] == (NO_SUCH_TABLE,):
+            # Of an empty database, or of one that an older version has left.
+            yield Check(Level.OK, WHAT, "not known before the stream has made its tables")
+            return
         yield Check(Level.WARNING, WHAT, f"MySQL gives no answer: {error}", "is the mill up?")
         return
     free = None

@@ -158,8 +158,7 @@ class SnapshotMetrics(Collector):
 
     def _stages(self) -> Iterable[Metric]:
         """What the stream measured of itself in the last minute."""
-        stream = self._snapshot.part("stream")
-        known = window_values(stream, NOW) if stream is not None and stream.reachable else {}
+        known = window_values(self._snapshot.part("stream"), NOW)
         for name, text, label, series in STREAM_FAMILIES:
             family = GaugeMetricFamily(f"millrace_{name}", text, labels=[label] if label else [])
             found = [(key, known[one]) for key, one in series.items() if one in known]

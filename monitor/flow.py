@@ -354,8 +354,7 @@ def _sink(part: PartView, snapshot: Snapshot) -> Station:
 
 
 def _to_sink(station: Station, stream: PartView | None, snapshot: Snapshot) -> Reach:
-    known = window_values(stream, NOW) if stream is not None and stream.reachable else {}
-    rate = known.get("cells")
+    rate = window_values(stream, NOW).get("cells")
     if station.level == "bad":
         return Reach("bad", "0", "cells/s", "waits", "", **water(None, None, "bad"))
     if rate is None:

@@ -36,16 +36,15 @@ def _values(
 ) -> tuple[dict[str, float], stages.Beside]:
     """The series of a range, and what only this moment has beside them."""
     part = snapshot.part("stream")
-    is_told = part is not None and part.reachable
     if key == "now":
         share = snapshot.unparsed_share
         beside = stages.Beside(
             render.UNKNOWN if share is None else render.percent(share),
-            render.number(stages.replays(part) if is_told else None),
+            render.number(stages.replays(part)),
             in_step(snapshot) or render.UNKNOWN,
         )
         return samples_of(snapshot, past.settings.stream_group), beside
     values = past.means(snapshot, (*stages.SERIES, *COLLECTED), key)
-    if key == stages.TEN_MINUTES and is_told:
+    if key == stages.TEN_MINUTES:
         values |= stages.window_values(part, stages.TEN_MINUTES)
     return values, stages.Beside()

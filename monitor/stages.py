@@ -48,7 +48,8 @@ SERIES = (
 
 
 def window_values(part: PartView | None, window: str) -> dict[str, float]:
-    """What one window of a stream gives of the series; nothing of one that does not tell."""
+    """What one window of a stream gives of the series; nothing of one that does not tell, or does
+    not answer."""
     told = _mapping(_mapping(_told(part).get("windows")).get(window))
     seconds = _number(told.get("seconds"))
     if seconds is None or seconds <= 0:
@@ -302,8 +303,7 @@ def _rate(values: Values, series: str, unit: str) -> str:
 
 def sink_time(part: PartView | None, stage: str) -> str:
     """What a sink takes of a batch; unknown of a stream that does not tell."""
-    is_told = part is not None and part.reachable
-    found = window_values(part, NOW).get(stage_series(stage, "ms")) if is_told else None
+    found = window_values(part, NOW).get(stage_series(stage, "ms"))
     return render.UNKNOWN if found is None else f"{_milliseconds(found)} ms"
 
 
@@ -312,7 +312,7 @@ def _milliseconds(value: float) -> str:
 
 
 def _told(part: PartView | None) -> Mapping[str, object]:
-    return {} if part is None else _mapping(part.details.get("stages"))
+    return {} if part is None or not part.reachable else _mapping(part.details.get("stages"))
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -1,5 +1,12 @@
 """What `doctor` says of MySQL's rows."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import pymysql
+import pytest
+
+from appliance import growth
 from appliance.checks import Level
 from appliance.growth import checks_of
 from sinks.mysql.growth import DAY_S, SizeRows, Stored
@@ -38,3 +45,25 @@ def test_sizes_that_are_kept_for_another_time_are_told_apart() -> None:
 
 def test_of_a_server_elsewhere_nothing_is_said_of_its_disk() -> None:
     assert len(list(checks_of(STORED, {"paths": {}}, NOW_S, None))) == 2
+
+
+@pytest.mark.parametrize(
+    ("refusal", "level", "found"),
+    [
+        (pymysql.err.ProgrammingError(1146, "no table"), Level.OK, "before the stream"),
+        (pymysql.err.OperationalError(2003, "refused"), Level.WARNING, "gives no answer"),
+    ],
+)
+def test_a_database_without_tables_is_no_database_that_gives_no_answer(
+    monkeypatch: pytest.MonkeyPatch, refusal: Exception, level: Level, found: str
+) -> None:
+    """Between the first start of MySQL and that of the stream there is nothing to ask for."""
+
+    def ask(*_: object) -> None:
+        raise refusal
+
+    monkeypatch.setattr(growth, "_ask", ask)
+    mill: Any = SimpleNamespace(config=SimpleNamespace(sinks=SimpleNamespace(mysql=object())))
+    (check,) = growth.rows(mill)
+    assert check.level is level
+    assert found in check.found
