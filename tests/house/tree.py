@@ -1,6 +1,7 @@
 """The repository as the laws see it: every Python file parsed once, every text file read once."""
 
 import ast
+import gc
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -61,27 +62,39 @@ def files() -> tuple[str, ...]:
 @cache
 def modules() -> tuple[Module, ...]:
     """Every Python file of the rooms and of `setup/`."""
-    return tuple(module(name, text) for name, text in _python_texts() if parses(text))
-
-
-@cache
-def _python_texts() -> tuple[tuple[str, str], ...]:
-    names = [n for n in files() if n.endswith(".py") and n.split("/")[0] in (*ROOMS, "setup")]
-    return tuple((name, (ROOT / name).read_text(encoding="utf-8")) for name in names)
-
-
-def parses(text: str) -> bool:
-    """Whether the text is Python at all, for the version that runs the tests."""
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
+    return tuple(of for of in _parsed().values() if of is not None)
 
 
 def unreadable() -> list[str]:
     """Files that are no Python; they get a test of their own instead of failing every law."""
-    return [name for name, text in _python_texts() if not parses(text)]
+    return [name for name, of in _parsed().items() if of is None]
+
+
+@cache
+def _parsed() -> dict[str, Module | None]:
+    """Every Python file by path, parsed; none for what is not Python for who runs the tests.
+
+    The trees have millions of nodes that stay to the end. Collections of garbage while they grow,
+    and over them ever after, would take five times as long as the parsing, so the trees are kept
+    out of them.
+    """
+    names = [n for n in files() if n.endswith(".py") and n.split("/")[0] in (*ROOMS, "setup")]
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        found = {name: _module_of(name) for name in names}
+        gc.freeze()
+    finally:
+        if was_enabled:
+            gc.enable()
+    return found
+
+
+def _module_of(name: str) -> Module | None:
+    try:
+        return module(name, (ROOT / name).read_text(encoding="utf-8"))
+    except SyntaxError:
+        return None
 
 
 @cache
