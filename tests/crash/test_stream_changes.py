@@ -126,16 +126,23 @@ class Rig:
         ask_for(link.cursor(), metric, {(TOPIC, part): 0 for part in range(PARTITIONS)})
         link.close()
 
+    def recounted(self) -> list[str]:
+        """The metrics whose recount is neither done nor given up."""
+        rows = self.rows("SELECT DISTINCT metric FROM recounts WHERE problem IS NULL")
+        return [str(metric) for (metric,) in rows]
+
     def ledger(self) -> dict[int, int]:
         return {
             int(part): int(end) for part, end in self.rows("SELECT part, end_offset FROM ledger")
         }
 
     def check_exact(self) -> None:
-        """When all is sent and counted, every cell of every metric that was ever counted."""
+        """When all is sent, counted and recounted, every cell of every metric that ever was."""
         self._ended.set()
         self._sender.join()
         wait_until(lambda: sum(self.ledger().values()) == self.sent, DEADLINE_S, "all is counted")
+        # A recount moves the ranges and the cells while they are read one after the other.
+        wait_until(lambda: not self.recounted(), DEADLINE_S, "nothing is being recounted")
         lines = self._topic()
         assert len(lines) == self.sent
         ranges = self.rows("SELECT metric, part, start_offset, end_offset FROM metric_ranges")
