@@ -149,12 +149,16 @@ class _Asking:
     grants_pre_votes = True
     deadline_ms: int
     _ballot: Ballot
+    _replica: Replica
 
     def tick(self, now_ms: int) -> Move | None:
         return self._give_up() if now_ms >= self.deadline_ms else None
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        granted = isinstance(answer, VoteAnswer) and answer.vote_granted
+        # Whoever is asked goes to the asker's epoch first. So what names an older epoch answers an
+        # older question (as in KRaft's `maybeHandleCommonResponse`).
+        is_of_epoch = answer.leader_epoch == self._replica.epoch
+        granted = isinstance(answer, VoteAnswer) and answer.vote_granted and is_of_epoch
         self._ballot.note(request_id, is_granted=granted)
         return self._outcome()
 

@@ -62,11 +62,18 @@ def proposal(values: Sequence[bytes]) -> bytearray:
     return build_batch([NewRecord(None, value, 0) for value in values])
 
 
+class Asker(NamedTuple):
+    """Who asked: a node in one of its lives, by a request of that life."""
+
+    node_id: int
+    incarnation: int
+    request_id: int
+
+
 class Call(NamedTuple):
     """A request that was received and not answered yet."""
 
-    asker: int
-    request_id: int
+    asker: Asker
     request: Request
     since_ms: int
 
@@ -318,7 +325,7 @@ class Node:
         call = self.open_calls.pop(message.call_id)
         answer = self._filled(message)
         self.world.check.answering(self, call.request, answer)
-        self.world.answer(self, call.asker, call.request_id, answer)
+        self.world.answer(self, call.asker, answer)
 
     def _filled(self, reply: Reply) -> Answer:
         answer = reply.answer
@@ -347,8 +354,8 @@ class Node:
 
     # The network and the clock.
 
-    def receive(self, asker: int, request_id: int, received: Received) -> None:
-        call = Call(asker, request_id, received.request, self.world.now_ms)
+    def receive(self, asker: Asker, received: Received) -> None:
+        call = Call(asker, received.request, self.world.now_ms)
         self.open_calls[received.call_id] = call
         self.handle(received)
 

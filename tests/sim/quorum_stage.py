@@ -30,7 +30,7 @@ from broker.quorum.vote_file import ElectionState
 from protocol.errors import ErrorCode
 from protocol.wire.records import read_header
 from tests.sim.quorum_disk import batch_of
-from tests.sim.quorum_node import Node, image_of, proposal
+from tests.sim.quorum_node import Asker, Node, image_of, proposal
 from tests.sim.quorum_world import Mix, World
 
 
@@ -143,8 +143,8 @@ class Stage(World):
 
         def arrive() -> None:
             if other.is_up:
-                received = Received(next(self._calls), send.request)
-                other.receive(node.node_id, request_id, received)
+                asker = Asker(node.node_id, incarnation, request_id)
+                other.receive(asker, Received(next(self._calls), send.request))
             else:
                 fail()
 
@@ -153,12 +153,12 @@ class Stage(World):
         self.tell(node.node_id, f"asks {other.node_id}: {text}", is_detail=True)
         self.after(send.timeout_ms, fail)
 
-    def answer(self, node: Node, asker: int, request_id: int, answer: Answer) -> None:
-        other = self.nodes[asker]
+    def answer(self, node: Node, asker: Asker, answer: Answer) -> None:
+        other = self.nodes[asker.node_id]
         text = answered(answer)
-        arrive = partial(other.answered, other.incarnation, request_id, answer)
-        self.mail.append(Mail(node.node_id, asker, text, arrive, lambda: None))
-        self.tell(node.node_id, f"answers {asker}: {text}", is_detail=True)
+        arrive = partial(other.answered, asker.incarnation, asker.request_id, answer)
+        self.mail.append(Mail(node.node_id, asker.node_id, text, arrive, lambda: None))
+        self.tell(node.node_id, f"answers {asker.node_id}: {text}", is_detail=True)
 
     def take_mail(self, target: int, source: int) -> Mail | None:
         """The oldest message of one to the other."""

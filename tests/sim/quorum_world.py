@@ -21,7 +21,7 @@ from broker.quorum.voters import ReplicaKey, Voter, VoterSet
 from protocol.wire.records import iterate_batches
 from tests.sim.quorum_checks import Checks, Violated
 from tests.sim.quorum_disk import SnapshotFile
-from tests.sim.quorum_node import Node, key_of
+from tests.sim.quorum_node import Asker, Node, key_of
 
 HEALED_MS = 30_000
 REFUSED_MS = 1
@@ -136,17 +136,21 @@ class World:
             if not other.is_up:
                 self.after(REFUSED_MS, fail)
                 return
-            other.receive(node.node_id, request_id, Received(next(self._calls), send.request))
+            asker = Asker(node.node_id, incarnation, request_id)
+            other.receive(asker, Received(next(self._calls), send.request))
 
         self.after(send.timeout_ms, fail)
         if not self._is_lost(node.node_id, other.node_id):
             self.after(self._delay_ms(), arrive)
 
-    def answer(self, node: Node, asker: int, request_id: int, answer: Answer) -> None:
-        other = self.nodes[asker]
-        incarnation = other.incarnation
-        if not self._is_lost(node.node_id, asker):
-            self.after(self._delay_ms(), lambda: other.answered(incarnation, request_id, answer))
+    def answer(self, node: Node, asker: Asker, answer: Answer) -> None:
+        """To the very life that asked: the connection of any other is a different one."""
+        other = self.nodes[asker.node_id]
+        if not self._is_lost(node.node_id, asker.node_id):
+            self.after(
+                self._delay_ms(),
+                lambda: other.answered(asker.incarnation, asker.request_id, answer),
+            )
 
     def served(self, node: Node, content: bytes) -> bytes:
         """A snapshot as its file is read; cut short where its writing was interrupted unseen."""

@@ -95,6 +95,17 @@ def granted_by(request_id: int, epoch: int) -> Answered:
     return Answered(request_id, VoteAnswer(ErrorCode.NONE, -1, epoch, True))
 
 
+def test_a_vote_of_another_epoch_does_not_elect() -> None:
+    """What was granted to an earlier life of this process, say, under the same request id."""
+    quorum, saved = candidate()
+    quorum.step(VoteSaved(saved), 1)
+    last_id = quorum.replica.request_count
+    quorum.step(granted_by(last_id, 0), 2)
+    assert isinstance(quorum.role, Candidate)
+    quorum.step(granted_by(last_id - 1, 1), 3)
+    assert isinstance(quorum.role, Leader)
+
+
 def test_a_candidates_time_begins_when_its_vote_is_durable() -> None:
     """On a disk slower than the time-out nobody could be elected otherwise."""
     quorum, saved = candidate()
