@@ -92,6 +92,8 @@ class Agent:
             self._wake.set,
         )
         self.rate = Rate()
+        self.work = Rate()
+        """The process's milliseconds of processor time."""
         self.patience_ms = patience_ms
         """How long the brokers may be away; None: for ever."""
         self.gave_up: str | None = None
@@ -180,6 +182,7 @@ class Agent:
         if now_ms >= self._rate_at_ms:
             self._rate_at_ms = now_ms + RATE_TICK_MS
             self.rate.note(now_ms, self.registry.counters["lines_total"])
+            self.work.note(now_ms, self.clock.worked_ms())
             self.positions.tick(now_ms)
 
     async def finish(self) -> None:

@@ -100,6 +100,11 @@ def lost_row(generation: Generation) -> dict[str, object]:
     }
 
 
+def busy(agent: Agent) -> float:
+    """Processor time of the last ten seconds, as a share of one core."""
+    return round(min(1.0, agent.work.per_second() / 1000), 4)
+
+
 def details(agent: Agent) -> dict[str, object]:
     """The collector's part of its status."""
     alive = living(agent)
@@ -119,6 +124,7 @@ def details(agent: Agent) -> dict[str, object]:
         "lines_total": counters["lines_total"],
         "bytes_total": counters["bytes_total"],
         "rate_lines_s": round(agent.rate.per_second(), 1),
+        "busy": busy(agent),
         "inputs": len(agent.registry.inputs),
         "config_sha256": None if agent.reloading is None else agent.reloading.sha256,
         "counters": dict(sorted(counters.items())),
@@ -173,7 +179,7 @@ class _AgentMetrics(Collector):
         yield events
         alive = living(agent)
         deleted_files, deleted_bytes = held_deleted(alive)
-        for name, text, value in (
+        for name, text, figure in (
             ("files", "Files known and read", len(alive)),
             ("held_files", "Old files waiting for the stream beside live lines",
              agent.feeder.held_files),
@@ -182,9 +188,10 @@ class _AgentMetrics(Collector):
             ("held_deleted_files", "Files without a name being read to their end", deleted_files),
             ("held_deleted_bytes", "Bytes on the disk that these hold", deleted_bytes),
             ("held_bytes", "Bytes of lines in memory", agent.outbox.bytes_held),
+            ("busy_share", "Processor time of the last ten seconds, of one core", busy(agent)),
             ("ready", "Whether the collector is at work", int(agent.is_ready)),
         ):  # fmt: skip
-            yield GaugeMetricFamily(f"millrace_collector_{name}", text, value)
+            yield GaugeMetricFamily(f"millrace_collector_{name}", text, figure)
 
 
 def metrics(agent: Agent) -> bytes:

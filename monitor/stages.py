@@ -109,7 +109,7 @@ def stage_cards(values: Values, beside: Beside, stages: Sequence[str] = STAGES) 
     is_pressed = values.get("busy", 0.0) >= HARD_PRESSED
     cards = [
         StageCard(
-            "Collect", 0, "–", "its own process", None,
+            "Collect", 0, "–", "its own process", values.get(stage_series("collect", "busy")),
             (
                 ("unread", render.size(values.get("unread_bytes"))),
                 ("out", _rate(values, "collected", "")),

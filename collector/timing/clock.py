@@ -15,3 +15,8 @@ class Clock:
     def __call__(self) -> int:
         """The time in milliseconds."""
         return (self._base_ns + time.monotonic_ns()) // 1_000_000
+
+    @staticmethod
+    def worked_ms() -> int:
+        """Processor time that this process has taken, of all its threads."""
+        return time.process_time_ns() // 1_000_000

@@ -226,6 +226,7 @@ def test_13_a_thousand_files_rotated_at_once_are_all_followed(
             (folder / f"a{index}.log").write_bytes(b"first %d\n" % index)
         reader.values(count)
         wait_until(lambda: collector.details()["files_total"] == count, 20, "1,000 files")
+        wait_until(lambda: 0 < collector.details()["busy"] <= 1, 20, "it has worked")
         wait_until(lambda: collector.details()["lag_bytes_total"] == 0, 20, "no lag")
         assert collector.process is not None
         collector.process.send_signal(signal.SIGSTOP)

@@ -246,6 +246,7 @@ class Mill:
             part_answer("collector", now_ms, files=files, files_total=len(files),
                         rate_lines_s=rate, lines_total=self._ends, bytes_total=self._ends * 96,
                         lag_bytes_total=96 if files else 0, inputs=3, instance="a-uuid",
+                        busy=None if self.story.is_older else 0.031,
                         counters={"rotated": 2, "lines_total": 4, **self.story.counters}),
             part_answer("stream", now_ms, **batch, epoch=-1 if self.story.is_empty else 24,
                         phase="running", sinks_ms=90, trigger_ms=100, lines_total=self._commit,
