@@ -63,8 +63,10 @@ def _up(apply: bool, timeout: float, as_json: bool) -> None:
 
 def _up_with(mill: Mill, loaded: Loaded, apply: bool, timeout: float, as_json: bool) -> None:
     """Have the mill up with what was read of its file, which is not read again."""
+    from appliance.keeps import deletions
+
     home = mill.home
-    for note in loaded.notes:
+    for note in (*loaded.notes, *deletions(mill)):
         say(f"millrace: {note}")
     began = time.monotonic()
     runs_already = lifecycle.is_running(home)
