@@ -71,6 +71,16 @@ def test_lag_is_that_of_a_group_and_without_brokers_not_known() -> None:
     assert {row.value for row in away.values()} == {None}
 
 
+@pytest.mark.parametrize("kind", ["lag", "time_lag"])
+def test_a_group_that_nobody_has_looked_at_is_not_gone(kind: str) -> None:
+    """An alert of before a restart of the monitor was closed, as if the group had been deleted."""
+    one = rule(kind, above=10 if kind == "lag" else "10s", of=["team*"])
+    nothing = replace(Mill(NO_BROKER, None).run(), groups=(), kafka_at_ms=None)
+    assert measured([one], nothing) == {"r": None}
+    waits = replace(nothing, kafka_at_ms=1, unseen=frozenset({"team/a", "other"}))
+    assert found(waits, one) == {"team/a": Observed("team/a", None, page="/groups/team%2Fa")}
+
+
 def test_a_time_lag_that_is_at_least_so_long_opens_and_never_closes() -> None:
     snapshot = Mill(CATCHING_UP, None).run()
     exact = found(snapshot, rule("time_lag", above="1s"))["millrace-stream"]
