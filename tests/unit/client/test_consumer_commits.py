@@ -73,7 +73,11 @@ def committing(test: Callable[[Consumer, Committing], Awaitable[None]], **settin
             await leaders.servers[node_id].start()
         cluster = Cluster(leaders.servers[1].address, client_id="me", request_timeout_ms=10_000)
         await cluster.start(10_000)
-        defaults: dict[str, Any] = {"group_id": "g", "offset_reset": "earliest", "fetch_max_wait_ms": 20}
+        defaults: dict[str, Any] = {
+            "group_id": "g",
+            "offset_reset": "earliest",
+            "fetch_max_wait_ms": 20,
+        }
         consumer = Consumer(cluster, ConsumerSettings(**(defaults | settings)))
         try:
             async with consumer, asyncio.timeout(20):
