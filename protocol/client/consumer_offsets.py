@@ -195,9 +195,16 @@ class ConsumerOffsets:
         return offset if offset >= 0 else None
 
     async def position(self, tp: TopicPartition) -> int:
-        """What is handed out next, looked up until it is known; raises what has stopped that."""
+        """What is handed out next, looked up until it is known; raises what has stopped that.
+
+        Raises ValueError for a partition that is not, or no longer, the consumer's.
+        """
         backoff = self._cluster.new_backoff()
-        while (offset := self.position_now(tp)) is None:
+        while True:
+            if tp not in self.assigned:
+                raise ValueError(f"{tp} is not assigned to this consumer")
+            if (offset := self.position_now(tp)) is not None:
+                return offset
             if (failure := self._fetcher.failure(tp)) is not None:
                 raise failure
             if backoff.failures > 1:
@@ -206,7 +213,6 @@ class ConsumerOffsets:
             await self.find_beginnings(self._beginning - {tp}, self._cluster.request_timeout_ms)
             if tp not in self._beginning:
                 await self._fetcher.look_up_offsets()
-        return offset
 
     def positions_known(self) -> dict[TopicPartition, int]:
         """The positions of all partitions of which one is known."""

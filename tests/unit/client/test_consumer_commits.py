@@ -158,3 +158,17 @@ def test_a_refused_commit_moves_the_member_though_its_reader_waits_for_long(
         reading.cancel()
 
     committing(test, auto_commit=False)
+
+
+def test_a_position_of_a_partition_that_goes_meanwhile_is_nobodys() -> None:
+    async def test(consumer: Consumer, leaders: Committing) -> None:
+        leaders.commits_gate = asyncio.Event()
+        await consumer.adopt({ZERO})
+        waiting = asyncio.create_task(consumer.position(ZERO))
+        await until(lambda: bool(leaders.commits_asked))
+        await consumer.give_back({ZERO}, False)
+        leaders.commits_gate.set()
+        with pytest.raises(ValueError, match="t-0 is not assigned to this consumer"):
+            await waiting
+
+    committing(test, auto_commit=False)
