@@ -141,7 +141,10 @@ def _at_least(rule: Rule, value: float | None, *, is_bound: bool) -> float | Non
     return value if rule.breached_by(value) else None
 
 
-def _disk_free(rule: Rule, snapshot: Snapshot) -> list[Observed]:
+def _disk_free(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
+    if not snapshot.disks:
+        # There is one at least: the system did not tell of it.
+        return None
     found = []
     for disk in snapshot.disks:
         share = disk.free_bytes / disk.size_bytes if disk.size_bytes else None

@@ -115,6 +115,11 @@ def test_a_disk_is_measured_as_a_share_or_in_bytes(flowing: Snapshot) -> None:
     assert found(none, rule("disk_free", below="5%"))["data"].value is None
 
 
+def test_disks_that_cannot_be_asked_have_not_gone(flowing: Snapshot) -> None:
+    one = rule("disk_free", below="5%")
+    assert measured([one], replace(flowing, disks=())) == {"r": None}
+
+
 def test_the_share_of_unparsed_lines_is_that_of_the_snapshot(flowing: Snapshot) -> None:
     one = rule("unparsed_share", above="5%")
     assert flowing.unparsed_share == 0.0, "MySQL's number does not move in this story"
