@@ -9,10 +9,11 @@ import pymysql
 
 from appliance.checks import Check, Level
 from appliance.init import InitError
+from appliance.keeps import PURGE_REMEDY
 from appliance.settings import READER, Mill, sinks_settings
 from monitor.filling import DAYS_WARNING
 from sinks.config import MySqlSettings
-from sinks.keeping import Term, words
+from sinks.keeping import Place, Term, waiting, words
 from sinks.mysql.growth import Growth, Stored, days_left, growth_of, rows_of
 from sinks.mysql.purging import read_terms
 from sinks.mysql.sink import NO_SUCH_TABLE
@@ -22,7 +23,6 @@ from stream.config.metrics import resolve_metrics
 
 TIMEOUT_S = 30.0
 WHAT = "MySQL's rows"
-PURGE_REMEDY = "`./millrace stream purge` deletes them at once"
 
 
 def rows(mill: Mill) -> Iterator[Check]:
@@ -31,7 +31,7 @@ def rows(mill: Mill) -> Iterator[Check]:
         return
     now_s = int(time.time())
     try:
-        stored, waiting = _ask(mill, now_s)
+        stored, terms = _ask(mill, now_s)
     except (InitError, pymysql.err.Error, OSError) as error:
         if error.args[:1] == (NO_SUCH_TABLE,):
             # Of an empty database, or of one that an older version has left.
@@ -42,10 +42,11 @@ def rows(mill: Mill) -> Iterator[Check]:
     free = None
     if mill.part("mysql") is not None:
         free = shutil.disk_usage(mill.home.data).free
-    definitions = {one.name: one.definition for one in resolve_metrics(mill.config.stream)}
-    kept_s = {name: one.keep_mysql_s for name, one in definitions.items()}
+    definitions = [one.definition for one in resolve_metrics(mill.config.stream)]
+    kept_s = {one.name: one.keep_mysql_s for one in definitions}
     yield from checks_of(stored, kept_s, now_s, free)
-    yield from (Check(Level.WARNING, WHAT, words(term), PURGE_REMEDY) for term in waiting)
+    for term in waiting(terms, definitions, now_s):
+        yield Check(Level.WARNING, WHAT, words(term), PURGE_REMEDY)
 
 
 def checks_of(
@@ -88,10 +89,9 @@ def _words(one: Growth) -> str:
     return f"{text}, {one.rows_a_day:,.0f} more a day, kept {kept}"
 
 
-def _ask(mill: Mill, now_s: int) -> tuple[Stored, list[Term]]:
-    """The rows, and what waits to be deleted."""
+def _ask(mill: Mill, now_s: int) -> tuple[Stored, dict[Place, Term]]:
+    """The rows, and from when on which of them are deleted."""
     settings = MySqlSettings.model_validate(sinks_settings(mill, READER, "monitor")["mysql"])
     connection = connect_to_read(settings, TIMEOUT_S)
     with connection, connection.cursor() as cursor:
-        terms = read_terms(cursor).values()
-        return rows_of(cursor, now_s), [term for term in terms if term.from_s > now_s]
+        return rows_of(cursor, now_s), read_terms(cursor)

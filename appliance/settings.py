@@ -4,11 +4,9 @@ A part gets exactly what it needs, as one JSON object on an inherited descriptor
 configuration file, and no secret stands in its arguments or environment.
 """
 
-import hashlib
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
@@ -40,11 +38,15 @@ WISH = (sys.executable, "-m", "appliance", "--config")
 
 @dataclass(frozen=True, slots=True)
 class Mill:
-    """One mill: its folders, its checked configuration, and where its parts are."""
+    """One mill: its folders, its checked configuration, and where its parts are.
+
+    `sha256` is that of the file which the configuration was read from, in hexadecimal.
+    """
 
     home: Home
     config: MillConfig
     placement: Placement
+    sha256: str | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -131,7 +133,7 @@ def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
         "reload": {
             "file": str(file),
             "command": [*WISH, str(file), "wish", "--collector"],
-            "sha256": _sha256(file),
+            "sha256": mill.sha256,
             # The copy of a file that was edited is only ever replaced as a whole.
             **({"settled_ms": 0} if file == mill.home.started_config else {}),
         },
@@ -166,7 +168,7 @@ def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
         "reload": {
             "file": file,
             "command": [*WISH, file, "wish"],
-            "sha256": _sha256(mill.home.config_file),
+            "sha256": mill.sha256,
         },
     }
 
@@ -190,14 +192,6 @@ def stream_check_settings(mill: Mill) -> dict[str, Any]:
         "java_home": str(java.home) if java else None,
         "class_data_archive": _class_data(java),
     }
-
-
-def _sha256(file: Path) -> str | None:
-    """Of what the file holds, in hexadecimal; None where there is none."""
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except FileNotFoundError:
-        return None
 
 
 def _class_data(java: Java | None) -> str | None:

@@ -1,12 +1,13 @@
 """Makes the supervisor of a mill in the background, once nothing speaks against it."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 
 from appliance.checks import Check, before_start
+from appliance.config.load import digest_of
+from appliance.files import write_atomically
 from appliance.home import EDITED_VARIABLE
 from appliance.init import initialise
 from appliance.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
@@ -26,8 +27,12 @@ class StartRefused(Exception):
         super().__init__("\n".join(str(check) for check in checks))
 
 
-def start(mill: Mill, digest: str) -> None:
-    """Make the supervisor in the background. Raises StartRefused before anything has changed."""
+def start(mill: Mill, data: bytes) -> None:
+    """Make the supervisor in the background. Raises StartRefused before anything has changed.
+
+    `data` is what was read of the file, checked, and made into `mill`: parts start with just that.
+    A file that is saved meanwhile is another one to the supervisor, which then looks at it.
+    """
     home = mill.home
     # Parts that lost their supervisor hold ports; they end before the ports are looked at.
     end_leftovers(home)
@@ -37,11 +42,11 @@ def start(mill: Mill, digest: str) -> None:
     home.run.mkdir(parents=True, exist_ok=True)
     for name in ("access", "json", "text"):
         (home.folder / "watched" / name).mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(home.config_file, home.started_config)
+    write_atomically(home.started_config, data)
     log = open_log(home.part_log("supervisor"))
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "appliance", "supervise", "--digest", digest],
+            [sys.executable, "-m", "appliance", "supervise", "--digest", digest_of(data)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

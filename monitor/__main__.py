@@ -26,7 +26,7 @@ from monitor.counts import Counts
 from monitor.http import create_app
 from monitor.notifier import Notifier
 from monitor.operating import Operator
-from monitor.recorder import open_recorder
+from monitor.recorder import Recorder, open_recorder
 from monitor.sampler import Sampler
 from monitor.webhook import Webhook
 from protocol.log import configure, fields
@@ -73,6 +73,25 @@ def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
     )
 
 
+def recorder_of(settings: MonitorSettings, alerts: Alerts) -> tuple[Recorder | None, str | None]:
+    """The history, whose alerts are taken up; or why there is none, which stops nothing else.
+
+    A full disk is when pages are looked at.
+    """
+    section, folder = settings.section, Path(settings.data_dir)
+    recorder = None
+    try:
+        recorder = open_recorder(folder, section.retain_ms, settings.stream_group)
+        alerts.restore(recorder.store.alerts(), clock_ms())
+    except (OSError, sqlite3.Error) as error:
+        logger.error("the history cannot be opened", extra=fields(folder=folder, why=error))
+        if recorder is not None:
+            recorder.store.close()
+        again = "`./millrace restart monitor` tries again"
+        return None, f"the history in {folder} cannot be opened: {error}; {again}"
+    return recorder, None
+
+
 def rest_what_stays() -> None:
     """Have rings of objects looked for seldom, and not in what is loaded by now.
 
@@ -85,7 +104,7 @@ def rest_what_stays() -> None:
 
 
 def main() -> int:
-    """Serve until SIGTERM or SIGINT: 0 stopped, 1 sampling or history failed, 2 settings wrong."""
+    """Serve until SIGTERM or SIGINT: 0 stopped, 1 sampling failed, 2 settings wrong."""
     arguments = argparse.ArgumentParser(prog="python -m monitor")
     arguments.add_argument("--settings-fd", type=int, required=True)
     settings_fd: int = arguments.parse_args().settings_fd
@@ -107,15 +126,10 @@ def main() -> int:
         disks={"data": Path(settings.data_dir)},
         stream_group=settings.stream_group,
     )
-    try:
-        folder = Path(settings.data_dir)
-        recorder = open_recorder(folder, settings.section.retain_ms, settings.stream_group)
-        alerts = Alerts(settings.section.alerts.all_rules())
-        alerts.restore(recorder.store.alerts(), clock_ms())
-    except (OSError, sqlite3.Error) as error:
-        logger.error("the history cannot be opened", extra=fields(folder=folder, why=error))
-        return 1
+    alerts = Alerts(settings.section.alerts.all_rules())
+    recorder, problem = recorder_of(settings, alerts)
     sampler = Sampler(settings, source, clock_ms, recorder, alerts, notifier_of(settings, alerts))
+    sampler.history_problem = problem
     failures: list[BaseException] = []
 
     def stop(error: BaseException) -> None:

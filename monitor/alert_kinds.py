@@ -89,8 +89,10 @@ def _part_stuck(_: Rule, snapshot: Snapshot) -> list[Observed]:
     return found
 
 
-def _lag(rule: Rule, snapshot: Snapshot) -> list[Observed]:
-    found = []
+def _lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
+    found = _unseen(rule, snapshot)
+    if found is None:
+        return None
     for group in _concerned(rule, snapshot):
         value = float(group.total.lag) if group.total.known else None
         # While an end is unknown the sum is a lower bound: enough to open an alert, not to close.
@@ -101,8 +103,10 @@ def _lag(rule: Rule, snapshot: Snapshot) -> list[Observed]:
     return found
 
 
-def _time_lag(rule: Rule, snapshot: Snapshot) -> list[Observed]:
-    found = []
+def _time_lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
+    found = _unseen(rule, snapshot)
+    if found is None:
+        return None
     for group in _concerned(rule, snapshot):
         # What was never committed has no age, and says nothing of that of the others.
         lags = time_lags_of(group.cells)
@@ -119,6 +123,17 @@ def _concerned(rule: Rule, snapshot: Snapshot) -> Iterator[GroupView]:
     return (group for group in snapshot.groups if rule.concerns(group.group_id))
 
 
+def _unseen(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
+    """Groups that are there and were not looked at yet; None before any broker has told of any.
+
+    They are not gone: an alert that a process before this one has opened stands.
+    """
+    if snapshot.kafka_at_ms is None:
+        return None
+    names = sorted(one for one in snapshot.unseen if rule.concerns(one))
+    return [Observed(one, None, "", group_href(one)) for one in names]
+
+
 def _at_least(rule: Rule, value: float | None, *, is_bound: bool) -> float | None:
     """A value that may be larger is known only where it passes the limit already."""
     if value is None or not is_bound:
@@ -126,7 +141,10 @@ def _at_least(rule: Rule, value: float | None, *, is_bound: bool) -> float | Non
     return value if rule.breached_by(value) else None
 
 
-def _disk_free(rule: Rule, snapshot: Snapshot) -> list[Observed]:
+def _disk_free(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
+    if not snapshot.disks:
+        # There is one at least: the system did not tell of it.
+        return None
     found = []
     for disk in snapshot.disks:
         share = disk.free_bytes / disk.size_bytes if disk.size_bytes else None

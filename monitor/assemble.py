@@ -29,7 +29,7 @@ from monitor.snapshot import (
     Snapshot,
     TopicView,
 )
-from monitor.stale import resting, without_kafka
+from monitor.stale import resting, unread, without_kafka
 from monitor.watches import StillFile
 from protocol.types import TopicPartition
 
@@ -132,6 +132,9 @@ def _groups(context: Context) -> tuple[GroupView, ...]:
 
 def _looked_at(group: GroupReading, context: Context) -> GroupView:
     """A group of this cycle. What a large one needs is put away before the next one is begun."""
+    if group.error is not None:
+        before = context.previous.group(group.group_id) if context.previous else None
+        return unread(group, before, context.kind_of(group.group_id))
     view = group_view(group, context)
     if len(view.cells) < COLUMNS_FROM:
         return view

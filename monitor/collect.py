@@ -5,8 +5,9 @@ has a deadline, and what fails leaves a reason behind instead of stopping the cy
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,7 @@ from protocol.client.group import fetch_offsets_of_groups
 from protocol.client.metadata import ClusterMetadata
 from protocol.client.quorum_admin import QuorumInfo
 from protocol.errors import ErrorCode
+from protocol.log import fields
 from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_status
 from protocol.types import (
     EARLIEST_TIMESTAMP,
@@ -73,6 +75,8 @@ CONFIG_SOURCES = {
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
 }
+
+logger = logging.getLogger(__name__)
 
 
 class Collector:
@@ -106,6 +110,7 @@ class Collector:
         self._nodes: dict[int, str] = {}
         """Where each broker was last, also one that has been taken out of service since."""
         self._group_ids: tuple[str, ...] = ()
+        self._left_out = 0
         self._timeout_ms = KAFKA_TIMEOUT_MS
 
     async def read(self, now_ms: int) -> Reading:
@@ -281,7 +286,12 @@ class Collector:
         if listed.failures:
             # Groups of a coordinator that does not answer have not gone.
             states = dict.fromkeys(self._group_ids, "") | states
-        self._group_ids = tuple(sorted(states)[:GROUPS_MAX])
+        self._group_ids = watched(states, self._stream_group)
+        if (left_out := len(states) - len(self._group_ids)) != self._left_out:
+            self._left_out = left_out
+            logger.warning(
+                "groups beyond the limit are not looked at", extra=fields(count=left_out)
+            )
         ids = self._turns.due(
             self._group_ids, now_ms, rows_at_most=rows_at_most, always=self._stream_group
         )
@@ -310,6 +320,14 @@ class Collector:
         """One that fell silent in the middle of a cycle may not take its time at every step."""
         if not is_whole:
             self._timeout_ms = SILENT_TIMEOUT_MS
+
+
+def watched(group_ids: Collection[str], always: str) -> tuple[str, ...]:
+    """The groups that are looked at, in order: the first of them, and `always` if it is there."""
+    found = sorted(group_ids)[:GROUPS_MAX]
+    if always in group_ids and always not in found:
+        found[-1] = always
+    return tuple(found)
 
 
 def _ask_part(name: str, host: str, port: int) -> PartAnswer:

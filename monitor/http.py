@@ -31,10 +31,8 @@ from monitor.findings import GLYPHS
 from monitor.lag import CellState
 from monitor.links import group_href
 from monitor.message_pages import message_routes
-from monitor.notifier import Notifier
 from monitor.operating import Orders
 from monitor.ranges import span_keys
-from monitor.recorder import Recorder
 from monitor.root import BelowRoot
 from monitor.sampler import Sampler
 from monitor.site import Site, Values
@@ -115,7 +113,9 @@ def create_app(
     others = clusters or Clusters()
     templates = _templates(settings)
     templates.globals["has_clusters"] = len(others) > 0
-    site = Site(settings, sampler.recorder, counts, started_at_ms, sampler.notifier)
+    site = Site(
+        settings, sampler.recorder, counts, started_at_ms, sampler.notifier, sampler.history_problem
+    )
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.include_router(api_router(settings, sampler, counts))
     _guard_requests(app, settings)
@@ -297,10 +297,9 @@ def _add_pages(
         return page(request, "api.html", lambda _: {"paths": app.openapi()["paths"]})
 
 
-def problems_of(
-    snapshot: Snapshot | None, recorder: Recorder | None, notifier: Notifier | None = None
-) -> tuple[Problem, ...]:
+def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
     """What the monitor has to report: sources that are away, parts that finish nothing."""
+    snapshot, recorder, notifier = sampler.snapshot, sampler.recorder, sampler.notifier
     found = []
     if snapshot is not None:
         found += [Problem(f"{error.source}-away", error.text) for error in snapshot.errors]
@@ -309,8 +308,9 @@ def problems_of(
                 text = f"{part.name} has given up: {part.words or part.error or 'no reason told'}"
                 found.append(Problem("part-failed", text))
         found += [Problem("part-stuck", text) for text in stuck_parts(snapshot).values()]
-    if recorder is not None and recorder.problem is not None:
-        found.append(Problem("history", recorder.problem))
+    history = sampler.history_problem if recorder is None else recorder.problem
+    if history is not None:
+        found.append(Problem("history", history))
     if notifier is not None and notifier.problem is not None:
         found.append(Problem("alerts", notifier.problem))
     return tuple(found)
@@ -339,7 +339,7 @@ def _add_machine_ends(
 
     def status() -> PartStatus:
         snapshot = sampler.snapshot
-        problems = problems_of(snapshot, sampler.recorder, sampler.notifier)
+        problems = problems_of(sampler)
         state = PartState.STARTING
         if snapshot is not None:
             state = PartState.DEGRADED if problems else PartState.RUNNING

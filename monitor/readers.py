@@ -56,6 +56,10 @@ class Context:
     partitions: Mapping[str, frozenset[TopicPartition]]
     write_rates: dict[TopicPartition, float | None] = field(default_factory=dict)
 
+    def kind_of(self, group_id: str) -> str:
+        """Whether a group is that of our own stream."""
+        return "stream" if group_id == self.stream_group else "group"
+
     def write_rate(self, row: TopicPartition) -> float | None:
         """How fast a partition is written, measured once a cycle for all of its readers."""
         if row not in self.write_rates:
@@ -88,7 +92,7 @@ def group_view(group: GroupReading, context: Context) -> GroupView:
         rows.update(context.partitions.get(topic, ()))
     before = context.previous.group(group.group_id) if context.previous else None
     was = _Before(before)
-    kind = "stream" if group.group_id == context.stream_group else "group"
+    kind = context.kind_of(group.group_id)
     cells = tuple(
         _cell(
             _Row(row, group.commits.get(row), holders.get(row)),
@@ -113,7 +117,6 @@ def group_view(group: GroupReading, context: Context) -> GroupView:
         time_lag=worst_time_lag(cell.time_lag for cell in cells),
         read_rate=_sum_of_known(cell.read_rate for cell in cells),
         eta_s=_eta_s(cells, memory.commits),
-        error=group.error,
         recent_lag=recent,
         judged=worst([cell.judged for cell in cells]),
         coordinator=group.coordinator,

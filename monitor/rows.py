@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 
+from monitor.lag import Bound
 from monitor.render import health
 from monitor.snapshot import BrokerView, DiskView, GroupView, LagCell, PartView, Snapshot, TopicView
+
+UNSEEN_STATE = "unknown"
 
 
 def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, object]]:
     """Lag as plain rows, `per` partition, topic or group; sorted; unknown is null."""
     rows: list[dict[str, object]] = []
+    if per == "group":
+        rows.extend(_unseen_row(group_id) for group_id in snapshot.unseen)
     for group in snapshot.groups:
         if per == "group":
             rows.append({"group": group.group_id, "state": group.state, **_sum_row(group)})
@@ -16,7 +21,7 @@ def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, objec
             rows.extend(_topic_rows(group))
         else:
             rows.extend(_cell_row(group, cell) for cell in group.cells)
-    return rows
+    return sorted(rows, key=lambda row: str(row["group"])) if per == "group" else rows
 
 
 def disk_row(disk: DiskView) -> dict[str, object]:
@@ -41,6 +46,21 @@ def _sum_row(group: GroupView) -> dict[str, object]:
         "time_lag_bound": str(group.time_lag.bound),
         "eta_s": group.eta_s,
         "looked_at_ms": group.looked_at_ms,
+    }
+
+
+def _unseen_row(group_id: str) -> dict[str, object]:
+    """A group that is there, and whose first turn to be looked at has not come yet."""
+    return {
+        "group": group_id,
+        "state": UNSEEN_STATE,
+        "lag": None,
+        "known": 0,
+        "partitions": None,
+        "time_lag_ms": None,
+        "time_lag_bound": str(Bound.UNKNOWN),
+        "eta_s": None,
+        "looked_at_ms": None,
     }
 
 

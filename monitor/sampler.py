@@ -46,6 +46,8 @@ class Sampler:
         notifier: Notifier | None = None,
     ) -> None:
         self.recorder = recorder
+        self.history_problem: str | None = None
+        """Why there is no recorder where there should be one."""
         self.notifier = notifier
         self._alerts = alerts or Alerts(())
         self._settings = settings

@@ -63,6 +63,7 @@ class Site:
     counts: Counts | None
     started_at_ms: int
     notifier: Notifier | None = None
+    history_problem: str | None = None
 
     @property
     def _past(self) -> HistoryView:
@@ -321,6 +322,8 @@ class Site:
     def _own_problem(self) -> str | None:
         told = (self.recorder, self.notifier)
         problems = [one.problem for one in told if one is not None and one.problem is not None]
+        if self.history_problem is not None:
+            problems.append(self.history_problem)
         return "; ".join(problems) or None
 
 

@@ -7,10 +7,15 @@ from dataclasses import replace
 
 from monitor.lag import Bound, Lag, LagSum, Measured, TimeLag, judge
 from monitor.reader_status import Judged, ReaderStatus
+from monitor.reading import GroupReading
 from monitor.resting_cells import MadeCells, MarkedCells, RestingCells
 from monitor.snapshot import GroupView, LagCell, Snapshot, TopicView
 
 KAFKA_UNANSWERED = "no broker answered"
+UNKNOWN_LAG = judge(Measured(None, None, None))
+
+NOBODY_KNOWS = LagSum(0, 0, 1)
+"""Of a group of which not even the partitions are known: one at least, and so no lag of 0."""
 
 
 def resting(group: GroupView) -> GroupView:
@@ -23,7 +28,6 @@ def resting(group: GroupView) -> GroupView:
 def without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
     """No broker answered: everything known of them stays, marked as not known any more."""
     why = KAFKA_UNANSWERED
-    unknown = judge(Measured(None, None, None))
     return replace(
         base,
         cluster_id=previous.cluster_id,
@@ -42,8 +46,33 @@ def without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
         ),
         topics=tuple(_stale_topic(topic, why) for topic in previous.topics),
         unseen=previous.unseen,
-        groups=tuple(_stale_group(group, unknown, why) for group in previous.groups),
+        groups=tuple(_stale_group(group, UNKNOWN_LAG, why) for group in previous.groups),
     )
+
+
+def unread(group: GroupReading, before: GroupView | None, kind: str) -> GroupView:
+    """A group whose commits could not be read: as it was, with lags that are not known any more."""
+    why = group.error or KAFKA_UNANSWERED
+    if before is None:
+        return GroupView(
+            group_id=group.group_id,
+            state=group.state,
+            kind=kind,
+            members=None,
+            cells=(),
+            total=NOBODY_KNOWS,
+            time_lag=TimeLag(None, Bound.UNKNOWN),
+            read_rate=None,
+            eta_s=None,
+            error=group.error,
+            judged=Judged(ReaderStatus.UNKNOWN, why),
+        )
+    if isinstance(before.cells, MarkedCells) and before.judged.reason != why:
+        # Another mark in place of this one, not one over the other.
+        before = replace(before, cells=before.cells.unmarked)
+    stale = _stale_group(before, UNKNOWN_LAG, why)
+    total = stale.total if stale.total.total else NOBODY_KNOWS
+    return replace(stale, state=group.state, error=group.error, total=total)
 
 
 def _stale_topic(topic: TopicView, why: str) -> TopicView:

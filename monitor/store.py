@@ -4,7 +4,7 @@ The monitor's only disk file. Means over 5 s are kept for 6 hours, over a minute
 ten minutes as long as `retain` says; what a level holds is rolled up from the finer one, so that a
 restart loses nothing but the bucket that was filling. Rows are `(series, time)` without a row id,
 about 30 bytes. The file has a bound; when it is reached the finest rows go first. A file that
-cannot be read is put aside and a new one begun.
+is damaged is put aside and a new one begun; one that cannot be opened is left as it is.
 """
 
 import itertools
@@ -23,6 +23,9 @@ SERIES_MAX = 4_000
 EVENTS_MAX = 10_000
 HALVINGS_MAX = 6
 
+PRIMARY_CODE = 0xFF
+"""Of an error's code: what the rest makes more precise."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
@@ -35,7 +38,10 @@ class StoreFacts:
 
 
 class Store:
-    """One file; every method may be called from any thread, one at a time."""
+    """One file; every method may be called from any thread, one at a time.
+
+    Raises OSError and sqlite3.Error where it cannot be opened.
+    """
 
     def __init__(self, path: Path, retain_ms: int, *, bytes_max: int = STORE_BYTES_MAX) -> None:
         self._path = path
@@ -171,7 +177,9 @@ class Store:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return _connect(self._path)
-        except sqlite3.DatabaseError:
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
             self._damaged = True
             for suffix in ("", "-wal", "-shm"):
                 part = self._path.with_name(self._path.name + suffix)
@@ -192,7 +200,8 @@ class Store:
 
     def _roll_up(self, finer: Level, coarser: Level, end_ms: int) -> None:
         """Bring a coarser level up to the last of its buckets that is over."""
-        last = self._one(f"SELECT MAX(at_ms) FROM {coarser.table}")
+        # Buckets of a clock that ran ahead once lie behind this one.
+        last = self._one(f"SELECT MAX(at_ms) FROM {coarser.table} WHERE at_ms < {end_ms}")
         begin_ms = 0 if last is None else last + coarser.step_ms
         over_ms = end_ms // coarser.step_ms * coarser.step_ms
         if over_ms <= begin_ms:
@@ -236,6 +245,12 @@ class Store:
     def _size(self) -> int:
         pages = self._one("PRAGMA page_count") or 0
         return pages * (self._one("PRAGMA page_size") or 0)
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether it is the file that is wrong, and not a full disk, a lock or the file's rights."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    return code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -48,12 +48,35 @@ def limits(definitions: Iterable[MetricDefinition]) -> Iterator[tuple[Place, int
 
 def words(term: Term) -> str:
     """A notice as one sentence."""
-    day = datetime.fromtimestamp(term.from_s, UTC)
+    return _sentence(term, f"are deleted from {_moment(term)} on")
+
+
+def foreseen_words(term: Term) -> str:
+    """The same of a `keep` that nobody has taken over yet."""
+    when = f"would be deleted a week after it is taken over, from {_moment(term)} on"
+    return _sentence(term, when)
+
+
+def unasked_words(place: Place, before_s: int | None, keep_s: int) -> str:
+    """What a shorter `keep` does where MySQL did not tell how much it concerns."""
+    metric, size_s = place
+    before = "for ever" if before_s is None else size_text(before_s)
+    return (
+        f"{metric}: MySQL's {size_text(size_s)} windows were kept {before}; what is older than"
+        f" `keep` ({size_text(keep_s)}), which MySQL was not asked, would be deleted a week after"
+        " it is taken over; `keep: {mysql: forever}` keeps them"
+    )
+
+
+def _sentence(term: Term, when: str) -> str:
     return (
         f"{term.metric}: {term.cells:,} cells of MySQL's {size_text(term.size_s)} windows are older"
-        f" than `keep` ({size_text(term.keep_s)}) and are deleted from {day:%Y-%m-%d %H:%M} UTC on;"
-        " `keep: {mysql: forever}` keeps them"
+        f" than `keep` ({size_text(term.keep_s)}) and {when}; `keep: {{mysql: forever}}` keeps them"
     )
+
+
+def _moment(term: Term) -> str:
+    return f"{datetime.fromtimestamp(term.from_s, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def judge(place: Place, keep_s: int, known: Term | None, cells: int, now_s: int) -> Term:
@@ -64,6 +87,27 @@ def judge(place: Place, keep_s: int, known: Term | None, cells: int, now_s: int)
     else:
         from_s = now_s + NOTICE_S if cells else now_s
     return Term(*place, keep_s, from_s, cells)
+
+
+def waiting(
+    terms: Mapping[Place, Term], definitions: Iterable[MetricDefinition], now_s: int
+) -> tuple[Term, ...]:
+    """The terms that have not begun. Of a metric that is not configured nothing goes at all."""
+    mine = {place for place, _ in limits(definitions)}
+    return tuple(term for place, term in terms.items() if place in mine and term.from_s > now_s)
+
+
+def shortened(
+    before: Iterable[MetricDefinition], after: Iterable[MetricDefinition]
+) -> Iterator[tuple[Place, int | None, int]]:
+    """Each metric and size that is kept for a shorter time: for how long before, and after it."""
+    known = {definition.name: definition for definition in before}
+    for (name, size_s), keep_s in limits(after):
+        if name not in known or size_s not in known[name].windows_s:
+            continue
+        before_s = known[name].keep_mysql_s.get(size_s)
+        if before_s is None or keep_s < before_s:
+            yield (name, size_s), before_s, keep_s
 
 
 def in_force(

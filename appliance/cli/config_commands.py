@@ -41,12 +41,14 @@ def check(
     file = context.home().config_file
     notes: tuple[str, ...] = ()
     try:
+        from appliance.keeps import deletions
+
         mill, loaded = context.load_mill()
-        notes = loaded.notes
         if not quick:
             from appliance.cli.judging import judge
 
             judge(mill, loaded)
+        notes = (*loaded.notes, *deletions(mill, asks=not quick))
     except ConfigFaults as error:
         if not as_json:
             raise

@@ -1,5 +1,6 @@
 """What most commands begin with: which mill is meant, and its checked configuration."""
 
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,8 @@ def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
 
     at = at or home()
     loaded = load(at.config_file, at.folder)
-    return Mill(at, loaded.config, placement()), loaded
+    digest = hashlib.sha256(loaded.data).hexdigest()
+    return Mill(at, loaded.config, placement(), digest), loaded
 
 
 def mill_as_it_runs() -> "Mill":
@@ -77,10 +79,3 @@ def mill_as_it_runs() -> "Mill":
         as_started, _ = load_mill(replace(at, config_file=at.started_config))
         return replace(as_started, home=at)
     return load_mill(at)[0]
-
-
-def config_digest(at: Home) -> str:
-    """What tells one configuration from another: the file's bytes and the overrides."""
-    from appliance.config.load import digest_of
-
-    return digest_of(at.config_file.read_bytes())

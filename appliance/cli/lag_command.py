@@ -28,6 +28,10 @@ from appliance.settings import Mill
 ANSWER_BYTES_MAX = 16 << 20
 TIMEOUT_S = 10.0
 
+STALE_MS = 30_000
+LOOKS_MISSED = 2
+"""A look of a large cluster takes some seconds; who has not ended one for longer knows nothing."""
+
 Row = dict[str, Any]
 
 
@@ -77,20 +81,27 @@ def _rows(
     """The rows asked for, what could not be read, and why nothing is known, if nothing is."""
     answer = ask_monitor(mill, f"/api/v1/lag?per={per}")
     faults = [f"{fault['source']}: {fault['text']}" for fault in answer.get("errors", ())]
+    age_ms = round(time.time() * 1000) - answer["ts_ms"]
+    if age_ms > STALE_MS + LOOKS_MISSED * mill.config.monitor.refresh_ms:
+        # It answers, and waits for something in its own look: a disk, a part.
+        text = f"no lag is known: the monitor has looked last {duration_text(age_ms)} ago"
+        return [], faults, text
     unknown = ": ".join(["no lag is known", *(["; ".join(faults)] if faults else [])])
     if not answer["data"] and answer["kafka_at_ms"] != answer["ts_ms"]:
         # Brokers that did not answer in the monitor's last look have said of no group that it is
         # not there.
         return [], faults, unknown
     known = {str(row["group"]) for row in answer["data"]}
+    unlisted = {} if per == "group" else _unlisted(mill, known)
+    known |= unlisted.keys()
     if missing := [name for name in groups if name not in known]:
-        known |= {str(row["group"]) for row in ask_monitor(mill, "/api/v1/groups")["data"]}
-        missing = [name for name in missing if name not in known]
-    if missing:
         there = ", ".join(sorted(known)) or "none yet"
         close = did_you_mean(missing[0], sorted(known))
         text = f"no group {missing[0]!r} has committed anything; there are {there}{close}"
         raise CommandError(text, Exit.NOT_FOUND)
+    for name, is_unknown in unlisted.items():
+        if is_unknown and name in (groups or unlisted):
+            return [], faults, f"{name}: lag unknown"
     rows = [row for row in answer["data"] if not groups or row["group"] in groups]
     if topic is not None:
         rows = [row for row in rows if row.get("topic") == topic]
@@ -98,6 +109,16 @@ def _rows(
             raise CommandError(f"nobody has committed anything of {topic!r}", Exit.NOT_FOUND)
     has_lag = not rows or any(row.get("lag") is not None for row in rows)
     return rows, faults, None if has_lag else unknown
+
+
+def _unlisted(mill: Mill, listed: set[str]) -> dict[str, bool]:
+    """Groups that are there and have no row by partition; whether one has any is not known."""
+    totals = ask_monitor(mill, "/api/v1/lag?per=group")["data"]
+    return {
+        str(one["group"]): one["known"] != one["partitions"]
+        for one in totals
+        if one["group"] not in listed
+    }
 
 
 def _print(rows: list[Row], faults: list[str], as_json: bool, *, is_known: bool) -> None:

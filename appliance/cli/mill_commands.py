@@ -58,8 +58,15 @@ def up(
 
 def _up(apply: bool, timeout: float, as_json: bool) -> None:
     mill, loaded = context.load_mill()
+    _up_with(mill, loaded, apply, timeout, as_json)
+
+
+def _up_with(mill: Mill, loaded: Loaded, apply: bool, timeout: float, as_json: bool) -> None:
+    """Have the mill up with what was read of its file, which is not read again."""
+    from appliance.keeps import deletions
+
     home = mill.home
-    for note in loaded.notes:
+    for note in (*loaded.notes, *deletions(mill)):
         say(f"millrace: {note}")
     began = time.monotonic()
     runs_already = lifecycle.is_running(home)
@@ -90,7 +97,7 @@ def _start(mill: Mill, loaded: Loaded) -> None:
     judge_expressions(mill, loaded)
     try:
         with waiting("starting the supervisor"):
-            starting.start(mill, context.config_digest(mill.home))
+            starting.start(mill, loaded.data)
     except starting.StartRefused as error:
         for check in error.checks:
             say(f"millrace: {check}")
@@ -108,7 +115,7 @@ def _bring_up_to_date(mill: Mill, loaded: Loaded, apply: bool) -> tuple[Mill, Di
     other = differences(started, mill)
     if apply and (other or lifecycle.snapshot(home).get("round_ended")):
         _refuse_what_cannot_run(mill, loaded, started)
-        answer = control.ask(home.socket, {"command": "apply"})
+        answer = control.ask(home.socket, {"command": "apply", "sha256": mill.sha256})
         if not answer["ok"]:
             raise CommandError(f"nothing was changed: {answer['error']}")
         say(str(other) if other else "goes on with the brokers that still run as before")
@@ -204,7 +211,7 @@ def restart(
         mill, loaded = context.load_mill()
         _refuse_what_cannot_run(mill, loaded, None)
         say("the mill is stopped" if _down(DOWN_TIMEOUT_S) else "the mill was not running")
-        _up(False, timeout, as_json)
+        _up_with(mill, loaded, False, timeout, as_json)
         return
     if not force:
         refuse_who_is_needed(context.home(), part, "restarted")

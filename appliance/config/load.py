@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
 from pydantic import ValidationError
@@ -31,6 +31,8 @@ class Loaded:
     """The original text of every value that held `${…}`."""
     notes: tuple[str, ...] = ()
     """What holds no fault and yet has no effect, in sentences."""
+    data: bytes = b""
+    """What was read of the file: whoever copies it, or names it, must not read another one."""
 
 
 def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> Loaded:
@@ -58,7 +60,8 @@ def load_bytes(
     except UnicodeDecodeError as error:
         place = f"a byte at {error.start} that is not UTF-8"
         raise ConfigFaults([Fault(source, 0, 0, "(the file)", place, "UTF-8 text")]) from error
-    return load_text(text, source, home, os.environ if environ is None else environ)
+    loaded = load_text(text, source, home, os.environ if environ is None else environ)
+    return replace(loaded, data=data)
 
 
 def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]) -> Loaded:

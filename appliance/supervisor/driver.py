@@ -19,8 +19,8 @@ from typing import Any
 
 from appliance.config.faults import ConfigFaults
 from appliance.copies import not_in_sync
+from appliance.errors import Failure
 from appliance.home import Home
-from appliance.init import InitError
 from appliance.parts import Part
 from appliance.processes import record_of
 from appliance.supervisor import children, control
@@ -285,7 +285,7 @@ class Driver:
             await asyncio.to_thread(self.following.read)
             return self.snapshot()
         if command == "apply":
-            return await self._apply()
+            return await self._apply(request.get("sha256"))
         if command in ("pause", "resume"):
             return await self._pausing.answer(request)
         if command == "stop":
@@ -299,11 +299,11 @@ class Driver:
             return {"ok": True}
         return {"ok": False, "error": f"not understood: {request!r}"}
 
-    async def _apply(self) -> dict[str, Any]:
+    async def _apply(self, sha256: str | None) -> dict[str, Any]:
         """Take the edited file over, and have the parts that it concerns start anew."""
         try:
-            found = await asyncio.to_thread(self.following.take_over)
-        except (ConfigFaults, InitError, OSError) as error:
+            found = await asyncio.to_thread(self.following.take_over, sha256)
+        except (ConfigFaults, Failure, OSError) as error:
             return {"ok": False, "error": str(error)}
         self._enqueue(self.core.replace(found.parts, found.changed, self._now_ms()))
         return {"ok": True}

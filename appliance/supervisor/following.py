@@ -4,6 +4,7 @@ What of a change the stream can take while it runs goes into the copy, which the
 Anything else, and a file with faults, leaves the copy as it is and is said.
 """
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from appliance.changes import differences
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import digest_of, load, load_bytes
 from appliance.config.model import MillConfig
+from appliance.errors import Failure
 from appliance.files import write_atomically
 from appliance.home import Home
 from appliance.init import initialise
@@ -45,6 +47,10 @@ class Removal:
     before: frozenset[str]
     text: str
     until_s: float
+
+
+class NotWhatWasChecked(Failure):
+    """The file was saved again behind the checks, or another file was checked."""
 
 
 class Following:
@@ -95,13 +101,18 @@ class Following:
         self.digest, self.problem = digest_of(data), None
         logger.info("the configuration has changed", extra=fields(digest=self.digest))
 
-    def take_over(self) -> Takeover:
+    def take_over(self, sha256: str | None) -> Takeover:
         """Make what the file says what holds, whatever parts it concerns; waits for the disk.
 
-        Raises ConfigFaults, InitError and OSError, and has then changed nothing that runs.
+        `sha256` is that of the file which was checked, in hexadecimal: no other one is taken over.
+        Raises ConfigFaults, Failure and OSError, and has then changed nothing that runs.
         """
         file, copy = self._home.edited_config, self._home.started_config
         data = file.read_bytes()
+        if sha256 != hashlib.sha256(data).hexdigest():
+            raise NotWhatWasChecked(
+                f"{file}, by which the mill runs, is not what was checked; was it saved meanwhile?"
+            )
         found = load_bytes(data, file, self._home.folder).config
         wanted = Mill(self._home, found, Placement())
         started = Mill(self._home, load(copy, self._home.folder).config, Placement())

@@ -39,6 +39,9 @@ from protocol.client.record_buffer import RecordBuffer
 from protocol.client.topic_watch import TopicWatch
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
+_Offsets = Callable[[], Mapping[TopicPartition, int]]
+"""Says what is to be committed when nothing is committed any more by anybody else."""
+
 
 class Consumer:
     """Reads one cluster. Either `subscribe` or `assign`, not both."""
@@ -56,7 +59,9 @@ class Consumer:
         )
         buffer = RecordBuffer()
         self._core = self._new_core()
-        self._offsets = ConsumerOffsets(cluster, self.settings, self._fetcher, buffer, self._core)
+        self._offsets = ConsumerOffsets(
+            cluster, self.settings, self._fetcher, buffer, self._core, self._wake_member
+        )
         self._reader = ConsumerReader(
             cluster, self.settings, self._fetcher, buffer, self._offsets, self._wake_member
         )
@@ -74,7 +79,7 @@ class Consumer:
 
     async def close(self) -> None:
         """Commit what was handed out (if `auto_commit`), give all back and leave the group."""
-        await self._close(self._offsets.positions_known())
+        await self._close(self._offsets.positions_known)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -88,7 +93,7 @@ class Consumer:
     ) -> None:
         # What was handed out last may be what went wrong: it is not committed then.
         await self._close(
-            self._offsets.positions_known() if error is None else self._offsets.worked_off()
+            self._offsets.positions_known if error is None else self._offsets.worked_off
         )
 
     # --- what to read -------------------------------------------------------------------------
@@ -123,7 +128,7 @@ class Consumer:
 
     async def unsubscribe(self) -> None:
         """Give everything back and leave the group; without a group, read nothing any more."""
-        await self._stop_member(self._offsets.worked_off())
+        await self._stop_member(self._offsets.worked_off)
         self._let_go(self.assignment)
         self._reader.leaving = frozenset()
         self._watch = None
@@ -291,7 +296,7 @@ class Consumer:
                 await self._listener.on_partitions_lost(partitions)
             else:
                 await self._listener.on_partitions_revoked(partitions)
-                await self._commit_at_last(self._offsets.worked_off(), self._reader.leaving)
+                await self._commit_at_last(self._offsets.worked_off, self._reader.leaving)
         finally:
             self._let_go(self._reader.leaving)
             self._reader.leaving = frozenset()
@@ -336,13 +341,13 @@ class Consumer:
             self._core.fail(error if isinstance(error, Exception) else ClientError(repr(error)))
             self.failed()
 
-    async def _commit_at_last(
-        self, offsets: Mapping[TopicPartition, int], of: Collection[TopicPartition]
-    ) -> None:
+    async def _commit_at_last(self, offsets: _Offsets, of: Collection[TopicPartition]) -> None:
         if self._core is not None and self.settings.auto_commit:
-            await self._offsets.commit_quietly({tp: offsets[tp] for tp in of if tp in offsets})
+            await self._offsets.commit_quietly(
+                lambda: {tp: at for tp, at in offsets().items() if tp in of}
+            )
 
-    async def _stop_member(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def _stop_member(self, offsets: _Offsets) -> None:
         member, self._member = self._member, None
         await _cancel(self._watching)
         if member is not None:
@@ -357,7 +362,7 @@ class Consumer:
             finally:
                 await member.close()
 
-    async def _close(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def _close(self, offsets: _Offsets) -> None:
         if not self._reader.is_open:
             return
         await _cancel(self._committing)

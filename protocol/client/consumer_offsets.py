@@ -13,7 +13,7 @@ the policy says. A `seek` before that is settled overrules it.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from protocol.client.admin_types import OffsetAt
 from protocol.client.cluster import Cluster
@@ -51,6 +51,7 @@ class ConsumerOffsets:
         fetcher: Fetcher,
         buffer: RecordBuffer,
         core: GroupCore | None,
+        wake_member: Callable[[], None],
     ) -> None:
         self.core = core
         self.is_subscribed = False
@@ -59,6 +60,9 @@ class ConsumerOffsets:
         self._settings = settings
         self._fetcher = fetcher
         self._buffer = buffer
+        self._wake_member = wake_member
+        self._committing = asyncio.Lock()
+        """One commit at a time: what is tried again would else arrive behind a later one."""
         self._beginning: set[TopicPartition] = set()
         self._asking: asyncio.Task[_Beginnings] | None = None
         self._asked: set[TopicPartition] = set()
@@ -191,9 +195,16 @@ class ConsumerOffsets:
         return offset if offset >= 0 else None
 
     async def position(self, tp: TopicPartition) -> int:
-        """What is handed out next, looked up until it is known; raises what has stopped that."""
+        """What is handed out next, looked up until it is known; raises what has stopped that.
+
+        Raises ValueError for a partition that is not, or no longer, the consumer's.
+        """
         backoff = self._cluster.new_backoff()
-        while (offset := self.position_now(tp)) is None:
+        while True:
+            if tp not in self.assigned:
+                raise ValueError(f"{tp} is not assigned to this consumer")
+            if (offset := self.position_now(tp)) is not None:
+                return offset
             if (failure := self._fetcher.failure(tp)) is not None:
                 raise failure
             if backoff.failures > 1:
@@ -202,7 +213,6 @@ class ConsumerOffsets:
             await self.find_beginnings(self._beginning - {tp}, self._cluster.request_timeout_ms)
             if tp not in self._beginning:
                 await self._fetcher.look_up_offsets()
-        return offset
 
     def positions_known(self) -> dict[TopicPartition, int]:
         """The positions of all partitions of which one is known."""
@@ -241,8 +251,13 @@ class ConsumerOffsets:
         """Commit as what this consumer is: a member, or somebody beside the group.
 
         A member commits nothing of a partition that it does not read: its generation would let it,
-        though whoever reads the partition by now may have committed more.
+        though whoever reads the partition by now may have committed more. A commit that is tried
+        again keeps those behind it waiting.
         """
+        async with self._committing:
+            await self._commit(offsets)
+
+    async def _commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         if self._settings.group_id is None:
             raise ValueError("a consumer without a group_id cannot commit")
         if not offsets:
@@ -267,6 +282,8 @@ class ConsumerOffsets:
         except ApiError as error:
             if self.core is not None:
                 self.core.on_commit_refused(membership, error.code)
+                # A member that was thrown out sends no heartbeat that would tell it.
+                self._wake_member()
             raise
         for tp, at in whole.items():
             self._committed[tp] = at.offset
@@ -274,11 +291,17 @@ class ConsumerOffsets:
             if tp in self._before:
                 self._before[tp] = max(self._before[tp], at.offset)
 
-    async def commit_quietly(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit what is not committed yet; a failure is logged, and what it cost is read again."""
-        fresh = {tp: offset for tp, offset in offsets.items() if self._committed.get(tp) != offset}
+    async def commit_quietly(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        """Commit what is not committed yet; a failure is logged, and what it cost is read again.
+
+        `offsets` is asked when no other commit is under way, which may have committed more.
+        """
         try:
-            await self.commit(fresh)
+            async with self._committing:
+                committed = self._committed
+                await self._commit(
+                    {tp: at for tp, at in offsets().items() if committed.get(tp) != at}
+                )
         except (ApiError, ClientError) as error:
             logger.warning(
                 "offsets not committed", extra=fields(group=self._settings.group_id, error=error)
@@ -288,4 +311,4 @@ class ConsumerOffsets:
         """The background of `auto_commit`."""
         while True:
             await asyncio.sleep(self._settings.auto_commit_interval_ms / 1000)
-            await self.commit_quietly(self.worked_off())
+            await self.commit_quietly(self.worked_off)

@@ -1,6 +1,6 @@
 """The deletion of windows older than their `keep`, and the table with the terms of `keeping`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sinks.keeping import Place, Term, judge, limits
@@ -16,10 +16,7 @@ def agree(cursor: Any, definitions: Sequence[MetricDefinition], now_s: int) -> d
     Called within a transaction: whoever dies in it has given no notice.
     """
     before = read_terms(cursor)
-    terms = {}
-    for place, keep_s in limits(definitions):
-        cells = _cells_beyond(cursor, place, keep_s, now_s)
-        terms[place] = judge(place, keep_s, before.get(place), cells, now_s)
+    terms = foresee(cursor, definitions, before, now_s)
     names = {definition.name for definition in definitions}
     # Who is not configured keeps his term for the day he returns; nothing of his is purged.
     ended = [place for place in before if place[0] in names and place not in terms]
@@ -38,6 +35,18 @@ def agree(cursor: Any, definitions: Sequence[MetricDefinition], now_s: int) -> d
     return terms
 
 
+def foresee(
+    cursor: Any, definitions: Iterable[MetricDefinition], before: Mapping[Place, Term], now_s: int
+) -> dict[Place, Term]:
+    """The terms that these definitions would have if they were taken over now."""
+    return {
+        place: judge(
+            place, keep_s, before.get(place), _cells_beyond(cursor, place, keep_s, now_s), now_s
+        )
+        for place, keep_s in limits(definitions)
+    }
+
+
 def read_terms(cursor: Any) -> dict[Place, Term]:
     """The terms as they were written down last."""
     cursor.execute("SELECT metric, size_s, keep_s, from_at, cells FROM keep_terms")
@@ -48,12 +57,26 @@ def read_terms(cursor: Any) -> dict[Place, Term]:
     return {term.place: term for term in terms}
 
 
-def begin_now(cursor: Any, now_s: int) -> list[Term]:
-    """End every notice that was given; returns the terms that begin by it."""
-    waiting = [term for term in read_terms(cursor).values() if term.from_s > now_s]
-    moment = to_datetime(now_s)
-    cursor.execute("UPDATE keep_terms SET from_at = %s WHERE from_at > %s", (moment, moment))
-    return waiting
+def begin_now(cursor: Any, told: Iterable[Term], now_s: int) -> list[Term]:
+    """End these notices; returns those that still waited, and begin by it.
+
+    One that is given meanwhile, for another `keep` of the same windows, goes on.
+    """
+    return [
+        term
+        for term in told
+        if cursor.execute(
+            "UPDATE keep_terms SET from_at = %s WHERE metric = %s AND size_s = %s "
+            "AND keep_s = %s AND from_at = %s AND from_at > %s",
+            (
+                to_datetime(now_s),
+                *term.place,
+                term.keep_s,
+                to_datetime(term.from_s),
+                to_datetime(now_s),
+            ),
+        )
+    ]
 
 
 def purge(cursor: Any, definitions: Iterable[MetricDefinition], now_s: int, rows_max: int) -> bool:

@@ -16,7 +16,7 @@ import pymysql
 from sinks.cells.recent import RecentCells
 from sinks.config import MySqlSettings
 from sinks.errors import DefinitionChanged, LedgerMismatch, SinkUnavailable
-from sinks.keeping import Place, Term, in_force, limits, words
+from sinks.keeping import Place, Term, in_force, waiting, words
 from sinks.ledger import Standing, after, compare
 from sinks.mysql import link
 from sinks.mysql.cell_writer import CellWriter, Written
@@ -197,10 +197,7 @@ class MySqlSink:
 
     def _take(self, terms: Mapping[Place, Term], now_s: int) -> None:
         self._definitions = in_force(self._configured, terms, now_s)
-        mine = {place for place, _ in limits(self._configured)}
-        self.notices = tuple(
-            term for place, term in terms.items() if place in mine and term.from_s > now_s
-        )
+        self.notices = waiting(terms, self._configured, now_s)
 
     def close(self) -> None:
         """Leave the server; harmless when it is gone."""

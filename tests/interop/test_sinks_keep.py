@@ -4,13 +4,17 @@ The clock is the test's own, for it is about weeks.
 """
 
 import dataclasses
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from appliance.keeps import deletions
+from appliance.settings import Mill
 from sinks.config import MySqlSettings, SinksSettings
-from sinks.keeping import NOTICE_S
+from sinks.keeping import NOTICE_S, words
 from sinks.mysql.link import connect
 from sinks.mysql.metric_changes import begin_to_forget, forget_rows
 from sinks.mysql.purging import begin_now, read_terms
@@ -21,6 +25,7 @@ from sinks.values import Aggregate
 from tests.harness import worked
 from tests.harness.cell_blocks import encode
 from tests.harness.mysql import MySqlServer
+from tests.unit.appliance.test_commands import mill
 
 pytestmark = pytest.mark.live
 
@@ -191,11 +196,56 @@ def test_a_shorter_keep_has_its_own_notice_and_nothing_goes_by_it_before(stage: 
 def test_whoever_needs_the_room_ends_the_notice(stage: Stage) -> None:
     stage.open(FOREVER).apply(batch(0, *STARTS_S))
     sink = stage.open(SHIPPED)
-    (ended,) = stage.run(lambda cursor: begin_now(cursor, NOW_S))
-    assert ended.place == ("m", MINUTE)
-    assert stage.run(lambda cursor: begin_now(cursor, NOW_S)) == []
+    told = list(sink.notices)
+    assert stage.run(lambda cursor: begin_now(cursor, told, NOW_S)) == told
+    assert stage.run(lambda cursor: begin_now(cursor, told, NOW_S)) == []
     purge_all(sink, NOW_S)
     assert stage.windows()[MINUTE] == [1, 1]
+
+
+def as_configured(home: Path, settings: MySqlSettings, keep: str) -> Mill:
+    """A mill with this database, whose metric `m` keeps its minutes so long."""
+    text = (
+        "stream:\n"
+        "  from: {a: {topic: logs.access, format: raw}}\n"
+        f"  defaults: {{keep: {{mysql: {{1m: {keep}}}}}}}\n"
+        "  metrics: [{name: m, from: a, measure: count, windows: [1m, 1h, all]}]\n"
+        "collector: {inputs: [{paths: ['a/*'], topic: logs.access}]}\n"
+        f"sinks: {{redis: null, mysql: {{host: 127.0.0.1, port: {settings.port}, user: mill,"
+        f" password: {json.dumps(settings.password)}, database: {settings.database}}}}}\n"
+    )
+    return mill(home, text)
+
+
+def test_what_a_keep_would_delete_is_told_before_it_is_taken_over(
+    stage: Stage, database: MySqlSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.keeps.time.time", lambda: float(NOW_S))
+    stage.open(SHIPPED).apply(batch(0, *STARTS_S[1:]))
+    assert deletions(as_configured(tmp_path, database, "90d")) == []
+    assert deletions(as_configured(tmp_path, database, "forever")) == []
+    ours = as_configured(tmp_path, database, "30d")
+    [said] = deletions(ours)
+    assert said.startswith(
+        "m: 1 cells of MySQL's 1m windows are older than `keep` (30d) and would be deleted a week"
+        " after it is taken over, from "
+    )
+    assert stage.run(read_terms)["m", MINUTE].keep_s == 90 * DAY_S, "asking changes nothing"
+    # Once it is taken over the day stands, whoever asks later.
+    (notice,) = stage.open(MONTH, NOW_S - DAY_S).notices
+    [said] = deletions(ours)
+    assert said == f"{words(notice)}; `./millrace stream purge` deletes them at once"
+
+
+def test_a_notice_that_was_not_told_is_not_ended(stage: Stage) -> None:
+    """Whoever says yes to a list means that list, and not what was saved while he read it."""
+    stage.open(FOREVER).apply(batch(0, *STARTS_S))
+    stage.open(SHIPPED)
+    [told] = stage.run(read_terms).values()
+    stage.open(MONTH, NOW_S + 60)
+    assert stage.run(lambda cursor: begin_now(cursor, [told], NOW_S + 60)) == []
+    (notice,) = stage.open(MONTH, NOW_S + 120).notices
+    assert stage.run(lambda cursor: begin_now(cursor, [notice], NOW_S + 120)) == [notice]
 
 
 def test_a_metric_that_is_forgotten_leaves_no_term(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """`lag`: what it prints of the monitor's rows, and how it ends."""
 
 import json
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -27,18 +28,23 @@ def monitor(
     rows: list[dict[str, Any]],
     groups: list[str],
     errors: list[str] | None = None,
-    kafka_at_ms: int | None = 1_000,
+    kafka_ago_ms: int | None = 0,
+    looked_ago_ms: int = 0,
 ) -> AbstractContextManager[None]:
-    """A monitor that has these rows of lag, and knows these groups; it looked last at 1,000 ms."""
+    """A monitor that has these rows of lag, and of these groups totals; it looked a moment ago.
+
+    Brokers answered by `kafka_ago_ms` before that; with None never.
+    """
+    ts_ms = round(time.time() * 1000) - looked_ago_ms
     faults = [{"source": "broker 1", "text": text} for text in errors or []]
-    names = [{"group": name} for name in groups]
+    totals = {name: row(name, 0) for name in groups} | {one["group"]: one for one in rows}
     return answering(
         home,
         lambda path: {
-            "data": rows if "/lag" in path else names,
+            "data": list(totals.values()) if "per=group" in path else rows,
             "errors": faults,
-            "ts_ms": 1_000,
-            "kafka_at_ms": kafka_at_ms,
+            "ts_ms": ts_ms,
+            "kafka_at_ms": None if kafka_ago_ms is None else ts_ms - kafka_ago_ms,
         },
     )
 
@@ -62,12 +68,12 @@ def test_lags_that_are_all_unknown_are_no_success(
     assert err == ["millrace: no lag is known: broker 1: gives no answer"]
 
 
-@pytest.mark.parametrize("kafka_at_ms", [None, 400])
+@pytest.mark.parametrize("kafka_ago_ms", [None, 600])
 @pytest.mark.parametrize("options", [[], ["mine"], ["--fail-on", "5"], ["--json"]])
 def test_of_brokers_that_do_not_answer_no_lag_is_known_and_no_group_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka_at_ms: int | None, options: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka_ago_ms: int | None, options: list[str]
 ) -> None:
-    with monitor(tmp_path, [], [], ["no answer"], kafka_at_ms):
+    with monitor(tmp_path, [], [], ["no answer"], kafka_ago_ms):
         code, _, err = run(monkeypatch, tmp_path, "lag", *options)
     assert code == 3
     assert err == ["millrace: no lag is known: broker 1: no answer"]
@@ -105,7 +111,7 @@ def test_how_it_ends(
     code: int,
     word: str,
 ) -> None:
-    with monitor(tmp_path, rows, ["a"]):
+    with monitor(tmp_path, rows, ["a"] if rows else []):
         found, _, err = run(monkeypatch, tmp_path, "lag", *options)
     assert found == code, err
     assert word in "\n".join(err)
@@ -119,3 +125,40 @@ def test_moments_in_milliseconds_are_for_programs(
         assert out[0].split() == ["GROUP", "STATE", "LAG", "KNOWN", "PARTITIONS", "TIME_LAG"]
         _, out, _ = run(monkeypatch, tmp_path, "lag", "--json")
     assert json.loads(out[0])["data"][0]["looked_at_ms"] == 1_795_765_773_339
+
+
+def test_a_group_of_which_not_even_the_partitions_are_known_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By partition it has no row, which looked like a group that has nothing to read."""
+    unread = row("b", None) | {"partitions": 1}
+    waits = row("c", None) | {"partitions": None}
+    by_partition = [{"group": "a", "topic": "t", "partition": 0, "lag": 1}]
+    whole = row("a", 1) | {"partitions": 1, "known": 1}
+    empty = row("d", None) | {"partitions": 0}
+
+    def answer(path: str) -> dict[str, Any]:
+        now_ms = round(time.time() * 1000)
+        rows = [whole, unread, waits, empty] if "per=group" in path else by_partition
+        return {"data": rows, "errors": [], "ts_ms": now_ms, "kafka_at_ms": now_ms}
+
+    with answering(tmp_path, answer):
+        for options, code, said in (
+            (["--fail-on", "9"], 3, "b: lag unknown"),
+            (["c"], 3, "c: lag unknown"),
+            (["a", "--fail-on", "9"], 0, None),
+            (["a", "d", "--topic", "t", "--fail-on", "9"], 0, None),
+            (["e"], 4, "no group 'e' has committed anything"),
+        ):
+            found, _, err = run(monkeypatch, tmp_path, "lag", "--per", "partition", *options)
+            assert found == code, (options, err)
+            assert said is None or said in err[-1]
+
+
+def test_a_monitor_that_looks_no_more_knows_no_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monitor(tmp_path, [row("a", 1)], ["a"], looked_ago_ms=125_000):
+        code, out, err = run(monkeypatch, tmp_path, "lag", "--fail-on", "5")
+    assert (code, out) == (3, [])
+    assert err == ["millrace: no lag is known: the monitor has looked last 2m 5s ago"]

@@ -71,6 +71,16 @@ def test_lag_is_that_of_a_group_and_without_brokers_not_known() -> None:
     assert {row.value for row in away.values()} == {None}
 
 
+@pytest.mark.parametrize("kind", ["lag", "time_lag"])
+def test_a_group_that_nobody_has_looked_at_is_not_gone(kind: str) -> None:
+    """An alert of before a restart of the monitor was closed, as if the group had been deleted."""
+    one = rule(kind, above=10 if kind == "lag" else "10s", of=["team*"])
+    nothing = replace(Mill(NO_BROKER, None).run(), groups=(), kafka_at_ms=None)
+    assert measured([one], nothing) == {"r": None}
+    waits = replace(nothing, kafka_at_ms=1, unseen=frozenset({"team/a", "other"}))
+    assert found(waits, one) == {"team/a": Observed("team/a", None, page="/groups/team%2Fa")}
+
+
 def test_a_time_lag_that_is_at_least_so_long_opens_and_never_closes() -> None:
     snapshot = Mill(CATCHING_UP, None).run()
     exact = found(snapshot, rule("time_lag", above="1s"))["millrace-stream"]
@@ -103,6 +113,11 @@ def test_a_disk_is_measured_as_a_share_or_in_bytes(flowing: Snapshot) -> None:
     assert found(full, rule("disk_free", below="4GiB"))["data"].value == 3 << 30
     none = replace(flowing, disks=(DiskView("data", 0, 0),))
     assert found(none, rule("disk_free", below="5%"))["data"].value is None
+
+
+def test_disks_that_cannot_be_asked_have_not_gone(flowing: Snapshot) -> None:
+    one = rule("disk_free", below="5%")
+    assert measured([one], replace(flowing, disks=())) == {"r": None}
 
 
 def test_the_share_of_unparsed_lines_is_that_of_the_snapshot(flowing: Snapshot) -> None:

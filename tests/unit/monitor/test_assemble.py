@@ -7,6 +7,7 @@ from monitor.assemble import assemble
 from monitor.findings import findings_of
 from monitor.lag import Bound, CellState
 from monitor.progress import ProgressMemory
+from monitor.reader_status import ReaderStatus
 from monitor.readers import Memory
 from monitor.reading import (
     MemberReading,
@@ -197,6 +198,37 @@ def test_a_group_that_cannot_be_read_is_listed_with_its_error() -> None:
     group = Cycles().feed(reading(1_000, replace(kafka, groups=(failed,)))).group(GROUP)
     assert group is not None
     assert group.error == "COORDINATOR_NOT_AVAILABLE"
+    assert render.lag_sum(group.total) == render.UNKNOWN, "never 0, nor whole"
+    assert not group.total.complete
+    assert (group.judged.status, group.judged.reason) == (
+        ReaderStatus.UNKNOWN,
+        "COORDINATOR_NOT_AVAILABLE",
+    )
+
+
+def test_a_group_that_cannot_be_read_keeps_what_it_was_and_no_lag() -> None:
+    cycles = Cycles()
+    commits, ends = {row(0): 7, row(1): 4}, {row(0): 10, row(1): 4}
+    for index in range(14):
+        now_ms = 1_000 + index * 10_000
+        cycles.feed(reading(now_ms, kafka_reading(now_ms, commits=commits, ends=ends)))
+    for why in ("one", "one", "two"):
+        now_ms += 10_000
+        kafka = kafka_reading(now_ms, commits={}, ends=ends)
+        failed = replace(kafka.groups[0], members=None, error=why)
+        group = cycles.feed(reading(now_ms, replace(kafka, groups=(failed,)))).group(GROUP)
+        assert group is not None
+        assert (group.error, group.judged.reason, group.kind) == (why, why, "stream")
+        assert (group.total.known, group.total.total, group.by_lag) == (0, 2, ())
+        assert [(c.lag.lag, c.last_lag) for c in group.cells] == [(None, 3), (None, 0)]
+        assert {c.judged.reason for c in group.cells} == {why}
+    now_ms += 10_000
+    group = cycles.feed(reading(now_ms, kafka_reading(now_ms, commits=commits, ends=ends))).group(
+        GROUP
+    )
+    assert group is not None
+    assert (group.error, group.total.lag, group.total.complete) == (None, 3, True)
+    assert group.judged.status is ReaderStatus.STALLED, "its looks of before are remembered"
 
 
 def test_a_partition_that_is_assigned_and_never_committed_is_a_row() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from monitor.collect import Collector
+from monitor.collect import GROUPS_MAX, Collector, watched
 from monitor.reading import Reading
 from protocol.status import PartState, PartStatus
 from protocol.status_http import StatusServer
@@ -55,3 +55,11 @@ def test_without_brokers_a_cycle_tells_of_all_else(tmp_path: Path) -> None:
     (disk,) = reading.disks
     assert (disk.name, 0 < disk.free_bytes <= disk.size_bytes) == ("data", True)
     assert reading.supervisor is None
+
+
+def test_our_own_group_is_looked_at_however_many_come_before_it() -> None:
+    names = {f"console-consumer-{number}": "" for number in range(GROUPS_MAX + 7)}
+    assert watched(names, "millrace-stream") == tuple(sorted(names)[:GROUPS_MAX])
+    found = watched(names | {"millrace-stream": ""}, "millrace-stream")
+    assert (len(found), found[-1]) == (GROUPS_MAX, "millrace-stream")
+    assert watched({"b": "", "a": ""}, "a") == ("a", "b")

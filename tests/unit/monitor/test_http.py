@@ -76,11 +76,12 @@ def never(error: BaseException) -> None:
 
 
 @contextmanager
-def site(one: Reading) -> Iterator[TestClient]:
+def site(one: Reading, history_problem: str | None = None) -> Iterator[TestClient]:
     settings = MonitorSettings(
         section=MonitorSection(), bootstrap_servers="127.0.0.1:9092", data_dir="data", parts={}
     )
     sampler = Sampler(settings, Script(one), lambda: 10_000)
+    sampler.history_problem = history_problem
     app = create_app(settings, sampler, started_at_ms=0, clock_ms=lambda: 10_000, on_failure=never)
     with TestClient(app, base_url="http://127.0.0.1:8090") as client:
         wait_until(lambda: client.get("/healthz").status_code == 200, 10, "the first snapshot")
@@ -317,3 +318,12 @@ def test_a_stream_without_trouble_has_no_lists_of_it(client: TestClient) -> None
     assert 'id="archive"' not in page
     assert 'id="notices"' not in page
     assert "too old to keep" not in page
+
+
+def test_pages_are_there_without_a_history_and_say_why_there_is_none() -> None:
+    with site(some_reading(), "the history cannot be opened: disk full") as client:
+        answers = [client.get(path) for path in PAGES]
+        assert {answer.status_code for answer in answers} == {200}
+        assert "the history cannot be opened: disk full" in answers[0].text
+        told = {one["code"]: one["text"] for one in client.get("/status").json()["problems"]}
+        assert told["history"] == "the history cannot be opened: disk full"

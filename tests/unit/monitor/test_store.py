@@ -1,17 +1,24 @@
 """The history's file: levels, gaps, bounds, and what a restart or damage leaves of it."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from monitor import store as stores
+from monitor.__main__ import recorder_of
 from monitor.alert import Alert, Kind
+from monitor.alerts import Alerts
+from monitor.config import MonitorSection, MonitorSettings
 from monitor.levels import DAY_MS, LEVELS, Event
-from monitor.recorder import open_recorder
+from monitor.recorder import FILE_NAME, open_recorder
 from monitor.snapshot import Snapshot
 from monitor.store import Store
+from tests.harness.mounts import Tmpfs
 
 FINE, MINUTE, TENTH = LEVELS
 BEGIN_MS = 1_800_000_000_000
@@ -20,6 +27,12 @@ BEGIN_MS = 1_800_000_000_000
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "history.db"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Tmpfs]:
+    with Tmpfs(tmp_path / "small", 2) as mounted:
+        yield mounted
 
 
 def fill(store: Store, begin_ms: int, buckets: int) -> None:
@@ -147,3 +160,51 @@ def test_a_recorder_forgets_what_a_process_before_kept(tmp_path: Path) -> None:
     recorder.take(Snapshot(3, BEGIN_MS + 4_000, 2_000, "b"), (replace(ALERT, value=9.0),))
     assert recorder.store.alerts() == [ALERT], "a value alone is not worth a write"
     recorder.store.close()
+
+
+def test_a_full_disk_costs_neither_the_history_nor_the_page(small_disk: Tmpfs) -> None:
+    """Two starts put it aside as damaged, and then an empty file over it."""
+    path = small_disk.folder / FILE_NAME
+    store = Store(path, DAY_MS)
+    fill(store, BEGIN_MS, 100)
+    store.keep_alerts([ALERT])
+    store.close()
+    rest = small_disk.folder / "rest"
+    with suppress(OSError), rest.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    settings = MonitorSettings(
+        section=MonitorSection(), bootstrap_servers="", parts={}, data_dir=str(small_disk.folder)
+    )
+    for _ in range(2):
+        recorder, problem = recorder_of(settings, Alerts(()))
+        assert recorder is None
+        assert problem is not None
+        assert "cannot be opened: d" in problem, "the disk, or the database on it"
+    assert {one.name for one in small_disk.folder.iterdir()} >= {FILE_NAME}
+    assert not path.with_name(f"{FILE_NAME}.damaged").exists()
+    rest.unlink()
+    recorder, problem = recorder_of(settings, Alerts(()))
+    assert recorder is not None
+    assert problem is None
+    assert recorder.store.last_ms() == BEGIN_MS + 99 * FINE.step_ms
+    recorder.store.close()
+
+
+def test_a_file_that_another_process_holds_is_not_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.store.sqlite3.connect", partial(sqlite3.connect, timeout=0.0))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            Store(path, DAY_MS)
+    assert not path.with_name("history.db.damaged").exists()
+
+
+def test_a_clock_that_ran_ahead_once_does_not_stop_the_coarser_levels(path: Path) -> None:
+    store = Store(path, 90 * DAY_MS)
+    fill(store, BEGIN_MS + 365 * DAY_MS, 240)
+    fill(store, BEGIN_MS, 240)
+    assert len(store.read(["lag"], BEGIN_MS, BEGIN_MS + DAY_MS, MINUTE)["lag"]) == 20
+    assert len(store.read(["lag"], BEGIN_MS, BEGIN_MS + DAY_MS, TENTH)["lag"]) == 2

@@ -2,7 +2,18 @@
 
 from dataclasses import replace
 
-from sinks.keeping import NOTICE_S, Term, in_force, judge, limits, words
+from sinks.keeping import (
+    NOTICE_S,
+    Term,
+    foreseen_words,
+    in_force,
+    judge,
+    limits,
+    shortened,
+    unasked_words,
+    waiting,
+    words,
+)
 from tests.harness import worked
 
 NOW_S = worked.NOW_MS // 1000
@@ -53,4 +64,35 @@ def test_a_notice_says_how_much_goes_when_and_what_keeps_it() -> None:
     assert text == (
         "top_paths: 1,234,567 cells of MySQL's 1m windows are older than `keep` (90d) and are "
         "deleted from 2026-08-01 10:00 UTC on; `keep: {mysql: forever}` keeps them"
+    )
+
+
+def test_what_nobody_has_taken_over_yet_is_said_as_that() -> None:
+    text = foreseen_words(Term("top_paths", 60, 90 * DAY_S, 1_785_578_400, 1_234_567))
+    assert text == (
+        "top_paths: 1,234,567 cells of MySQL's 1m windows are older than `keep` (90d) and would be "
+        "deleted a week after it is taken over, from 2026-08-01 10:00 UTC on; "
+        "`keep: {mysql: forever}` keeps them"
+    )
+
+
+def test_no_notice_holds_for_a_metric_that_is_not_configured() -> None:
+    """Nothing of his is deleted, and nobody is to be told that it is."""
+    terms = {place: Term(*place, DAY_S, NOW_S + 1, 5) for place in (MINUTES, ("gone", 60))}
+    assert waiting(terms, [DEFINITION], NOW_S) == (terms[MINUTES],)
+    assert waiting(terms, [DEFINITION], NOW_S + 1) == ()
+
+
+def test_only_a_shorter_keep_of_windows_that_there_were_deletes_something() -> None:
+    month = replace(DEFINITION, keep_mysql_s={60: 30 * DAY_S, 3600: 365 * DAY_S})
+    assert list(shortened([DEFINITION], [month])) == [
+        (MINUTES, 90 * DAY_S, 30 * DAY_S),
+        (("m", 3600), None, 365 * DAY_S),
+    ]
+    assert list(shortened([DEFINITION], [DEFINITION])) == []
+    assert list(shortened([month], [DEFINITION])) == []
+    assert list(shortened([], [month])) == []
+    assert list(shortened([replace(DEFINITION, windows_s=(0,))], [month])) == []
+    assert unasked_words(("m", 3600), None, 365 * DAY_S).startswith(
+        "m: MySQL's 1h windows were kept for ever; what is older than `keep` (365d)"
     )
