@@ -313,7 +313,10 @@ class Log:
     # Flushing.
 
     def flush_target(self) -> FlushTarget | None:
-        """What a flush has to do; None when everything written is on the disk."""
+        """What a flush has to do; None when everything written is on the disk.
+
+        DiskError where a file cannot be opened: nothing has changed then.
+        """
         if self._is_out_of_service:
             return None
         return self._flushing.target(self.recovery_point)
@@ -325,6 +328,10 @@ class Log:
         if self.recovery_point >= self.written_end_offset:
             self._unflushed_since_ms = -1
         return self.recovery_point
+
+    def flush_refused(self, target: FlushTarget) -> None:
+        """No sync of a target has failed, and it is not done: the next one does it."""
+        self._flushing.refused(target)
 
     def close(self) -> list[DiskFile]:
         """Write what the start after a clean stop takes as it is; everything must be flushed.
