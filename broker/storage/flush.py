@@ -18,9 +18,9 @@ from broker.storage.segments import Segments
 class FlushTarget:
     """Everything of one log that was written but not on the disk when the target was taken.
 
-    After `perform`, back in the loop, give it to `log.flushed`. When `perform` raises what is final,
-    the process must stop: the kernel may have dropped the pages, and a second flush would succeed
-    over a hole. Anything else is a folder that could not be opened: `log.flush_refused` then.
+    After `perform`, back in the loop, give it to `log.flushed`. When `perform` raises what is
+    final, the process must stop: the kernel may have dropped the pages, and a second flush would
+    succeed over a hole. Anything else is a folder that could not be opened: `log.flush_refused`.
     """
 
     __slots__ = (

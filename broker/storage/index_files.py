@@ -68,7 +68,7 @@ class IndexFiles:
         return index
 
     def read_time_index(self) -> TimeIndex:
-        """Take the file; CorruptionError when it is missing or no time index, DiskError as above."""
+        """Take the file; CorruptionError when it is missing or no time index."""
         path = self._time_index_path
         try:
             index = TimeIndex.decode(self._disk.read_all(path))

@@ -148,7 +148,7 @@ class ProducerFiles:
                 self._incomplete.pop(segment, None)
 
     def refused(self, job: ProducerFilesJob) -> None:
-        """Its flush has not come to its end; what it may not have written is written by the next."""
+        """Its flush has not come to its end: the next one writes what this may not have."""
         self._snapshots = [*job.snapshots, *self._snapshots][-PENDING_MAX:]
 
     def close(self, log_end_offset: int) -> None:
