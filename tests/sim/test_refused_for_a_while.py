@@ -1,4 +1,4 @@
-"""What a disk refuses for a while, and what is then done about a log that is to be cut or marked."""
+"""What a disk refuses for a while: a log that is to be cut, or to be marked as damaged."""
 
 from __future__ import annotations
 
