@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,21 +12,11 @@ from broker.storage.errors import DiskError
 from broker.storage.folder_jobs import DAMAGED_SUFFIX
 from broker.storage.log_manager import LogManager
 from broker.storage.segments import WARM_SEGMENTS_MAX
+from tests.harness.descriptors import descriptors_left
 from tests.unit.storage.kit import DIRECTORY_ID, NOW, TP, Node, batch, values_of
 
 OPENING = ("open", "read")
 """Of these the simulated disk opens a file."""
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Nothing more can be opened; what is open stays so."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def many_segments(count: int, batches_each: int = 1) -> Node:
@@ -60,7 +47,7 @@ def test_only_what_cannot_be_tried_again_is_final(
 
 def test_a_folder_that_could_not_be_opened_has_not_failed_to_be_synced(tmp_path: Path) -> None:
     disk = OsDisk()
-    with no_descriptors(), pytest.raises(DiskError) as refused:
+    with descriptors_left(0), pytest.raises(DiskError) as refused:
         disk.sync_folder(str(tmp_path))
     assert refused.value.is_short
     assert not refused.value.is_final
@@ -75,7 +62,7 @@ def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
     node.manager.release()
     node.sim.refusal = errno.EMFILE
     for operation in OPENING:
-        node.sim.refuses = lambda path, asked, wanted=operation: (  # type: ignore[misc]
+        node.sim.refuses = lambda path, asked, wanted=operation: (
             asked == wanted and path.endswith((".log", ".index", "leader-epoch-checkpoint"))
         )
         manager = LogManager(node.disk, node.config, DIRECTORY_ID)
@@ -107,7 +94,7 @@ def test_a_flush_whose_files_could_not_be_opened_is_planned_again() -> None:
     node = many_segments(WARM_SEGMENTS_MAX + 4)
     node.sim.refusal = errno.EMFILE
     for suffix in (".log", ".index"):
-        node.sim.refuses = lambda path, operation, end=suffix: (  # type: ignore[misc]
+        node.sim.refuses = lambda path, operation, end=suffix: (
             operation == "open" and path.endswith(end)
         )
         with pytest.raises(DiskError):

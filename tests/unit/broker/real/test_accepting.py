@@ -54,16 +54,6 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
     assert not [one for one in faults if not isinstance(one.get("exception"), OSError)]
 
 
-def connected(port: int) -> socket.socket:
-    """A client that has said something, with descriptors of its own."""
-    client = socket.socket()
-    client.settimeout(PATIENCE_S)
-    client.connect((LOOPBACK, port))
-    client.sendall(HELLO)
-    client.setblocking(False)
-    return client
-
-
 async def is_closed(client: socket.socket) -> bool:
     """Whether the other side closes the connection, in time, without a word."""
     async with asyncio.timeout(PATIENCE_S):
@@ -102,19 +92,18 @@ def test_a_client_for_whom_a_descriptor_is_missing_is_sent_away(runner: asyncio.
     runner.run(run())
 
 
+@pytest.mark.parametrize("count", [0, 1])
 def test_a_dial_for_which_a_descriptor_is_missing_says_nothing_of_the_peer(
-    runner: asyncio.Runner,
+    runner: asyncio.Runner, count: int
 ) -> None:
     async def run() -> None:
         world = LoopWorld(asyncio.get_running_loop(), _die, FRAME_BYTES_MAX, 1 << 20)
-        with socket.create_server((LOOPBACK, 0)) as served:
-            for count in range(2):
-                heard = Heard()
-                with descriptors_left(count):
-                    world.dial(Address(LOOPBACK, port_of(served)), heard)
-                    await until(lambda heard=heard: heard.ends)
-                assert (heard.link, heard.ends) == (None, [End.CLOSED])
-                assert heard.reason
+        heard = Heard()
+        with socket.create_server((LOOPBACK, 0)) as served, descriptors_left(count):
+            world.dial(Address(LOOPBACK, port_of(served)), heard)
+            await until(lambda: heard.ends)
+        assert (heard.link, heard.ends) == (None, [End.CLOSED])
+        assert heard.reason
         world.stop()
 
     runner.run(run())
