@@ -32,6 +32,8 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
         add("ingested", f"{path}: {text}")
     for place_text in agent.lookout.last.problems[:PLACES_MAX]:
         add("unreadable", place_text)
+    for path, text in list(agent.reader.refused.items())[:PLACES_MAX]:
+        add("unreadable", f"{path}: {text}; it waits, for it may be a copy of what was read")
     for path, text in agent.lookout.watch_problems.items():
         add("watch", f"{path}: {text}; changes are found by looking instead")
     return tuple(found)

@@ -135,6 +135,8 @@ class Loader:
         end_offset = self.image.end_offset
         if not self._batches and end_offset < self._committed_offset and not self._log.is_cutting:
             found = self._log.batches(end_offset, self._committed_offset, SLICE_BYTES)
+            if not found:
+                self._log.again(self._go_on)
             self._batches.extend(found)
         return self._batches.popleft() if self._batches else None
 

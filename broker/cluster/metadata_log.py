@@ -24,6 +24,7 @@ from broker.quorum.vote_file import ElectionState
 from broker.replicas.refusals import WriteFailed
 from broker.storage.disk import Disk
 from broker.storage.errors import CorruptionError, DiskError
+from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from broker.storage.recovery import Loaded
@@ -101,7 +102,8 @@ class MetadataLog:
         `max_bytes` beyond the first.
 
         Nobody may act on a batch that is not what was written, nor be sent it: CorruptionError or
-        DiskError keep a broker from starting, and end one that is at work.
+        DiskError keep a broker from starting, and end one that is at work. None come while there is
+        no descriptor to read them by: `again` then.
         """
         try:
             region = self.log.read(start_offset, max_bytes, end_offset).region
@@ -112,7 +114,13 @@ class MetadataLog:
         except (CorruptionError, DiskError) as error:
             if not self._is_at_work:
                 raise
+            if isinstance(error, DiskError) and error.is_short:
+                return []
             self._die(f"the metadata log cannot be read: {error}")
+
+    def again(self, call: Done) -> None:
+        """Call in a while, when what was refused may be had."""
+        self._later(RETRY_MS, call)
 
     def filled(self, answer: FetchAnswer, read: LogRead) -> FetchAnswer:
         """The answer with what it is to bring."""
@@ -152,10 +160,22 @@ class MetadataLog:
         log = self.log
         # What is written from here on is not part of it.
         self._is_sync_given = False
-        target = log.flush_target()
-        if target is None:
-            finish()
-            return
+
+        def attempt() -> None:
+            try:
+                target = log.flush_target()
+            except DiskError as error:
+                self._wait(error, attempt)
+                return
+            if target is None:
+                finish()
+            else:
+                self._perform(target, finish, attempt)
+
+        attempt()
+
+    def _perform(self, target: FlushTarget, finish: Done, attempt: Done) -> None:
+        """Have a sync done; `attempt` another where a descriptor was missing."""
 
         def job() -> int:
             start_ns = self._turn_ns()
@@ -164,10 +184,14 @@ class MetadataLog:
 
         def done(took_ns: int) -> None:
             self._on_timed(took_ns)
-            self.synced(log.flushed(target))
+            self.synced(self.log.flushed(target))
             finish()
 
-        self._hands.own.run(job, done, _never)
+        def failed(error: Exception) -> None:
+            self.log.flush_refused(target)
+            self._wait(error, attempt)
+
+        self._hands.own.run(job, done, failed)
 
     def save_vote(self, election: ElectionState, done: Done) -> None:
         """Write the vote file, durably."""
@@ -194,8 +218,16 @@ class MetadataLog:
                 done()
                 finish()
 
-            job = self._logs.begin_truncation(self.log, offset, self._clock.now_ms())
-            self._cut(job, cut)
+            def attempt() -> None:
+                now_ms = self._clock.now_ms()
+                try:
+                    job = self._logs.begin_truncation(self.log, offset, now_ms)
+                except DiskError as error:
+                    self._wait(error, attempt)
+                else:
+                    self._cut(job, cut)
+
+            attempt()
 
         self.is_cutting = True
         self.duties.give(begin)
@@ -302,9 +334,16 @@ class MetadataLog:
 
         def failed(error: Exception) -> None:
             self._refused(error)
-            self._later(RETRY_MS, attempt)
+            self.again(attempt)
 
         attempt()
+
+    def _wait(self, error: Exception, attempt: Done) -> None:
+        """Try again what could not be done for want of a descriptor. Anything else is final."""
+        if not (self._is_at_work and isinstance(error, DiskError) and error.is_short):
+            raise error
+        self._refused(error)
+        self.again(attempt)
 
     def _refused(self, error: Exception) -> None:
         if not isinstance(error, DiskError):
@@ -315,8 +354,3 @@ class MetadataLog:
 def vote_path(folder: str) -> str:
     """Where a replica's vote file lies, by the folder of its log."""
     return f"{folder}/{vote_file.FILE_NAME}"
-
-
-def _never(error: Exception) -> None:
-    """For syncs: one that fails is final, and heard of by whoever gave the threads."""
-    raise error

@@ -13,6 +13,7 @@ then `complete`; also the ones found so after a load (`preparing`), for a decisi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
 from broker.coordinators.txn_records import decode_key, decode_value, record_of
@@ -24,6 +25,23 @@ from protocol.wire.records import BatchHeader, Marker
 INHERITED_MS_MIN = 10_000
 """For so long a coordinator that has just begun aborts no transaction that it has found open: when
 it began another node's clock has said."""
+
+
+class Watched(NamedTuple):
+    """An open transaction, since it was first seen by who looks for those that take too long."""
+
+    start_ms: int
+    """When it began, by the wall clock of that moment: it tells one from the next of its id."""
+    earliest_ms: int
+    """When it was not open yet, by the monotonic clock."""
+    seen_ms: int
+    """When it was, by the monotonic clock."""
+
+    def open_for_ms(self, now_ms: int, monotonic_ms: int) -> int:
+        """For how long it has been open: the wall clock tells, within what the other one leaves of
+        that, for a wall clock can be set."""
+        told_ms = max(now_ms - self.start_ms, monotonic_ms - self.seen_ms)
+        return min(told_ms, monotonic_ms - self.earliest_ms)
 
 
 def refuse_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
@@ -49,6 +67,9 @@ class TxnShard:
         self._inherited: dict[str, int] = {}
         """The transactions that were open when this shard was loaded, by when they began."""
         self._loaded_ms = 0
+        self._watched: dict[str, Watched] = {}
+        """Those that were open at the last look at them."""
+        self._looked_ms = 0
 
     # What the log says.
 
@@ -69,7 +90,7 @@ class TxnShard:
 
     def begin(self, monotonic_ms: int) -> None:
         """Everything that was decided before is replayed: from now on this node decides."""
-        self._loaded_ms = monotonic_ms
+        self._loaded_ms = self._looked_ms = monotonic_ms
         self._inherited = {
             one.transactional_id: one.start_ms
             for one in self.transactions.values()
@@ -244,17 +265,31 @@ class TxnShard:
         of one that was found open the clock is believed only after `INHERITED_MS_MIN`, and it is
         open for too long in any case when this node alone has seen it open for its whole time.
         """
+        self._watch(monotonic_ms)
         return [
             self._move(one.fenced(now_ms))
             for one in list(self.transactions.values())
             if one.state is TxnState.ONGOING
-            and self._is_overdue(one, now_ms, monotonic_ms - self._loaded_ms)
+            and self._is_overdue(one, now_ms, monotonic_ms)
             and one.transactional_id not in self._pending
         ]
 
-    def _is_overdue(self, one: Transaction, now_ms: int, loaded_for_ms: int) -> bool:
+    def _watch(self, monotonic_ms: int) -> None:
+        """Note which transactions are open, and since when they have been seen to be."""
+        before, self._watched = self._watched, {}
+        for one in self.transactions.values():
+            if one.state is TxnState.ONGOING:
+                known = before.get(one.transactional_id)
+                if known is None or known.start_ms != one.start_ms:
+                    known = Watched(one.start_ms, self._looked_ms, monotonic_ms)
+                self._watched[one.transactional_id] = known
+        self._looked_ms = monotonic_ms
+
+    def _is_overdue(self, one: Transaction, now_ms: int, monotonic_ms: int) -> bool:
         if self._inherited.get(one.transactional_id) != one.start_ms:
-            return one.is_overdue(now_ms)
+            watched = self._watched[one.transactional_id]
+            return watched.open_for_ms(now_ms, monotonic_ms) > one.timeout_ms
+        loaded_for_ms = monotonic_ms - self._loaded_ms
         is_believed = loaded_for_ms >= INHERITED_MS_MIN
         return loaded_for_ms > one.timeout_ms or (is_believed and one.is_overdue(now_ms))
 

@@ -82,6 +82,7 @@ class Broker:
             lambda log: self.replicas.counting.flushed(log),
             lambda error: self._disk_died(f"sync failed: {error}"),
             self.metrics.flushes.add,
+            lambda log, error: self.write_failed(log.topic_partition, error, self.clock.now_ms()),
         )
         self.alarm = Alarm(
             world, lambda now_ms: self.serving.on_time(now_ms), self.metrics.loop_lateness.add

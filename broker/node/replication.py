@@ -56,7 +56,7 @@ class Replication:
             me,
             replicas.logs.directory_id,
         )
-        damage = Damage(replicas, membership.damaged, files)
+        damage = Damage(world, replicas, membership.damaged, files)
         replicas.hearers += [self._followers, self._fetches, damage]
 
     def start(self) -> None:

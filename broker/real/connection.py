@@ -77,8 +77,16 @@ class SocketLink(asyncio.BufferedProtocol):
         self.peer_host = str(name[0])
         self.peer = f"{name[0]}:{name[1]}"
         fd = transport.get_extra_info("socket").fileno()
+        try:
+            own_fd = os.dup(fd)
+        except OSError as error:
+            # No descriptor is left. The one that the connection has must not be kept from others.
+            self._is_closed = True
+            self._transport.abort()
+            self._unlinked(error)
+            return
         self._output = Output(
-            socket.socket(fileno=os.dup(fd)),
+            socket.socket(fileno=own_fd),
             self._loop,
             self._drained,
             self._broken,
@@ -86,6 +94,9 @@ class SocketLink(asyncio.BufferedProtocol):
             self._unread_bytes_max,
         )
         self._receiver.linked(self)
+
+    def _unlinked(self, error: OSError) -> None:
+        """The connection stood, and could not be kept: its receiver has not heard of it."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer(sizehint)

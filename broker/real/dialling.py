@@ -80,6 +80,9 @@ class DialledLink(SocketLink):
             made.close()
             raise
 
+    def _unlinked(self, error: OSError) -> None:
+        self._loop.call_soon(self._receiver.ended, End.CLOSED, str(error))
+
     def _dialled(self, task: asyncio.Task[None]) -> None:
         """A fault in a task would be told when it is collected, if ever."""
         error = None if task.cancelled() else task.exception()

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 from collections.abc import Callable
 
 from broker.config import Listener
+from broker.metrics.warnings import Warnings
 from broker.real.connection import SocketLink
 from broker.real.silence import end_when_silent
 from broker.real.warmer import Warmer
 from broker.world import PortTaken, Receiver
+
+logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 
@@ -55,6 +59,25 @@ def _holder(port: int) -> str:
     return ""
 
 
+class AcceptedLink(SocketLink):
+    """A connection that has come in."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        receiver: Receiver,
+        warmer: Warmer,
+        frame_bytes_max: int,
+        unread_bytes_max: int,
+        warnings: Warnings,
+    ) -> None:
+        super().__init__(loop, receiver, warmer, frame_bytes_max, unread_bytes_max)
+        self._warnings = warnings
+
+    def _unlinked(self, error: OSError) -> None:
+        self._warnings.warn(logger, "connection not taken in", peer=self.peer, reason=error)
+
+
 class SocketListening:
     """One named listener: a bound socket, and the connections that come in by it."""
 
@@ -67,6 +90,7 @@ class SocketListening:
         warmer: Warmer,
         frame_bytes_max: int,
         unread_bytes_max: int,
+        warnings: Warnings,
         silence_ms_max: int = 0,
     ) -> None:
         """Binds. Raises PortTaken. `silence_ms_max`: a link ends whose other side's kernel says
@@ -76,6 +100,7 @@ class SocketListening:
         self._address = address
         self._take = take
         self._warmer = warmer
+        self._warnings = warnings
         self._frame_bytes_max = frame_bytes_max
         self._unread_bytes_max = unread_bytes_max
         self._bound = bind(self._setting, address.host, address.port)
@@ -103,9 +128,14 @@ class SocketListening:
             server.close()
         self._server = server
 
-    def _link(self) -> SocketLink:
-        return SocketLink(
-            self._loop, self._take(), self._warmer, self._frame_bytes_max, self._unread_bytes_max
+    def _link(self) -> AcceptedLink:
+        return AcceptedLink(
+            self._loop,
+            self._take(),
+            self._warmer,
+            self._frame_bytes_max,
+            self._unread_bytes_max,
+            self._warnings,
         )
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from time import perf_counter_ns
 from typing import NoReturn
 
 from broker.config import BROKER_LISTENER, Listener
+from broker.metrics.warnings import Warnings
 from broker.real.dialling import SILENCE_MS_MAX, DialledLink
 from broker.real.listening import SocketListening
 from broker.real.names import Names
@@ -53,6 +54,7 @@ class LoopWorld:
         self._frame_bytes_max = frame_bytes_max
         self._unread_bytes_max = unread_bytes_max
         self._warmer = Warmer(loop)
+        self._warnings = Warnings(self.clock)
         self._names = Names(loop)
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> Cancel:
@@ -73,6 +75,7 @@ class LoopWorld:
             self._warmer,
             self._frame_bytes_max,
             self._unread_bytes_max,
+            self._warnings,
             # A client's machine may be away for longer than another broker's.
             SILENCE_MS_MAX if name == BROKER_LISTENER else 0,
         )

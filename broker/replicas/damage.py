@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from broker.replicas.hearing import Deaf
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
-from broker.world import Jobs
+from broker.world import Jobs, World
 from protocol.log import fields
 from protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+MARK_RETRY_MS = 1_000
+"""After the disk has refused to mark a log, it is tried again."""
 
 Tell = Callable[[Iterable[TopicPartition]], None]
 """Hears of all that are damaged and in service, whenever one begins or ceases to be."""
@@ -26,8 +30,9 @@ Tell = Callable[[Iterable[TopicPartition]], None]
 class Damage(Deaf):
     """To be put among `Replicas.hearers`."""
 
-    def __init__(self, replicas: Replicas, tell: Tell, files: Jobs) -> None:
+    def __init__(self, world: World, replicas: Replicas, tell: Tell, files: Jobs) -> None:
         """`files` is the thread that renames folders."""
+        self._later = world.later
         self._replicas = replicas
         self._tell = tell
         self._files = files
@@ -36,6 +41,12 @@ class Damage(Deaf):
     def damaged(self, replica: Replica) -> None:
         """Have others lead it, and have a start know of it."""
         self._say()
+        self._mark(replica)
+
+    def _mark(self, replica: Replica) -> None:
+        """Mark its log, as soon as the disk lets us. Out of service, it is out of the way too."""
+        if replica not in self._replicas.damaged:
+            return
         mark = self._replicas.logs.damage_mark(replica.log, self._replicas.damaged[replica])
 
         def failed(error: Exception) -> None:
@@ -43,6 +54,7 @@ class Damage(Deaf):
                 "damaged log not marked",
                 extra=fields(partition=replica.topic_partition, error=error),
             )
+            self._later(MARK_RETRY_MS, partial(self._mark, replica))
 
         self._files.run(mark.perform, lambda _: None, failed)
 

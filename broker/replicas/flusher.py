@@ -3,6 +3,7 @@
 Floor: replicas. A log that is marked while its sync is under way is synced once more right after
 it, together with everything written meanwhile; so the slower the disk, the larger the groups. A
 failed sync is final: the kernel may have dropped the pages and would call a second try a success.
+Where only a descriptor was missing to sync something by, it is tried again.
 What renames a log's folder or cuts its files waits by `drain` until no thread works there any more.
 """
 
@@ -10,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from broker.storage.errors import DiskError
 from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 from broker.world import World
 
 FLUSH_THREADS = 4
+
+RETRY_MS = 1_000
+"""How long logs wait that could not be synced for want of a descriptor."""
 
 STOP_S_MAX = 5.0
 """How long a stop waits for a sync that hangs."""
@@ -30,13 +35,19 @@ class Flusher:
         on_flushed: Callable[[Log], None],
         on_failed: Callable[[Exception], None],
         on_timed: Callable[[int], None] = lambda took_ns: None,
+        on_refused: Callable[[Log, DiskError], None] = lambda log, error: None,
     ) -> None:
-        """`on_timed` hears how many nanoseconds each group commit took."""
+        """`on_timed` hears how many nanoseconds each group commit took, `on_refused` of a log that
+        has to wait for a descriptor."""
         self._soon = world.soon
+        self._later = world.later
         self._turn_ns = world.turn_ns
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._on_timed = on_timed
+        self._on_refused = on_refused
+        self._refused: dict[Log, None] = {}
+        """Logs that wait for a descriptor, and are marked again in a while."""
         self._marked: dict[Log, None] = {}
         self._in_flight: set[Log] = set()
         self._drains: list[tuple[Collection[Log], Callable[[], None]]] = []
@@ -44,11 +55,12 @@ class Flusher:
         self._idle = [world.jobs(f"flush-{number}") for number in range(FLUSH_THREADS)]
         self._workers = list(self._idle)
         self._is_scheduled = False
+        self._is_stopped = False
 
     @property
     def is_idle(self) -> bool:
         """Whether everything marked has been synced."""
-        return not self._marked and not self._in_flight
+        return not (self._marked or self._in_flight or self._refused)
 
     def mark(self, log: Log) -> None:
         """See to it that what is written in `log` gets to the disk soon."""
@@ -86,7 +98,12 @@ class Flusher:
             targets = []
             for log in batch:
                 del self._marked[log]
-                if (target := log.flush_target()) is not None:
+                try:
+                    target = log.flush_target()
+                except DiskError as error:
+                    self._refuse(log, error)
+                    continue
+                if target is not None:
                     targets.append((log, target))
             if targets:
                 self._in_flight.update(log for log, _ in targets)
@@ -109,17 +126,48 @@ class Flusher:
                 log.flushed(target)
             for log, _target in targets:
                 self._on_flushed(log)
-            if self._drains:
-                self._drained()
-            if self._marked:
-                self._start()
+            self._go_on()
 
-        worker.run(job, done, self._on_failed)
+        def failed(error: Exception) -> None:
+            if not isinstance(error, DiskError) or not error.is_short:
+                self._on_failed(error)
+                return
+            self._idle.append(worker)
+            for log, target in targets:
+                self._in_flight.discard(log)
+                log.flush_refused(target)
+                self._refuse(log, error)
+            self._go_on()
+
+        worker.run(job, done, failed)
+
+    def _go_on(self) -> None:
+        """A worker is free: tell who waited for its logs, and sync what was marked meanwhile."""
+        if self._drains:
+            self._drained()
+        if self._marked:
+            self._start()
+
+    def _refuse(self, log: Log, error: DiskError) -> None:
+        """Have a log wait that could not be synced; no sync of it has failed."""
+        if not error.is_short:
+            self._on_failed(error)
+            return
+        self._on_refused(log, error)
+        if not self._refused:
+            self._later(RETRY_MS, self._retry)
+        self._refused[log] = None
+
+    def _retry(self) -> None:
+        refused, self._refused = self._refused, {}
+        for log in refused if not self._is_stopped else ():
+            self.mark(log)
 
     def stop(self) -> bool:
         """End the threads; whether everything they had begun has been synced.
 
         What failed, or hangs, must not be synced again: the kernel tells of a failure once.
         """
+        self._is_stopped = True
         ended = [worker.stop(STOP_S_MAX) for worker in self._workers]
         return all(ended)

@@ -35,7 +35,7 @@ from broker.replication.follower_steps import (
 )
 from broker.replication.partition import Follower, RoleChange
 from broker.sessions.peers import LinkKind, Peers
-from broker.storage.errors import DiskError
+from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.follower_append import GapsUnmarked
 from broker.storage.log import Log
 from broker.storage.recovery import Loaded
@@ -315,12 +315,17 @@ class Followers(Deaf):
             return
         logs, now_ms = ports.replicas.logs, self._clock.now_ms()
         job: Truncation | None
-        if isinstance(action, Truncate):
-            job = logs.begin_truncation(log, action.end_offset, now_ms)
-            cut_to = action.end_offset
-        else:
-            job = logs.begin_reset(log, action.start_offset, now_ms)
-            cut_to = action.start_offset
+        try:
+            if isinstance(action, Truncate):
+                cut_to = action.end_offset
+                job = logs.begin_truncation(log, cut_to, now_ms)
+            else:
+                cut_to = action.start_offset
+                job = logs.begin_reset(log, cut_to, now_ms)
+        except (CorruptionError, DiskError) as error:
+            again = partial(self._begin_cut, line, replica, action)
+            self._cannot_cut(replica, error, lambda: ports.replicas.begin_cut(replica, again))
+            return
         if job is None:
             line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
             self._pump(line)
@@ -358,16 +363,19 @@ class Followers(Deaf):
             self._pump(line)
 
         def failed(error: Exception) -> None:
-            logger.error(
-                "log cannot be cut",
-                extra=fields(partition=replica.topic_partition, error=error),
-            )
-            self._ports.replicas.read_failed(replica, error)
-            if isinstance(error, DiskError):
-                self._ports.world.later(CUT_RETRY_MS, partial(self._cut, line, replica, key, job))
-            # Else it is damaged: out of service, and out of the way when an epoch begins.
+            self._cannot_cut(replica, error, partial(self._cut, line, replica, key, job))
 
         self._ports.files.run(job.perform, cut, failed)
+
+    def _cannot_cut(self, replica: Replica, error: Exception, again: Callable[[], None]) -> None:
+        """Try again what the disk has refused. A log that is damaged is out of service, and out of
+        the way when an epoch begins."""
+        logger.error(
+            "log cannot be cut", extra=fields(partition=replica.topic_partition, error=error)
+        )
+        self._ports.replicas.read_failed(replica, error)
+        if isinstance(error, DiskError):
+            self._ports.world.later(CUT_RETRY_MS, again)
 
 
 def _key(replica: Replica) -> Key:

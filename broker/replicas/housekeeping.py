@@ -34,6 +34,9 @@ POINTS_INTERVAL_MS = 1_000
 
 CLEANER_BACKOFF_MS_MIN = 10
 
+SET_AHEAD_MS_MIN = 60_000
+"""A wall clock that gains as much between two looks at producers has been set, not adjusted."""
+
 LOOP_LAG_MS_MAX = 200
 """A loop that comes so late to its duties has been blocked, or starved of the processor."""
 
@@ -63,6 +66,8 @@ class Housekeeping:
         self._folders = folders
         self._checkpoints = checkpoints
         self._worker = worker
+        self._lead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
+        """How far the wall clock was ahead of the monotonic one when producers were looked at."""
         self._timers: Timers[Callable[[], object]] = Timers()
         self._checkpointed: object = None
         self._points: object = None
@@ -197,6 +202,10 @@ class Housekeeping:
         )
 
     def _expire_producers(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms, lead_ms = self._clock.now_ms(), self._lead_ms
+        self._lead_ms = now_ms - self._clock.monotonic_ms()
+        set_ahead_ms = self._lead_ms - lead_ms
+        if set_ahead_ms < SET_AHEAD_MS_MIN:
+            set_ahead_ms = 0
         for partition in self._replicas:
-            partition.log.producer_state.expire(now_ms)
+            partition.log.producer_state.expire(now_ms, set_ahead_ms)

@@ -18,6 +18,9 @@ FLUSH_OPERATIONS = ("fdatasync", "sync folder")
 GONE = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
 """What a device or a file system answers that has failed under a running broker."""
 
+SHORT = frozenset({errno.EMFILE, errno.ENFILE})
+"""The process, or the machine, has no descriptor left."""
+
 
 class CorruptionError(Exception):
     """Data below the durable floor is not what was written; it is kept as it is."""
@@ -49,9 +52,18 @@ class DiskError(Exception):
         return self.number in GONE
 
     @property
+    def is_short(self) -> bool:
+        """Whether there was no descriptor to open something with: it may succeed later, and says
+        nothing of what lies on the disk."""
+        return self.number in SHORT
+
+    @property
     def is_flush(self) -> bool:
-        """Whether a flush failed, after which nothing that was written can be trusted."""
-        return self.operation in FLUSH_OPERATIONS
+        """Whether a flush failed, after which nothing that was written can be trusted.
+
+        A folder that could not be opened has not been asked to be synced.
+        """
+        return self.operation in FLUSH_OPERATIONS and not self.is_short
 
     @property
     def is_final(self) -> bool:

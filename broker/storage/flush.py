@@ -18,8 +18,9 @@ from broker.storage.segments import Segments
 class FlushTarget:
     """Everything of one log that was written but not on the disk when the target was taken.
 
-    After `perform`, back in the loop, give it to `log.flushed`. When `perform` raises, the process
-    must stop: the kernel may have dropped the pages, and a second flush would succeed over a hole.
+    After `perform`, back in the loop, give it to `log.flushed`. When `perform` raises what is
+    final, the process must stop: the kernel may have dropped the pages, and a second flush would
+    succeed over a hole. Anything else is a folder that could not be opened: `log.flush_refused`.
     """
 
     __slots__ = (
@@ -94,24 +95,28 @@ class Flushing:
         return self._under_way_count > 0
 
     def target(self, recovery_point: int) -> FlushTarget | None:
-        """What a flush has to do; None when everything written is on the disk."""
+        """What a flush has to do; None when everything written is on the disk.
+
+        DiskError where a file cannot be opened: nothing has changed then.
+        """
         segments = self._segments
         end_offset, roll_count = segments.active.next_offset, segments.roll_count
         has_rolled = roll_count != self._synced_roll_count
-        producer_files = self._producer_files.job()
-        if recovery_point >= end_offset and not has_rolled and producer_files is None:
+        has_more = has_rolled or self._producer_files.has_work
+        if recovery_point >= end_offset and not has_more:
             return None
         closed = segments.closed_since_sync()
         indexes = [file for segment in closed for file in segment.indexes.unsynced_files()]
+        files = segments.files_from(recovery_point) + indexes
         self._under_way_count += 1
         return FlushTarget(
             self._disk,
-            segments.files_from(recovery_point) + indexes,
+            files,
             closed,
             self._folder if has_rolled else None,
             end_offset,
             roll_count,
-            producer_files,
+            self._producer_files.job(),
         )
 
     def flushed(self, target: FlushTarget) -> None:
@@ -121,3 +126,9 @@ class Flushing:
             self._producer_files.done(target.producer_files)
         self._segments.indexes_synced(target.closed)
         self._synced_roll_count = max(self._synced_roll_count, target.roll_count)
+
+    def refused(self, target: FlushTarget) -> None:
+        """A target could not be performed, though no sync has failed: the next one does it."""
+        self._under_way_count -= 1
+        if target.producer_files is not None:
+            self._producer_files.refused(target.producer_files)

@@ -75,7 +75,13 @@ class Removal:
             else:
                 done.paths[topic_partition] = target
         if done.paths:
-            self.disk.sync_folder(self.data_folder)
+            try:
+                self.disk.sync_folder(self.data_folder)
+            except DiskError as error:
+                # The checkpoint that forgets them, and what is made in their place, are synced
+                # with the same folder.
+                if error.is_final:
+                    raise
         return done
 
     def _free_path(self, name: str) -> str:

@@ -57,12 +57,13 @@ class IndexFiles:
             self.time_index = None
 
     def read_offset_index(self, size_bytes: int) -> OffsetIndex:
-        """Take the file of a segment of this size; CorruptionError when it cannot be that."""
+        """Take the file of a segment of this size; CorruptionError when it cannot be that, and
+        DiskError when there is no descriptor to open it with."""
         path = self._offset_index_path
         try:
             index = OffsetIndex.decode(self._disk.read_all(path), size_bytes)
         except (ValueError, DiskError) as error:
-            raise CorruptionError(path, 0, str(error)) from error
+            raise _judged(path, error) from error
         self.offset_index, self._offsets_written = index, len(index)
         return index
 
@@ -72,7 +73,7 @@ class IndexFiles:
         try:
             index = TimeIndex.decode(self._disk.read_all(path))
         except (ValueError, DiskError) as error:
-            raise CorruptionError(path, 0, str(error)) from error
+            raise _judged(path, error) from error
         self.time_index, self._times_written = index, len(index)
         return index
 
@@ -148,3 +149,11 @@ class IndexFiles:
         assert self.offset_index is not None and self.time_index is not None
         self._offsets_written = min(self._offsets_written, len(self.offset_index))
         self._times_written = min(self._times_written, len(self.time_index))
+
+
+def _judged(path: str, error: ValueError | DiskError) -> CorruptionError | DiskError:
+    """What is wrong with an index file: one that cannot be opened for want of a descriptor may be
+    as it should, and need not be made anew from all batches."""
+    if isinstance(error, DiskError) and error.is_short:
+        return error
+    return CorruptionError(path, 0, str(error))

@@ -313,7 +313,8 @@ class Log:
     # Flushing.
 
     def flush_target(self) -> FlushTarget | None:
-        """What a flush has to do; None when everything written is on the disk."""
+        """What a flush has to do; None when everything written is on the disk. DiskError where a
+        file cannot be opened: nothing has changed then."""
         if self._is_out_of_service:
             return None
         return self._flushing.target(self.recovery_point)
@@ -325,6 +326,10 @@ class Log:
         if self.recovery_point >= self.written_end_offset:
             self._unflushed_since_ms = -1
         return self.recovery_point
+
+    def flush_refused(self, target: FlushTarget) -> None:
+        """No sync of a target has failed, and it is not done: the next one does it."""
+        self._flushing.refused(target)
 
     def close(self) -> list[DiskFile]:
         """Write what the start after a clean stop takes as it is; everything must be flushed.
@@ -344,7 +349,9 @@ class Log:
         if unflushed >= self._config.flush_messages:
             return True
         since_ms = self._unflushed_since_ms
-        return unflushed > 0 and since_ms >= 0 and now_ms - since_ms >= self._config.flush_ms
+        # A clock that was set back says nothing of how long it has been.
+        is_over = not since_ms <= now_ms < since_ms + self._config.flush_ms
+        return unflushed > 0 and since_ms >= 0 and is_over
 
     # Giving up the old.
 

@@ -100,7 +100,8 @@ class LogManager:
                 loaded = recovery.load(self._disk, path, rules)
                 damage = read_damage_mark(self._disk, path)
             except (CorruptionError, DiskError) as error:
-                if isinstance(error, DiskError) and error.is_flush:
+                if isinstance(error, DiskError) and (error.is_flush or error.is_short):
+                    # Without descriptors nothing shows what is wrong with a log, if anything is.
                     raise
                 self.offline[topic_partition] = str(error)
                 continue

@@ -96,7 +96,9 @@ class NodeCheckpoints:
             return checkpoint.decode_epochs(
                 self._disk.read_all(f"{folder}/{checkpoint.LEADER_EPOCHS}")
             )
-        except (DiskError, ValueError):
+        except (DiskError, ValueError) as error:
+            if isinstance(error, DiskError) and error.is_short:
+                raise
             # Made anew from the headers of all batches.
             return None
 

@@ -36,7 +36,7 @@ def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
 class ProducerFilesJob:
     """The writes of one flush, for its thread."""
 
-    __slots__ = ("_disk", "_folder", "_snapshots", "_tails", "reached")
+    __slots__ = ("_disk", "_folder", "_tails", "reached", "snapshots")
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ProducerFilesJob:
         self._disk = disk
         self._folder = folder
         self._tails = tails
-        self._snapshots = snapshots
+        self.snapshots = snapshots
         self.reached: list[tuple[Segment, int]] = []
         """Segments whose index file is on the disk, up to so many bytes."""
 
@@ -65,7 +65,7 @@ class ProducerFilesJob:
                     # One that is there is wrong; cut short it might be taken for a right one.
                     self._disk.replace(path, data, is_durable=True)
                 self.reached.append((segment, position + len(data)))
-            for snapshot in self._snapshots:
+            for snapshot in self.snapshots:
                 path = snapshot_path(self._folder, snapshot.offset)
                 # What it tells may soon be told by nothing else: retention drops the batches.
                 self._disk.replace(path, snapshot.encode(), is_durable=True)
@@ -124,9 +124,14 @@ class ProducerFiles:
         self._staged.clear()
         self._snapshots = [one for one in self._snapshots if one.offset <= log_end_offset]
 
+    @property
+    def has_work(self) -> bool:
+        """Whether the next flush has something to write here."""
+        return bool(self._incomplete or self._snapshots)
+
     def job(self) -> ProducerFilesJob | None:
         """What the next flush has to write here; None when there is nothing."""
-        if not self._incomplete and not self._snapshots:
+        if not self.has_work:
             return None
         tails = []
         for segment in self._incomplete:
@@ -141,6 +146,10 @@ class ProducerFiles:
             segment.txn_index.file_reaches(size_bytes)
             if segment.txn_index.unwritten() is None:
                 self._incomplete.pop(segment, None)
+
+    def refused(self, job: ProducerFilesJob) -> None:
+        """Its flush has not come to its end: the next one writes what this may not have."""
+        self._snapshots = [*job.snapshots, *self._snapshots][-PENDING_MAX:]
 
     def close(self, log_end_offset: int) -> None:
         """Write the snapshot of the log's end, for the start after a clean stop."""

@@ -331,8 +331,14 @@ class ProducerState:
         self._markers_before.clear()
         self.transactions.roll_back()
 
-    def expire(self, now_ms: int) -> int:
-        """Forget producers silent for longer than the expiration; returns how many."""
+    def expire(self, now_ms: int, set_ahead_ms: int = 0) -> int:
+        """Forget producers silent for longer than the expiration; returns how many.
+
+        `set_ahead_ms`: by how much the clock was set ahead since the last call, which has made
+        nobody silent. Who was used since then counts as used later than he was, and stays longer.
+        """
+        for producer in self.producers.values() if set_ahead_ms else ():
+            producer.last_used_ms += set_ahead_ms
         silent = []
         for producer_id, producer in self.producers.items():
             if now_ms - producer.last_used_ms <= self.expiration_ms:

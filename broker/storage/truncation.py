@@ -44,7 +44,8 @@ class Cut:
 def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
     """Decide to keep only what lies below `offset`; a batch that spans it goes as a whole.
 
-    None when there is nothing to cut; else what holds from here on is said by `Log.begin_cut`. A
+    None when there is nothing to cut; else what holds from here on is said by `Log.begin_cut`.
+    Raises DiskError or CorruptionError where the place cannot be found, and the log serves on. A
     log that begins above `offset` is started anew there: what is in front of its start is gone
     already, and an end below the start would be no log at all.
     """
@@ -52,17 +53,18 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
         return None
     if offset < log.log_start_offset:
         return begin_reset(log, offset, now_ms)
-    log.begin_cut()
     row = list(log.segments)
     # The first segment stays, empty, if nothing else does.
     count = max(1, sum(segment.base_offset < offset for segment in row))
     last = row[count - 1]
+    # What cannot be read is not cut: until here nothing has been decided.
+    shortened = last.log_path, last.locate(offset)
+    log.begin_cut()
     # Where the last whole batch ends is known once the log is opened anew.
     log.recovery_point = min(log.recovery_point, last.base_offset)
     log.high_watermark = min(log.high_watermark, offset)
     log.cleaned_offset = min(log.cleaned_offset, offset)
     log.leader_epochs.truncate_from_end(offset)
-    shortened = last.log_path, last.locate(offset)
     return Cut(log.folder, _paths(row[count:]), shortened, offset, _rules(log, now_ms))
 
 

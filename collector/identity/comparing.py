@@ -76,7 +76,9 @@ class Comparer:
         if whole not in self.answers:
             self.probes.add(whole)
             return None
-        return self.answers[whole] == print_.crc.to_bytes(4, "big")
+        answer = self.answers[whole]
+        # What could not be read may be a copy: as another file its lines would come twice.
+        return None if answer is None else answer == print_.crc.to_bytes(4, "big")
 
     def trail_agrees(self, known: Stored, name: Seen) -> bool | None:
         """Whether the file has the older markers that it is long enough for, if there are any.
@@ -110,8 +112,8 @@ class Comparer:
             if missing:
                 self.probes |= missing
                 return None
-            if self.answers[theirs] is None:
-                # The other one was truncated meanwhile, or is gone.
+            if self.answers[mine] is None or self.answers[theirs] is None:
+                # One of them was truncated meanwhile, is gone, or could not be read.
                 return None
             if self.answers[mine] != self.answers[theirs]:
                 return False

@@ -32,7 +32,10 @@ class Copies:
                 holds = is_named_so and self._is_older_copy(known, name)
             if holds:
                 return name, True
-            is_known = is_known and holds is not None
+            if holds is None:
+                # Until that is known it is not taken for a new file either.
+                self._round.settled.add(name.file)
+                is_known = False
         return None, is_known
 
     def _is_older_copy(self, known: Stored, name: Seen) -> bool | None:

@@ -109,11 +109,11 @@ class _Session:
         copy, is_known = self._copies.find(known)
         if copy is not None:
             self._round.settled.add(copy.file)
-        if not is_known:
-            return False
-        if known.generation not in self._round.noticed_before:
+        is_noticed = known.generation in self._round.noticed_before
+        if not (is_known and is_noticed):
+            # Also while answers are missing, which may take many looks.
             self._round.noticed.add(known.generation)
-            self._round.is_waiting = True
+            self._round.is_waiting |= not is_noticed
             return False
         if copy is not None:
             if copy.size >= known.position:

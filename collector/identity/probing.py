@@ -22,14 +22,22 @@ class Prober:
 
     def __init__(self, handles: Handles):
         self.is_unfinished = False
+        self.refused: dict[str, str] = {}
+        """The files that the last look could not read, each with the reason."""
         self._handles = handles
         self._sums: dict[WholeProbe, tuple[Stamp, int, int]] = {}
+        """How far each checksum has come that the last look asked for: one that is complete may be
+        asked for again, while another one is not."""
+        self._asked: set[WholeProbe] = set()
         self._budget = 0
 
     def begin(self) -> None:
         """A look begins."""
         self.is_unfinished = False
         self._budget = CHECKSUM_BYTES
+        self.refused.clear()
+        self._sums = {probe: sum_ for probe, sum_ in self._sums.items() if probe in self._asked}
+        self._asked.clear()
 
     def answer(
         self, probes: Collection[Probe | WholeProbe], paths: Mapping[FileId, str]
@@ -47,7 +55,10 @@ class Prober:
                     handle, is_own = open_file(paths[file], file), True
                 for probe in mine:
                     self._answer_one(probe, handle, answers)
-            except (Vanished, Unreadable, KeyError):
+            except Unreadable as error:
+                self.refused[paths.get(file) or str(file)] = str(error)
+                answers.update(dict.fromkeys(mine))
+            except (Vanished, KeyError):
                 answers.update(dict.fromkeys(mine))
             finally:
                 if handle is not None and is_own:
@@ -68,6 +79,7 @@ class Prober:
     def _sum(self, probe: WholeProbe, handle: Handle) -> int | None:
         """Go on with a checksum; None while it is not finished, or when the file is too short."""
         stamp = handle.look().stamp
+        self._asked.add(probe)
         begun, position, crc = self._sums.pop(probe, (stamp, 0, 0))
         if begun != stamp:
             position = crc = 0
@@ -82,4 +94,5 @@ class Prober:
             crc = crc32c.crc32c(data, crc)
             position += len(data)
             self._budget -= len(data)
+        self._sums[probe] = (stamp, position, crc)
         return crc

@@ -19,12 +19,21 @@ from collector.identity.generation import Generation
 from collector.identity.handles import Handle, Handles, Unreadable, Vanished, open_file
 from collector.identity.probing import Prober
 from collector.identity.registry import Registry
-from collector.identity.sightings import Held, Probe, Seen, Stamp, State, Verdict, WholeProbe
+from collector.identity.sightings import (
+    Held,
+    Judgement,
+    Probe,
+    Seen,
+    Stamp,
+    State,
+    Verdict,
+    WholeProbe,
+)
 from collector.read.open_events import OpenEvents
 from collector.read.turn import Turn
 from collector.read.waking import FieldsOf, LineLimit, Waker, Waking, content_of, content_size
 from collector.text.encodings import Encoding
-from collector.text.fingerprint import FileId
+from collector.text.fingerprint import FileId, Fingerprint
 from collector.text.lines import Kind
 from collector.text.tailer import Request
 
@@ -45,6 +54,7 @@ class Reader:
         self.wants_scan = False
         self._drain_quiet_ms = drain_quiet_ms
         self._prober = Prober(handles)
+        self.refused = self._prober.refused
         self._waker = Waker(registry, line_limit, fields_of)
         self._open_events = OpenEvents(registry)
         self._still: dict[FileId, tuple[Stamp, int]] = {}
@@ -78,11 +88,16 @@ class Reader:
         self.wants_scan = self._prober.is_unfinished or decision.is_waiting
         touched: dict[str, Generation] = {}
         for judgement in decision.judgements:
+            try:
+                measure = self._measure(judgement)
+            except Unreadable:
+                # Without it the copy would be read as a file of its own: a later look judges it.
+                continue
             is_held = judgement.generation in held
             for generation in self.registry.apply(judgement, is_held, now_ms):
                 touched[generation.name] = generation
             if judgement.copy is not None:
-                self._take_measure(judgement.copy)
+                self._take_measure(judgement.copy, measure)
             if judgement.verdict is Verdict.SHRUNK and judgement.generation is not None:
                 self._shrink(self.registry.generations[judgement.generation])
         if scan.is_complete:
@@ -212,19 +227,29 @@ class Reader:
             found.append(replace(name, still_ms=now_ms - since_ms))
         return found
 
-    def _take_measure(self, copy: Seen) -> None:
-        """Make the fingerprint of a file that is done as it is."""
+    def _measure(self, judgement: Judgement) -> tuple[Fingerprint, Stamp] | None:
+        """The fingerprint of a file that is done as it is; None where it is its original's, or the
+        file is gone. Raises Unreadable."""
+        copy, original = judgement.copy, self.registry.generations.get(judgement.generation or "")
+        if copy is None or original is None or original.position == copy.size:
+            return None
+        try:
+            handle = open_file(copy.path, copy.file, copy.birth_ns)
+        except Vanished:
+            return None
+        try:
+            return whole_evidence(handle, copy.size).fingerprint(), handle.look().stamp
+        finally:
+            handle.close()
+
+    def _take_measure(self, copy: Seen, measure: tuple[Fingerprint, Stamp] | None) -> None:
         generation = self.registry.at_path(copy.path)
         if generation is None or generation.position == copy.size:
             return
-        try:
-            handle = open_file(copy.path, copy.file, copy.birth_ns)
-        except (Vanished, Unreadable):
+        if measure is None:
             self.registry.drop(generation)
-            return
-        generation.fingerprint = whole_evidence(handle, copy.size).fingerprint()
-        generation.stamp = handle.look().stamp
-        handle.close()
+        else:
+            generation.fingerprint, generation.stamp = measure
 
     def _shrink(self, generation: Generation) -> None:
         """The file ends before the position: go on at the start of the line that its end cuts."""

@@ -223,6 +223,7 @@ class SimDisk:
         return SimFile(self, path, self._file(path, "open"))
 
     def read_all(self, path: str) -> bytes:
+        self.step(path, "open")
         self.step(path, "read")
         return bytes(self._file(path, "open").content)
 

@@ -263,9 +263,8 @@ def test_whoever_reads_what_has_no_length_any_more_finds_the_damage() -> None:
     assert_alike(cluster)
 
 
-@pytest.mark.parametrize("how", ["cut", "read"])
-def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> None:
-    """Its leader died with a record that nobody else has; the disk fails as that is taken away."""
+def with_one_to_be_cut() -> tuple[WholeCluster, WholeBroker]:
+    """A cluster, and one of it that is down and has a record that nobody else has."""
     cluster, writing = cluster_with(3)
     hurt = leader_of(cluster)
     others = [one for one in cluster.nodes if one is not hurt]
@@ -279,9 +278,19 @@ def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> 
     cluster.run_until(lambda: all(one.is_ready for one in others), 15_000, "they serve")
     cluster.run_until(lambda: leader_of(cluster) in others, 15_000, "another leads")
     write(cluster, writing)
+    return cluster, hurt
+
+
+@pytest.mark.parametrize("how", ["find", "cut", "read"])
+def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> None:
+    """Its leader died with a record that nobody else has; the disk fails as that is taken away."""
+    cluster, hurt = with_one_to_be_cut()
     found: list[str] = []
 
     def fails(path: str, operation: str) -> bool:
+        if how == "find" and path == LOG and operation == "read":
+            found.append("find")
+            return True
         if path == LOG and operation == "truncate" and not found:
             found.append("cut")
             if how == "cut":

@@ -7,6 +7,7 @@ ends, and what stands in the partitions is held against what each of them was to
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -32,10 +33,15 @@ END_MS_MAX = 120_000
 LIVES = 200
 LIVES_IN_ONE = 20
 """Of those that every run of the tests lives."""
+SHORT_LIVES = 40
+OPENING = ("open", "list", "sync folder")
+"""What needs a descriptor."""
 
 
 class Life:
     """The broker, its clients, and what becomes of them."""
+
+    faults: tuple[str, ...] = ("kill", "power", "power", "lose", "cut", "heal", "full", "room")
 
     def __init__(self, seed: str) -> None:
         self.chance = Random(seed)
@@ -91,7 +97,7 @@ class Life:
             node.start()
             return
         client = chance.choice(self.clients)
-        match chance.choice(("kill", "power", "power", "lose", "cut", "heal", "full", "room")):
+        match chance.choice(self.faults):
             case "kill":
                 node.kill()
             case "power":
@@ -103,7 +109,11 @@ class Life:
             case "heal":
                 network.heal()
             case "full":
+                node.disk.refusal = errno.ENOSPC
                 node.disk.refuses = lambda path, operation: operation == "write"
+            case "short":
+                node.disk.refusal = errno.EMFILE
+                node.disk.refuses = lambda path, operation: operation in OPENING
             case "room":
                 node.disk.refuses = None
 
@@ -140,9 +150,20 @@ class Life:
             assert [value for _, value in committed if not value.startswith(b"tx-")] == outside
 
 
+class ShortLife(Life):
+    """One in which the process has no descriptor left now and then."""
+
+    faults = ("kill", "power", "lose", "heal", "full", "room", "room", "short", "short", "short")
+
+
 @pytest.mark.parametrize("first", range(0, LIVES, LIVES_IN_ONE))
 def test_what_is_acknowledged_stays_whatever_happens(first: int) -> None:
     live("one broker", (first, LIVES_IN_ONE), lambda seed: Life(seed).run())
+
+
+@pytest.mark.parametrize("first", range(0, SHORT_LIVES, LIVES_IN_ONE))
+def test_nothing_is_lost_for_want_of_descriptors(first: int) -> None:
+    live("one broker, short", (first, LIVES_IN_ONE), lambda seed: ShortLife(seed).run())
 
 
 def test_the_readers_of_committed_data_wait_for_the_last_marker() -> None:

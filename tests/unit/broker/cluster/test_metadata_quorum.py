@@ -1,16 +1,17 @@
 """A voter alone: elected, deciding, surviving a power cut and a full disk, by the quorum's core."""
 
+import errno
 import random
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from broker.cluster import quorum_state
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.loader import Loader
 from broker.cluster.metadata import Metadata
-from broker.cluster.metadata_log import (
-    Hands,
-    MetadataLog,
-)
+from broker.cluster.metadata_log import RETRY_MS, Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import LogConfig
@@ -27,12 +28,14 @@ from broker.metadata.records import (
     encode_record,
 )
 from broker.metadata.snapshot import records_of
+from broker.quorum.events import FetchAnswer
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import Reply, Send
+from broker.quorum.ready import LogRead, Reply, Send
 from broker.quorum.snapshot import SnapshotId, build_snapshot, file_name
 from broker.quorum.voters import ReplicaKey, VoterSet
 from broker.settings import LONG_MAX
 from broker.storage.log_manager import LogManager
+from broker.storage.segments import WARM_SEGMENTS_MAX
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 from protocol.wire.record import NewRecord
@@ -278,3 +281,81 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before_it() -> None:
     disk.crash(random.Random(1))
     again, _ = started(disk, SimWorld(2, NOW, 1_000))
     assert again.image.next_producer_id == 40_000
+
+
+OF_A_SEGMENT = ".index", ".log"
+
+
+def started_short(*operations: str, ends: tuple[str, ...] = ("",)) -> tuple[Any, ...]:
+    """Metadata whose log rolls with every order, on a disk that refuses these operations on what
+    ends so as long as `disk.refuses` stands, for want of a descriptor."""
+    disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
+    metadata, broker_epoch = started(disk, world)
+    metadata.log.log.config = replace(LOG_CONFIG, segment_bytes=120)
+    disk.refusal = errno.EMFILE
+    disk.refuses = lambda path, operation: operation in operations and path.endswith(ends)
+    return disk, world, metadata, AllocateProducerIds(1, broker_epoch)
+
+
+@pytest.mark.parametrize(
+    ("operation", "ends"), [("sync folder", ("",)), ("open", (".timeindex",))], ids=str
+)
+def test_orders_wait_until_there_is_a_descriptor_to_sync_them_by(
+    operation: str, ends: tuple[str, ...]
+) -> None:
+    disk, world, metadata, order = started_short(operation, ends=ends)
+    replies: list[range] = []
+    for _ in range(3):
+        metadata.submit(order, replies.append, fail)
+    world.timeline.run_for(3 * RETRY_MS)
+    assert replies == []
+    assert not metadata.is_quiet
+    disk.refuses = None
+    world.timeline.run_for(RETRY_MS)
+    assert replies == [range(1_000), range(1_000, 2_000), range(2_000, 3_000)]
+    assert metadata.is_quiet
+
+
+def test_what_cannot_be_read_for_want_of_a_descriptor_is_replayed_later() -> None:
+    disk, world, metadata, order = started_short("open", ends=OF_A_SEGMENT)
+    disk.refuses, refuses = None, disk.refuses
+    for _ in range(WARM_SEGMENTS_MAX + 3):
+        metadata.submit(order, lambda ids: None, fail)
+        world.settle()
+    log = metadata.log
+    disk.refuses = refuses
+    answer = FetchAnswer(ErrorCode.NONE, 1, 2)
+    read = LogRead(0, log.log.log_end_offset, 1 << 20)
+    assert log.filled(answer, read).batches == []
+    loader = Loader(log)
+    loader.serve(Quiet())
+    loader.committed(log.log.log_end_offset)
+    world.timeline.run_for(3 * RETRY_MS)
+    was_idle = [loader.is_idle]
+    disk.refuses = None
+    world.timeline.run_for(RETRY_MS)
+    assert [*was_idle, loader.is_idle] == [False, True]
+    assert loader.image.next_producer_id == metadata.image.next_producer_id
+
+
+def test_a_cut_waits_until_there_is_a_descriptor_to_find_its_place_by() -> None:
+    disk, world, metadata, order = started_short("open", ends=OF_A_SEGMENT)
+    disk.refuses, refuses = None, disk.refuses
+    metadata.log.log.config = replace(LOG_CONFIG, segment_bytes=400)
+    for _ in range(20):
+        metadata.submit(order, lambda ids: None, fail)
+        world.settle()
+    log = metadata.log
+    disk.refuses = refuses
+    done: list[bool] = []
+    offset = log.log.segments.base_of(2) - 1
+    log.truncate_to(offset, lambda: done.append(True))
+    world.timeline.run_for(3 * RETRY_MS)
+    assert not done and log.is_cutting
+    disk.refuses = None
+    world.timeline.run_for(RETRY_MS)
+    assert done and log.log.log_end_offset == offset
+
+
+def fail(error: ApiError) -> None:
+    raise AssertionError(error)

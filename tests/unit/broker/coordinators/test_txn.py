@@ -273,8 +273,8 @@ def test_an_overdue_transaction_is_aborted_under_a_raised_epoch() -> None:
     ledger = Ledger()
     zombie = ledger.in_state(TxnState.ONGOING)
     end_ms = zombie.start_ms + TIMEOUT_MS
-    assert not ledger.shard.abort_overdue(end_ms, 0)
-    (outcome,) = ledger.shard.abort_overdue(end_ms + 1, 0)
+    assert not ledger.shard.abort_overdue(end_ms, end_ms)
+    (outcome,) = ledger.shard.abort_overdue(end_ms + 1, end_ms + 1)
     ledger.write(outcome)
     assert ledger[ID].state is TxnState.PREPARE_ABORT
     assert ledger[ID].producer_epoch == zombie.producer_epoch + 1
@@ -310,8 +310,9 @@ def test_a_clock_that_is_ahead_aborts_no_transaction_at_once() -> None:
     ledger.complete()
     ledger.now_ms = ahead_ms
     ledger.add(young, A)
-    assert not shard.abort_overdue(ahead_ms + TIMEOUT_MS, LOADED_MS + INHERITED_MS_MIN)
-    assert shard.abort_overdue(ahead_ms + TIMEOUT_MS + 1, LOADED_MS + INHERITED_MS_MIN)
+    end_ms = LOADED_MS + INHERITED_MS_MIN + TIMEOUT_MS
+    assert not shard.abort_overdue(ahead_ms + TIMEOUT_MS, end_ms)
+    assert shard.abort_overdue(ahead_ms + TIMEOUT_MS + 1, end_ms)
 
 
 def test_an_overdue_transaction_that_was_found_open_is_aborted_a_little_later() -> None:
@@ -332,6 +333,48 @@ def test_a_clock_that_is_behind_keeps_no_transaction_open_for_ever() -> None:
     behind_ms = zombie.start_ms - 3_600_000
     assert not shard.abort_overdue(behind_ms, LOADED_MS + TIMEOUT_MS)
     assert shard.abort_overdue(behind_ms, LOADED_MS + TIMEOUT_MS + 1)
+
+
+HOUR_MS = 3_600_000
+LOOK_MS = 10_000
+"""How often a coordinator looks for what is overdue."""
+
+
+def looked_after(ledger: Ledger, jump_ms: int, jump_at_ms: int) -> int:
+    """After how many milliseconds a transaction that nobody ends is aborted, where the machine's
+    clock is set by `jump_ms` meanwhile."""
+    opened_ms = ledger.in_state(TxnState.ONGOING).start_ms
+    shard, left_ms = ledger.shard, LOOK_MS // 2
+    while left_ms < HOUR_MS:
+        jumped_ms = jump_ms if left_ms >= jump_at_ms else 0
+        if shard.abort_overdue(opened_ms + left_ms + jumped_ms, opened_ms + left_ms):
+            break
+        left_ms += LOOK_MS
+    return left_ms
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+@pytest.mark.parametrize("jump_at_ms", [1, LOOK_MS, 3 * LOOK_MS])
+def test_a_clock_that_is_set_neither_aborts_a_transaction_nor_keeps_it_open(
+    jump_ms: int, jump_at_ms: int
+) -> None:
+    """It is aborted when its time is over, up to an interval of looking early, or two late."""
+    aborted_ms = looked_after(Ledger(), jump_ms, jump_at_ms)
+    assert -LOOK_MS <= aborted_ms - TIMEOUT_MS <= 2 * LOOK_MS
+
+
+def test_the_next_transaction_of_an_id_has_all_of_its_time() -> None:
+    ledger = Ledger()
+    one = ledger.in_state(TxnState.ONGOING)
+    half_ms = one.start_ms + TIMEOUT_MS // 2
+    assert not ledger.shard.abort_overdue(half_ms, half_ms)
+    ledger.end(one)
+    ledger.complete()
+    ledger.now_ms = half_ms + 1
+    ledger.add(one, A)
+    end_ms = half_ms + 1 + TIMEOUT_MS
+    assert not ledger.shard.abort_overdue(end_ms, end_ms)
+    assert ledger.shard.abort_overdue(end_ms + 1, end_ms + 1)
 
 
 @pytest.mark.parametrize("state", [state for state in ALIVE if state is not TxnState.ONGOING])

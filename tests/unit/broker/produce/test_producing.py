@@ -124,6 +124,16 @@ def test_with_interval_flushing_the_page_cache_is_enough() -> None:
     assert len(rig.flusher.marked) == 1
 
 
+def test_a_clock_that_is_set_back_puts_no_sync_off() -> None:
+    rig = Rig(log_flush_interval_messages=1_000)
+    rig.create("t", flush_ms="3000")
+    rig.send(produce_request("t", batch_of([b"x"])), 9)
+    assert not rig.flusher.marked
+    rig.clock.set_wall_clock(rig.clock.now_ms() - 3_600_000)
+    rig.advance(4_000)
+    assert len(rig.flusher.marked) == 1
+
+
 def test_flush_ms_bounds_how_long_the_page_cache_is_enough() -> None:
     rig = Rig(log_flush_interval_messages=1_000)
     rig.create("t", flush_ms="3000")

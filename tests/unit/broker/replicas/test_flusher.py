@@ -1,6 +1,7 @@
 """Group commit: who joins which sync, and what a refused sync means."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,9 +41,16 @@ class FakeLog(Log):
         self.syncs = 0
         self.may_end = threading.Event()
         self.error: DiskError | None = None
+        self.refused = 0
+        self.is_out_of_reach = False
 
     def flush_target(self) -> FlushTarget | None:
+        if self.is_out_of_reach:
+            raise DiskError("f", "open", errno.EMFILE)
         return SlowTarget(self, self.end) if self.recovery_point < self.end else None
+
+    def flush_refused(self, target: FlushTarget) -> None:
+        self.refused += 1
 
     def flushed(self, target: FlushTarget) -> int:
         self.recovery_point = max(self.recovery_point, target.end_offset)
@@ -61,7 +69,14 @@ class Bench:
         self.flushed: list[Log] = []
         self.failed: list[Exception] = []
         self.took_ns: list[int] = []
-        self.flusher = Flusher(world, self.flushed.append, self.failed.append, self.took_ns.append)
+        self.refused: list[Log] = []
+        self.flusher = Flusher(
+            world,
+            self.flushed.append,
+            self.failed.append,
+            self.took_ns.append,
+            lambda log, error: self.refused.append(log),
+        )
 
     async def begin(self, log: FakeLog) -> None:
         """Have a log synced, and wait until that is under way."""
@@ -132,6 +147,64 @@ def test_what_is_written_during_a_sync_shares_the_next(runner: asyncio.Runner) -
         assert len(bench.took_ns) == 2 and min(bench.took_ns) > 0
         assert log.recovery_point == 4
         assert bench.flusher.is_idle
+        bench.flusher.stop()
+
+    runner.run(run())
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_a_log_waits_for_a_descriptor(
+    runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch, is_planned: bool
+) -> None:
+    """It is synced when there is one, others are synced meanwhile, and nobody waits for it who only
+    wants that nothing works in its files."""
+    monkeypatch.setattr("broker.replicas.flusher.RETRY_MS", 10)
+
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        short, other = FakeLog(), FakeLog()
+        for log in (short, other):
+            log.end = 1
+            log.may_end.set()
+        if is_planned:
+            short.error = DiskError("f", "sync folder", errno.EMFILE)
+        else:
+            short.is_out_of_reach = True
+        bench.flusher.mark(short)
+        async with asyncio.timeout(20):
+            while len(bench.refused) < 2:
+                await asyncio.sleep(0)
+        assert short.recovery_point == 0
+        assert short.refused == (len(bench.refused) if is_planned else 0)
+        assert not bench.flusher.is_idle
+        drained: list[bool] = []
+        bench.flusher.drain([short], lambda: drained.append(True))
+        bench.flusher.mark(other)
+        await bench.until(1)
+        assert bench.flushed == [other]
+        async with asyncio.timeout(20):
+            while not drained:
+                await asyncio.sleep(0)
+        short.error, short.is_out_of_reach = None, False
+        await bench.until(2)
+        assert bench.flushed == [other, short]
+        assert short.recovery_point == 1
+        assert not bench.failed
+        assert bench.flusher.stop()
+
+    runner.run(run())
+
+
+def test_what_cannot_be_opened_for_another_reason_ends_the_process(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        log = FakeLog()
+        log.end = 1
+        log.may_end.set()
+        log.error = DiskError("f", "sync folder", errno.ENOENT)
+        bench.flusher.mark(log)
+        await bench.until(1)
+        assert bench.failed == [log.error]
         bench.flusher.stop()
 
     runner.run(run())

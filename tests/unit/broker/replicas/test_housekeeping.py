@@ -203,3 +203,37 @@ def test_a_recovery_point_that_falls_is_written_though_another_has_risen(rig: Ri
     rig.advance(POINTS_INTERVAL_MS)
     points = rig.disk.read_all(f"{FOLDER}/recovery-point-offset-checkpoint").decode()
     assert "t 0 2\n" in points and "t 1 6\n" in points
+
+
+EXPIRATION_MS = 86_400_000
+LOOK_MS = 600_000
+
+
+def test_a_clock_that_is_set_ahead_forgets_no_producer_before_its_time() -> None:
+    """Its batch may still be on its way a second time, and would be written a second time."""
+    rig = Rig(
+        producer_id_expiration_ms=EXPIRATION_MS,
+        producer_id_expiration_check_interval_ms=LOOK_MS,
+    )
+    rig.create("t")
+    known = rig.broker.parts.replicas.logs.logs[PLACE].producer_state.producers
+
+    def send(sequence: int) -> None:
+        stamp_ms = rig.clock.now_ms()
+        sent = batch_of(
+            [b"v"], timestamp_ms=stamp_ms, producer_id=7, producer_epoch=0, base_sequence=sequence
+        )
+        asked = rig.send(produce_request("t", sent), 9)
+        rig.flusher.sync()
+        assert asked.answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+    send(0)
+    rig.clock.set_wall_clock(rig.clock.now_ms() + 2 * EXPIRATION_MS)
+    rig.advance(LOOK_MS)
+    assert 7 in known
+    send(1)
+    # Nothing is put off by that which is used from there on.
+    rig.advance(EXPIRATION_MS)
+    assert 7 in known
+    rig.advance(LOOK_MS)
+    assert 7 not in known

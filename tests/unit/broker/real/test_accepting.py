@@ -1,0 +1,109 @@
+"""Connections that come in, and go out, while the process has no descriptor left for them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvloop
+
+from broker.config import Listener
+from broker.real.world import LoopWorld
+from broker.world import Address, End
+from tests.harness.descriptors import descriptors_left
+from tests.unit.broker.real.test_dialling import (
+    FRAME_BYTES_MAX,
+    LOOPBACK,
+    PATIENCE_S,
+    Heard,
+    _die,
+    port_of,
+    until,
+)
+
+HELLO = (5).to_bytes(4, "big") + b"hello"
+
+
+class Server:
+    """A listener whose receivers note what they hear."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.made: list[Heard] = []
+        self.world = LoopWorld(loop, _die, FRAME_BYTES_MAX, 1 << 20)
+        with socket.create_server((LOOPBACK, 0)) as free:
+            self.port = port_of(free)
+        address = Listener(
+            host=LOOPBACK, port=self.port, advertised_host=LOOPBACK, advertised_port=self.port
+        )
+        self.listening = self.world.listen("HOST", address, self._take)
+
+    def _take(self) -> Heard:
+        self.made.append(Heard())
+        return self.made[-1]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
+    faults: list[dict[str, Any]] = []
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        runner.get_loop().set_exception_handler(lambda loop, context: faults.append(context))
+        yield runner
+    assert not [one for one in faults if not isinstance(one.get("exception"), OSError)]
+
+
+async def is_closed(client: socket.socket) -> bool:
+    """Whether the other side closes the connection, in time, without a word."""
+    async with asyncio.timeout(PATIENCE_S):
+        try:
+            return await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        except ConnectionResetError:
+            return True
+
+
+def test_a_client_for_whom_a_descriptor_is_missing_is_sent_away(runner: asyncio.Runner) -> None:
+    """There is one, and a connection takes two: it is neither left hanging nor does it end the
+    broker, and whoever comes when there are some is served."""
+
+    async def run() -> None:
+        server = Server(asyncio.get_running_loop())
+        server.listening.open()
+        client, other = (socket.socket() for _ in range(2))
+        await asyncio.sleep(0)
+        with descriptors_left(1):
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, (LOOPBACK, server.port))
+            client.send(HELLO)
+            assert await is_closed(client)
+        assert [(one.link, one.frames, one.ends) for one in server.made] == [(None, [], [])]
+        client.close()
+        other.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(other, (LOOPBACK, server.port))
+        other.send(HELLO)
+        await until(lambda: any(one.frames for one in server.made))
+        assert server.made[-1].frames == [b"hello"]
+        other.close()
+        # It stays open: asyncio's loop listens again a second after it had no descriptor.
+        server.made[-1].link.close()
+        server.world.stop()
+
+    runner.run(run())
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_dial_for_which_a_descriptor_is_missing_says_nothing_of_the_peer(
+    runner: asyncio.Runner, count: int
+) -> None:
+    async def run() -> None:
+        world = LoopWorld(asyncio.get_running_loop(), _die, FRAME_BYTES_MAX, 1 << 20)
+        heard = Heard()
+        with socket.create_server((LOOPBACK, 0)) as served, descriptors_left(count):
+            world.dial(Address(LOOPBACK, port_of(served)), heard)
+            await until(lambda: heard.ends)
+        assert (heard.link, heard.ends) == (None, [End.CLOSED])
+        assert heard.reason
+        world.stop()
+
+    runner.run(run())

@@ -1,0 +1,182 @@
+"""Copies that take more than one look: too large to be compared in one, or not to be opened now.
+
+A copy whose original is not known is a file of its own, and all of its lines come again; a file
+that is never judged is never read.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.identity import handles, probing
+from collector.identity.handles import Handle, Unreadable
+from collector.read import reader
+from collector.text.fingerprint import FileId
+from tests.unit.collector.test_scenarios_copies import copy, truncate
+from tests.unit.collector.world import World
+
+LOOKS = 30
+LOOK_BYTES = 1000
+"""How much a look compares here: a fifth of what has been read of the original."""
+OPENINGS = 7
+"""Which of the next openings fails, one at a time: more than there are until all is read."""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(probing, "CHECKSUM_BYTES", LOOK_BYTES)
+    monkeypatch.setattr(probing, "BLOCK_BYTES", LOOK_BYTES // 2)
+    yield
+
+
+def look_often(world: World) -> None:
+    """Until nothing more can come of it."""
+    for _ in range(LOOKS):
+        world.scan()
+        world.read()
+        world.now_ms += 1_000
+
+
+def copied_and_truncated(world: World, *names: str) -> None:
+    """copytruncate, with lines behind what was read; 60 lines have been written then."""
+    world.write(5, "a")
+    for name in names:
+        copy(world, "a", name)
+    truncate(world, "a")
+    world.write(5, "a")
+
+
+@pytest.mark.usefixtures("short_looks")
+@pytest.mark.parametrize("name", ["a.1", "b1"])
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "restarted"])
+def test_15_so_it_is_if_the_copy_takes_many_looks(world: World, is_down: bool, name: str) -> None:
+    world.write(50, "a")
+    world.look()
+    if is_down:
+        world.down()
+    copied_and_truncated(world, name)
+    if is_down:
+        world.up()
+    look_often(world)
+    world.expect(60, copytruncated=1, lost_possible=0)
+
+
+@pytest.mark.usefixtures("short_looks")
+def test_of_many_candidates_each_is_compared_once(world: World) -> None:
+    """Both begin and end as what was read of the original, and only one of them is its copy."""
+    world.write(50, "a")
+    world.look()
+    copied_and_truncated(world, "b1", "b2")
+    content = bytearray(world.path("b1").read_bytes())
+    content[2_550] ^= 1
+    world.path("b1").write_bytes(content)
+    look_often(world)
+    # The other one is a file of its own.
+    assert len(world.lines) == 60 + 55
+    assert world.count("copytruncated") == 1
+
+
+@pytest.fixture
+def fail_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Has one of the next openings fail, as where there is no descriptor left for it."""
+
+    def set_up(number: int) -> None:
+        opened = 0
+        really = handles.open_file
+
+        def opening(path: str, file: FileId, birth_ns: int | None = None) -> Handle:
+            nonlocal opened
+            opened += 1
+            if opened == number:
+                raise Unreadable("Too many open files")
+            return really(path, file, birth_ns)
+
+        for module in (handles, probing, reader):
+            monkeypatch.setattr(module, "open_file", opening)
+
+    return set_up
+
+
+@pytest.mark.parametrize("name", ["a.1", "b1"])
+@pytest.mark.parametrize("number", range(1, OPENINGS))
+def test_a_copy_that_cannot_be_opened_for_a_moment_is_no_new_file(
+    world: World, fail_at: Callable[[int], None], name: str, number: int
+) -> None:
+    world.write(50, "a")
+    world.look()
+    copied_and_truncated(world, name)
+    fail_at(number)
+    look_often(world)
+    world.expect(60, copytruncated=1, lost_possible=0)
+
+
+@pytest.mark.parametrize("number", range(1, OPENINGS))
+def test_nor_is_one_that_is_older_than_what_was_read(
+    world: World, fail_at: Callable[[int], None], number: int
+) -> None:
+    for _ in range(5):
+        world.write(10, "a")
+        world.look()
+    content = world.path("a").read_bytes()
+    world.write(3, "a")
+    world.look()
+    world.path("a.1").write_bytes(content)
+    truncate(world, "a")
+    world.write(5, "a")
+    fail_at(number)
+    look_often(world)
+    world.expect(58, copytruncated=1, lost_possible=0)
+
+
+@pytest.mark.parametrize("number", range(1, OPENINGS))
+def test_nor_is_one_beside_its_original(
+    world: World, fail_at: Callable[[int], None], number: int
+) -> None:
+    """It may be the copy of a copytruncate that has not come to the truncation."""
+    world.write(50, "a")
+    world.look()
+    world.handles.close_all()
+    copy(world, "a", "a.1")
+    fail_at(number)
+    for _ in range(4):
+        world.scan()
+        world.read()
+        world.now_ms += 1_000
+    truncate(world, "a")
+    world.write(5, "a")
+    look_often(world)
+    world.expect(55, copytruncated=1, lost_possible=0)
+
+
+def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies it may give it to its reader only when it is whole."""
+    world.write(50, "a")
+    world.look()
+    copy(world, "a", "a.1")
+    really = handles.open_file
+
+    def opening(path: str, file: FileId, birth_ns: int | None = None) -> Handle:
+        if path.endswith("a.1"):
+            raise Unreadable("Permission denied")
+        return really(path, file, birth_ns)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(probing, "open_file", opening)
+        for _ in range(4):
+            world.scan()
+            world.read()
+            world.now_ms += 1_000
+            assert world.feeder.reader.refused == {str(world.path("a.1")): "Permission denied"}
+    truncate(world, "a")
+    world.write(5, "a")
+    look_often(world)
+    world.expect(55, copytruncated=1, lost_possible=0)
+    assert not world.feeder.reader.refused
