@@ -43,7 +43,7 @@ class FirstRefused:
         """The partition is there: nothing of those producers may be taken before what they miss."""
         first = self.by_place.pop((replica.topic, replica.index), {})
         for producer_id, (producer_epoch, sequence) in first.items():
-            replica.log.producer_state.await_first(producer_id, producer_epoch, sequence)
+            replica.log.producer_state.note_refused(producer_id, producer_epoch, sequence)
 
     def topics_removed(self, names: set[str]) -> None:
         """What a topic's partitions have refused is no matter of its namesake's."""

@@ -99,7 +99,7 @@ class Judge:
             with suppress(WireError):
                 header = read_header(batch)
                 if replica is not None and header.producer_id >= 0:
-                    replica.log.producer_state.await_first(
+                    replica.log.producer_state.note_refused(
                         header.producer_id, header.producer_epoch, header.base_sequence
                     )
 

@@ -23,6 +23,7 @@ from broker.storage.known_producer import (
     Producer,
     note_refused,
 )
+from broker.storage.refused_next import RefusedNext
 from broker.storage.transactions import Finished, Transactions
 from broker.storage.verifications import Verifications
 from protocol.errors import ApiError, ErrorCode
@@ -50,6 +51,7 @@ class ProducerState:
         "_before",
         "_first",
         "_markers_before",
+        "_refused_next",
         "awaited",
         "count_max",
         "expiration_ms",
@@ -68,6 +70,7 @@ class ProducerState:
         self.markers: dict[int, LastMarker] = {}
         self.awaited: Awaited = {}
         """Of producers that may begin anywhere, whose first batch was refused."""
+        self._refused_next = RefusedNext()
         self._before: dict[int, Producer | None] = {}
         self._first: dict[int, tuple[int, int]] = {}
         """Epoch and sequence with which producers have begun that might begin anywhere, since the
@@ -112,9 +115,17 @@ class ProducerState:
             expected = 0
             if base_sequence == 0:
                 return None
-        raise ApiError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} sent sequence {base_sequence}, expected {expected}",
+        raise self._gap(header, expected)
+
+    def _gap(self, header: BatchHeader, expected: int) -> ApiError:
+        key = header.producer_id, header.producer_epoch, expected
+        is_waited_for = self._refused_next.is_waited_for(*key)
+        return ApiError(
+            ErrorCode.NOT_ENOUGH_REPLICAS
+            if is_waited_for
+            else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sent sequence {header.base_sequence}, "
+            f"expected {expected}{', which was refused before' if is_waited_for else ''}",
         )
 
     def _check_repeated(self, header: BatchHeader, known: KnownBatch) -> None:
@@ -141,11 +152,21 @@ class ProducerState:
                 f"{producer_epoch}, of which a batch was refused and has not come again",
             )
         if producer_epoch == header.producer_epoch and sequence != header.base_sequence:
-            raise ApiError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {header.base_sequence}, but "
-                f"{sequence} was refused before and has not come again",
-            )
+            raise self._gap(header, sequence)
+
+    def note_refused(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
+        """A batch was refused that will come again, and must come before what is sent behind it."""
+        self.await_first(producer_id, producer_epoch, sequence)
+        next_one = self.awaited.get(producer_id, NOTHING_AWAITED)
+        if not self._may_begin_anywhere(producer_id):
+            producer = self.producers[producer_id]
+            is_new = producer_epoch > producer.producer_epoch
+            last = NO_BATCH if is_new else producer.batches[-1]
+            next_one = producer_epoch, (last.last_sequence + 1) & SEQUENCE_MAX
+        if next_one == (producer_epoch, sequence):
+            self._refused_next.note(producer_id, producer_epoch, sequence)
+        else:
+            self._refused_next.note_behind(producer_id)
 
     def await_first(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """A batch was refused of a producer that may begin anywhere: it must come before all

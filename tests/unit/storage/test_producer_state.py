@@ -105,6 +105,42 @@ def test_what_was_refused_of_a_newer_epoch_takes_the_place_of_the_older() -> Non
     assert state.check(header(5, epoch=2)) is None
 
 
+def test_what_is_sent_behind_a_refused_batch_has_to_wait_and_has_made_no_mistake() -> None:
+    """For OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would number all it has anew."""
+    state = state_with(header(0), header(1))
+
+    def refuse(sequence: int) -> ErrorCode:
+        """As a broker does that is asked for it once more with the log as it is."""
+        code = refusal(state, header(sequence))
+        if code is ErrorCode.NOT_ENOUGH_REPLICAS:
+            state.note_refused(7, 0, sequence)
+        return code
+
+    state.note_refused(7, 0, 2)
+    state.note_refused(7, 0, 3)
+    assert refuse(3) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert refusal(state, header(4, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [refuse(4), refuse(4)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    assert refuse(5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "2 does not come any more"
+    state.note_refused(7, 0, 2)
+    assert state.check(header(2)) is None
+    state.update(header(2), 102, -1, NOW)
+    state.keep()
+    assert refuse(4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "3 was not refused"
+
+
+def test_a_refused_first_batch_of_an_epoch_is_waited_for_too() -> None:
+    state = state_with(header(0), header(1))
+    state.note_refused(7, 1, 0)
+    assert refusal(state, header(1, epoch=1)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert refusal(state, header(3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(header(0, epoch=1)) is None
+    state = ProducerState(1000, MANY)
+    state.note_refused(7, 0, 4)
+    assert refusal(state, header(5)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert state.check(header(4)) is None
+
+
 def test_only_so_many_refused_producers_are_remembered() -> None:
     state = ProducerState(1000, MANY)
     for producer in range(AWAITED_COUNT_MAX + 5):

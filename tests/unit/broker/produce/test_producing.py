@@ -396,7 +396,7 @@ def test_what_a_partition_not_made_yet_refused_first_comes_first(rig: Rig) -> No
     replicas = rig.broker.parts.replicas
     replicas.retry(lambda: rig.broker.parts.metadata.image, lambda: None)
     assert not replicas.unmade
-    assert code_of(rig.send(of_sequence("late", 1), 9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code_of(rig.send(of_sequence("late", 1), 9)) is ErrorCode.NOT_ENOUGH_REPLICAS
     asked = rig.send(of_sequence("late", 0), 9)
     rig.flusher.sync()
     assert code_of(asked) is ErrorCode.NONE

@@ -186,10 +186,19 @@ def test_what_was_refused_for_too_few_in_sync_comes_before_what_was_sent_behind_
 
     assert code_of(sent(0)) is ErrorCode.NOT_ENOUGH_REPLICAS
     controller.change(place, replicas=[ME], isr=[ME])
-    assert code_of(sent(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code_of(sent(1)) is ErrorCode.NOT_ENOUGH_REPLICAS, "it only has to wait"
     again = [sent(0), sent(1)]
     settle(rig)
     assert [code_of(one) for one in again] == [ErrorCode.NONE, ErrorCode.NONE]
+    # The log knows the producer now: the same of what follows.
+    controller.change(place, replicas=[ME, OTHER], isr=[ME])
+    assert code_of(sent(2)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    controller.change(place, replicas=[ME], isr=[ME])
+    assert [code_of(sent(3)), code_of(sent(4))] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    again = [sent(2), sent(3), sent(4)]
+    settle(rig)
+    assert [code_of(one) for one in again] == [ErrorCode.NONE] * 3
+    assert code_of(sent(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "5 was never sent"
 
 
 def test_the_epoch_is_judged_before_the_role(rig: Rig, controller: Controller) -> None:
