@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def answer(path: str) -> dict[str, Any]:
     group = {"group": "g", "status": "ok", "lag": 1, "known": 3, "partitions": 3}
     group |= dict.fromkeys(("time_lag_ms", "eta_s", "read_rate", "write_rate"))
     rows = [] if "health" in path or "parts" in path else [group]
-    return {"data": rows, "errors": [], "ts_ms": 5, "kafka_at_ms": 5}
+    now_ms = round(time.time() * 1000)
+    return {"data": rows, "errors": [], "ts_ms": now_ms, "kafka_at_ms": now_ms}
 
 
 @pytest.fixture(scope="module")
