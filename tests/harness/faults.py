@@ -16,8 +16,9 @@ import signal
 import time
 from collections import Counter
 from types import TracebackType
+from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -237,7 +238,12 @@ class Faults:
             assert not behind, behind
             return True
 
-        wait_until(is_whole, WHOLE_S, f"whole again after {what}")
+        try:
+            wait_until(is_whole, WHOLE_S, f"whole again after {what}")
+        except AssertionError as error:
+            described = self.admin.describe_consumer_groups([GROUP], request_timeout=CALL_S)
+            error.add_note(f"{self.transformer.told()}; the group: {_described(described[GROUP])}")
+            raise
         self.whole_s.append(time.monotonic() - begin)
 
     def _progress(self) -> dict[str, int]:
@@ -314,6 +320,21 @@ class Faults:
         if kind is not None:
             for one in self.clients():
                 one.abandon()
+
+
+def _described(group: Any) -> str:
+    """What its coordinator says of a group, or why it does not."""
+    try:
+        found = group.result(CALL_S)
+    except (KafkaException, TimeoutError) as error:
+        return str(error)
+    members = {
+        one.member_id: [
+            f"{place.topic}-{place.partition}" for place in one.assignment.topic_partitions
+        ]
+        for one in found.members
+    }
+    return f"{found.state.name}, coordinator {found.coordinator.id}, {members}"
 
 
 def _difference(wanted: list[bytes], found: list[bytes]) -> str:

@@ -12,6 +12,7 @@ is unique, and the attempts that were aborted can be told from the one that was 
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ CALL_S = 15.0
 TRIES_MAX = 20
 BATCH_MAX = 200
 ABORTED_ON_PURPOSE = 0.1
+ERRORS_KEPT = 5
 TRANSACTION_MS = 20_000
 END_DEADLINE_S = 120.0
 
@@ -57,6 +59,8 @@ class RecordedTransformer:
         self.committed = self.aborted = self.given_again = 0
         self.ends: list[str] = []
         """Why producers had to be replaced."""
+        self.errors: deque[str] = deque(maxlen=ERRORS_KEPT)
+        """What its consumer was told last instead of records."""
         self.step = "starting"
         """What it is at, for the message of a test that waits in vain."""
         self._name = name
@@ -111,11 +115,9 @@ class RecordedTransformer:
 
     def _one_batch(self, producer: Producer) -> None:
         self.step = "consume"
-        messages = [
-            one
-            for one in self._consumer.consume(self._chance.randint(1, BATCH_MAX), 0.1)
-            if one.error() is None
-        ]
+        given = self._consumer.consume(self._chance.randint(1, BATCH_MAX), 0.1)
+        messages = [one for one in given if one.error() is None]
+        self.errors.extend(str(one.error()) for one in given if one.error() is not None)
         if not messages:
             return
         self._transaction += 1
@@ -203,6 +205,25 @@ class RecordedTransformer:
             raise Doomed(str(error)) from error
         if reason.fatal() or not reason.retriable():
             raise Fenced(str(error)) from error
+
+    def told(self) -> str:
+        """Where its consumer stands, for the message of a test that waits in vain."""
+        try:
+            places = self._consumer.assignment()
+            stands: object = {
+                (here.topic, here.partition): (here.offset, committed.offset)
+                for here, committed in zip(
+                    self._consumer.position(places),
+                    self._consumer.committed(places, CALL_S),
+                    strict=True,
+                )
+            }
+        except KafkaException as error:
+            stands = str(error)
+        return (
+            f"the transformer is at {self.step}; position and commit {stands}, as "
+            f"{self._consumer.memberid()}; told last {list(self.errors)}"
+        )
 
     def finish(self) -> None:
         """Stop; what is under way is committed or aborted first."""
