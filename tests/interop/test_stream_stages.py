@@ -1,5 +1,6 @@
 """A running stream says where its batches' time goes, and how old live lines are when counted."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -101,12 +102,17 @@ def test_stages_and_ages_are_those_of_what_happens(rig: Rig) -> None:
     # Redis takes no writes for a while: that stage has taken long, and lines were late.
     before_s = told["total"]["seconds"]["redis"]
     client: Any = rig.redis.client()
-    client.client_pause(REDIS_PAUSED_MS, all=False)
-    waited_s = REDIS_PAUSED_MS / 2 / 1000
-    rig.sends_until(
-        lambda: rig.told()["total"]["seconds"]["redis"] > before_s + waited_s,
-        "a batch waits for Redis",
-    )
+    waited_s, ends_s = REDIS_PAUSED_MS / 2 / 1000, 0.0
+
+    def waits() -> bool:
+        nonlocal ends_s
+        # A batch that comes at the end of a pause hardly waits: another one follows then.
+        if (now_s := time.monotonic()) >= ends_s:
+            client.client_pause(REDIS_PAUSED_MS, all=False)
+            ends_s = now_s + REDIS_PAUSED_MS / 1000
+        return bool(rig.told()["total"]["seconds"]["redis"] > before_s + waited_s)
+
+    rig.sends_until(waits, "a batch waits for Redis")
     wait_until(rig.is_counted, DEADLINE_S, "all is counted")
     assert rig.told()["slowest"]["ms"] > waited_s * 1000
     assert rig.minute()["line_ms"]["p99"] > waited_s * 1000
