@@ -30,6 +30,9 @@ class Keeper(Protocol):
     def began(self, image: MetadataImage, predecessor: int | None) -> None:
         """This node's controller acts from here on; `predecessor` led before, None if unknown."""
 
+    def moved(self, image: MetadataImage) -> None:
+        """The image has moved; called before anybody is answered who has waited for that."""
+
     def lost(self) -> None:
         """It acts no longer."""
 
@@ -95,6 +98,8 @@ class ControllerDriver:
         """The image has moved."""
         self._image = image
         if self._active is not None:
+            if self.keeper is not None:
+                self.keeper.moved(image)
             self._active.committed(image)
         elif self._won is not None and image.end_offset >= self._won.end_offset:
             active = self._active = ActiveController(self._controller, self._limits, image)

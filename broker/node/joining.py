@@ -31,7 +31,6 @@ from broker.config import InForce
 from broker.controller.active import Limits
 from broker.controller.controller import Controller
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
-from broker.metadata.image import MetadataImage
 from broker.node.leaving import Leaving
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import RoleChange
@@ -190,12 +189,8 @@ class Joining:
             # In a turn of its own, when the quorum says who leads.
             self._world.soon(orders.leader_changed)
 
-        def image_moved(image: MetadataImage) -> None:
-            liveness.moved(image)
-            membership.moved(image)
-
         metadata.role_changed = role_changed
-        metadata.image_moved = image_moved
+        metadata.image_moved = membership.moved
 
     def registration(self) -> BrokerRegistrationRequest:
         """What this process says of itself to the controller, under an incarnation of its own."""

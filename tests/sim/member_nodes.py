@@ -121,7 +121,6 @@ class MemberNode(MetadataNode):
 
         def moved(image: MetadataImage) -> None:
             cluster.check(image)
-            self.liveness.moved(image)
             self.membership.moved(image)
 
         peers._on_end = link_ended
@@ -266,14 +265,14 @@ class MemberCluster(MetadataCluster):
 class Stranger:
     """Another process that registers under the id of a node, with a copy of its directory."""
 
-    def __init__(self, cluster: MemberCluster, node_id: int) -> None:
+    def __init__(self, cluster: MemberCluster, node_id: int, number: int = 0) -> None:
         self._cluster = cluster
-        self._world = cluster.network.world(f"stranger of {node_id}")
+        self._world = cluster.network.world(f"stranger {number} of {node_id}")
         self._peers = Peers(self._world, "stranger", cluster.addresses)
         self._request = BrokerRegistrationRequest(
             broker_id=node_id,
             cluster_id=CLUSTER_ID,
-            incarnation_id=Uuid(int=0xBAD),
+            incarnation_id=Uuid(int=0xBAD + number),
             log_dirs=[key_of(node_id).directory_id],
         )
 

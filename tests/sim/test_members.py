@@ -192,6 +192,18 @@ def test_a_second_process_of_an_id_is_refused_while_the_first_one_lives() -> Non
     assert stranger.register().error_code == 0
 
 
+def test_whoever_was_given_an_id_has_it_from_that_answer_on() -> None:
+    """And not from its first heartbeat: what a killed process has sent before may still come."""
+    cluster = settled("given")
+    gone = cluster.follower()
+    first, second = (Stranger(cluster, gone.node_id, number) for number in range(2))
+    gone.kill()
+    cluster.pass_until(lambda: gone.node_id not in cluster.in_service(), 1_000, "it is fenced")
+    assert first.register().error_code == 0
+    assert second.register().error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert first.register().error_code == 0, "it may ask twice"
+
+
 def test_a_process_whose_id_was_taken_meanwhile_ends_when_it_wakes() -> None:
     cluster = settled("old incarnation")
     old = cluster.follower()
