@@ -160,6 +160,9 @@ class ProducerState:
         next_one = self.awaited.get(producer_id, NOTHING_AWAITED)
         if not self._may_begin_anywhere(producer_id):
             producer = self.producers[producer_id]
+            if producer_epoch < producer.producer_epoch:
+                # It was fenced: nobody waits for what is left of it.
+                return
             is_new = producer_epoch > producer.producer_epoch
             last = NO_BATCH if is_new else producer.batches[-1]
             next_one = producer_epoch, (last.last_sequence + 1) & SEQUENCE_MAX

@@ -135,6 +135,12 @@ def test_a_refused_first_batch_of_an_epoch_is_waited_for_too() -> None:
     assert refusal(state, header(1, epoch=1)) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert refusal(state, header(3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(header(0, epoch=1)) is None
+    state.note_refused(7, 1, 0)
+    state.update(header(0, epoch=1), 102, -1, NOW)
+    state.keep()
+    state.note_refused(7, 1, 1)
+    state.note_refused(7, 0, 1)
+    assert refusal(state, header(2, epoch=1)) is ErrorCode.NOT_ENOUGH_REPLICAS, "0 is fenced"
     state = ProducerState(1000, MANY)
     state.note_refused(7, 0, 4)
     assert refusal(state, header(5)) is ErrorCode.NOT_ENOUGH_REPLICAS
