@@ -14,7 +14,7 @@ from monitor.lag import Bound
 from monitor.levels import Event
 from monitor.resting_cells import lags_of
 from monitor.snapshot import GroupView, PartView, Snapshot
-from monitor.stages import NOW, stage_series, window_values
+from monitor.stages import COLLECT_BUSY, NOW, window_values
 from protocol.types import TopicPartition
 
 ALERT_EVENT = "alert"
@@ -37,7 +37,7 @@ def _values(snapshot: Snapshot, stream_group: str) -> Iterator[tuple[str, object
     if collector is not None and collector.reachable:
         yield "collected", collector.details.get("rate_lines_s")
         yield "unread_bytes", collector.details.get("lag_bytes_total")
-        yield stage_series("collect", "busy"), collector.details.get("busy")
+        yield COLLECT_BUSY, collector.details.get("busy")
     if stream is not None and stream.reachable:
         yield "batch_ms", stream.details.get("batch_ms")
         yield from window_values(stream, NOW).items()

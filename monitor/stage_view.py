@@ -11,7 +11,7 @@ from monitor.series import samples_of
 from monitor.snapshot import Snapshot
 from monitor.way_end import in_step
 
-COLLECTED = ("collected", "unread_bytes", stages.stage_series("collect", "busy"))
+COLLECTED = ("collected", "unread_bytes", stages.COLLECT_BUSY)
 """Series of the collector's that the chain begins with."""
 
 

@@ -40,6 +40,9 @@ def stage_series(stage: str, what: str) -> str:
     return f"stage.{stage}.{what}"
 
 
+COLLECT_BUSY = stage_series("collect", "busy")
+"""What the collector tells of itself, and is no part of the stream's windows."""
+
 SERIES = (
     "busy", "counted", "cells", "batches", "line_p50_s", "line_p99_s",
     *(stage_series(stage, what) for stage in STAGES for what in ("ms", "busy")),
@@ -109,7 +112,7 @@ def stage_cards(values: Values, beside: Beside, stages: Sequence[str] = STAGES) 
     is_pressed = values.get("busy", 0.0) >= HARD_PRESSED
     cards = [
         StageCard(
-            "Collect", 0, "–", "its own process", values.get(stage_series("collect", "busy")),
+            "Collect", 0, "–", "its own process", values.get(COLLECT_BUSY),
             (
                 ("unread", render.size(values.get("unread_bytes"))),
                 ("out", _rate(values, "collected", "")),

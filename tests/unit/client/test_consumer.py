@@ -20,11 +20,15 @@ from tests.unit.client.test_group_core import stable
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def consuming(test: Callable[[Consumer, Leaders], Awaitable[None]], **settings: Any) -> None:
+def consuming(
+    test: Callable[[Consumer, Leaders], Awaitable[None]],
+    leaders: Leaders | None = None,
+    **settings: Any,
+) -> None:
     """Two partitions with the records b"0" to b"9" each, led by two nodes."""
+    leaders = leaders or Leaders()
 
     async def run() -> None:
-        leaders = Leaders()
         for node_id in (1, 2):
             leaders.servers[node_id] = ScriptedServer(leaders.script_of(node_id))
             await leaders.servers[node_id].start()

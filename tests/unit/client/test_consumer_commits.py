@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.client.cluster import Cluster
 from protocol.client.consumer import Consumer
-from protocol.client.consumer_settings import ConsumerSettings
 from protocol.client.membership import Membership
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group import JoinGroupRequest
@@ -19,7 +17,8 @@ from protocol.messages.offsets import (
     OffsetCommitResponseTopic,
 )
 from protocol.types import TopicPartition
-from tests.unit.client.scripted_server import HANG, Answer, Received, ScriptedServer
+from tests.unit.client.scripted_server import HANG, Answer, Received
+from tests.unit.client.test_consumer import consuming
 from tests.unit.client.test_fetcher import Leaders
 from tests.unit.client.test_group_core import stable
 
@@ -66,28 +65,8 @@ class Committing(Leaders):
 def committing(test: Callable[[Consumer, Committing], Awaitable[None]], **settings: Any) -> None:
     """Two partitions of ten records each, and a group that commits."""
 
-    async def run() -> None:
-        leaders = Committing()
-        for node_id in (1, 2):
-            leaders.servers[node_id] = ScriptedServer(leaders.script_of(node_id))
-            await leaders.servers[node_id].start()
-        cluster = Cluster(leaders.servers[1].address, client_id="me", request_timeout_ms=10_000)
-        await cluster.start(10_000)
-        defaults: dict[str, Any] = {
-            "group_id": "g",
-            "offset_reset": "earliest",
-            "fetch_max_wait_ms": 20,
-        }
-        consumer = Consumer(cluster, ConsumerSettings(**(defaults | settings)))
-        try:
-            async with consumer, asyncio.timeout(20):
-                await test(consumer, leaders)
-        finally:
-            await cluster.close()
-            for server in leaders.servers.values():
-                await server.stop()
-
-    asyncio.run(run())
+    leaders = Committing()
+    consuming(lambda consumer, _: test(consumer, leaders), leaders, **{"group_id": "g"} | settings)
 
 
 async def until(condition: Callable[[], bool]) -> None:
