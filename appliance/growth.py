@@ -9,7 +9,7 @@ import pymysql
 
 from appliance.checks import Check, Level
 from appliance.init import InitError
-from appliance.keeps import PURGE_REMEDY
+from appliance.keeps import PURGE_REMEDY, definitions_of
 from appliance.settings import READER, Mill, sinks_settings
 from monitor.filling import DAYS_WARNING
 from sinks.config import MySqlSettings
@@ -19,7 +19,6 @@ from sinks.mysql.purging import read_terms
 from sinks.mysql.sink import NO_SUCH_TABLE
 from sinks.read import connect_to_read
 from sinks.rows import size_text
-from stream.config.metrics import resolve_metrics
 
 TIMEOUT_S = 30.0
 WHAT = "MySQL's rows"
@@ -42,7 +41,7 @@ def rows(mill: Mill) -> Iterator[Check]:
     free = None
     if mill.part("mysql") is not None:
         free = shutil.disk_usage(mill.home.data).free
-    definitions = [one.definition for one in resolve_metrics(mill.config.stream)]
+    definitions = definitions_of(mill.config)
     kept_s = {one.name: one.keep_mysql_s for one in definitions}
     yield from checks_of(stored, kept_s, now_s, free)
     for term in waiting(terms, definitions, now_s):

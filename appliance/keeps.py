@@ -29,7 +29,7 @@ def deletions(mill: Mill, *, asks: bool = True) -> list[str]:
     """A sentence for each metric and size of which windows would go; with `asks`, ask MySQL."""
     if mill.config.sinks.mysql is None:
         return []
-    definitions = _definitions(mill.config)
+    definitions = definitions_of(mill.config)
     try:
         found = _foreseen(mill, definitions) if asks else _compared(mill, definitions)
     except (InitError, pymysql.err.Error, OSError):
@@ -37,7 +37,8 @@ def deletions(mill: Mill, *, asks: bool = True) -> list[str]:
     return [f"{text}; {PURGE_REMEDY}" for text in found]
 
 
-def _definitions(config: MillConfig) -> list[MetricDefinition]:
+def definitions_of(config: MillConfig) -> list[MetricDefinition]:
+    """What the sinks know of each metric that is configured."""
     return [metric.definition for metric in resolve_metrics(config.stream)]
 
 
@@ -62,4 +63,4 @@ def _compared(mill: Mill, definitions: Iterable[MetricDefinition]) -> list[str]:
     except ConfigFaults:
         # There is none yet, or it is of an older version.
         return []
-    return [unasked_words(*change) for change in shortened(_definitions(started), definitions)]
+    return [unasked_words(*change) for change in shortened(definitions_of(started), definitions)]

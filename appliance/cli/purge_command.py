@@ -19,14 +19,13 @@ def purge(yes: YesOption = False, as_json: EnvelopeOption = False) -> None:
     A `keep` by which windows go that are there begins after a week, and is told meanwhile. The
     running stream deletes them within ten minutes; nothing brings them back.
     """
+    from appliance.keeps import definitions_of
     from sinks.keeping import waiting, words
     from sinks.mysql.purging import begin_now, read_terms
-    from stream.config.metrics import resolve_metrics
 
     mill, _ = context.load_mill()
     now_s = int(time.time())
-    definitions = [metric.definition for metric in resolve_metrics(mill.config.stream)]
-    told = waiting(in_mysql(mill, "a purge", read_terms), definitions, now_s)
+    told = waiting(in_mysql(mill, "a purge", read_terms), definitions_of(mill.config), now_s)
     ended: list[Term] = []
     if told:
         confirm([words(term) for term in told], yes)
