@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,6 +16,7 @@ from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 
 PASSWORD = "a-test's-own"
+PAUSED_MAX_MS = 120_000
 DEFAULT_RIGHTS = [
     "on",
     "nopass",
@@ -81,6 +82,20 @@ class RedisServer:
         writer.execute_command("ACL", "SETUSER", "default", "reset", *DEFAULT_RIGHTS)
         # The mill's own user may touch no other keys, not even the empty name.
         writer.execute_command("ACL", "SETUSER", "mill", "resetkeys", "~mill:*")
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[Callable[[], bool]]:
+        """No write is carried out meanwhile; gives what tells whether somebody's write waits."""
+        client: Any = self.client()
+
+        def holds_back() -> bool:
+            return any("b" in told["flags"] for told in client.client_list())
+
+        client.client_pause(PAUSED_MAX_MS, all=False)
+        try:
+            yield holds_back
+        finally:
+            client.client_unpause()
 
     def kill9(self) -> None:
         """SIGKILL, and wait until it is gone."""
