@@ -3,8 +3,9 @@
 Floor: pure. A batch passes six stages: `source` (asking for offsets, reading records), `parse`
 (lines judged), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark
 tells of itself, tasks and sinks have clocks of their own; what is in none of them (planning,
-starting jobs, waiting for a sink that is away) is the batch's and no stage's. Where a large batch
-is folded and written at one time, its stages add up to more than the batch.
+starting jobs, waiting for a sink that is away or behind its upkeep between batches) is the batch's
+and no stage's. Where a large batch is folded and written at one time, its stages add up to more
+than the batch.
 
 A line is *live* when its partition had nothing left behind it, in the batch before as in this one:
 so it waited for no backlog, but for whatever held up the stream. Its age counts from the time stamp

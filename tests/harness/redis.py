@@ -17,6 +17,8 @@ from tests.harness.wait import wait_until
 
 PASSWORD = "a-test's-own"
 PAUSED_MAX_MS = 120_000
+"""A pause ends by itself then, should its test have died."""
+
 DEFAULT_RIGHTS = [
     "on",
     "nopass",
@@ -85,7 +87,10 @@ class RedisServer:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[Callable[[], bool]]:
-        """No write is carried out meanwhile; gives what tells whether somebody's write waits."""
+        """CLIENT PAUSE WRITE: no write or script is carried out meanwhile, reads are.
+
+        Gives what tells whether anybody's write waits by now.
+        """
         client: Any = self.client()
 
         def holds_back() -> bool:

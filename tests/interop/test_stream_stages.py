@@ -23,7 +23,8 @@ DEADLINE_S = 60.0
 BACKLOG = 3_000
 LINES_AT_ONCE = 20
 ENOUGH_LIVE = 200
-# Redis is paused until a batch has waited for so long, far less than after which it gives up.
+# How long a write to Redis is held back: far less than the sinks' time-out, after which a batch
+# gives up and has waited in no stage.
 WAITED_S = 0.75
 # Spark tells whole milliseconds of each of its times.
 ROUNDED_MS = 5
@@ -104,7 +105,8 @@ def test_stages_and_ages_are_those_of_what_happens(rig: Rig) -> None:
     before_s = told["total"]["seconds"]["redis"]
 
     def has_waited() -> bool:
-        # What waits may be the view's refilling and no batch: then another pause follows.
+        # What waits may be the view's upkeep between batches, behind which a batch waits in no
+        # stage: then another pause follows.
         with rig.redis.paused() as holds_back:
             rig.sends_until(holds_back, "somebody waits for Redis")
             over_s = time.monotonic() + WAITED_S
