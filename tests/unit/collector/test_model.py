@@ -178,8 +178,10 @@ class Program:
         ]
         name = self.rng.choice(names or ["a.1"])
         data = self.world.path(name).read_bytes() if names else b""
-        # Of less than that only its name shows that an archive is a copy, so it has to be seen.
-        if self.rng.random() < 0.6 or len(data) < JOINING_BYTES_MIN:
+        # Of less than that only its name shows that an archive is a copy, so it has to be seen: of
+        # a small file, and of a larger one of which no more was read before it got its name.
+        is_read_too_little = 0 < self.position(name) < JOINING_BYTES_MIN
+        if self.rng.random() < 0.6 or len(data) < JOINING_BYTES_MIN or is_read_too_little:
             self.look()
         if not data:
             return
@@ -189,6 +191,16 @@ class Program:
             self.maybe_seen()
         self.world.path(name).unlink()
         self.look()
+
+    def position(self, name: str) -> int:
+        """Up to where the collector has read the file that has this name now, seen there or not."""
+        path = self.world.path(name)
+        inode = path.stat().st_ino if path.exists() else None
+        known = self.world.registry.generations.values()
+        return max(
+            (one.position for one in known if one.file.inode == inode and not one.state.has_ended),
+            default=0,
+        )
 
     def maybe_seen(self) -> None:
         """At this moment the collector may look, and may die."""
