@@ -6,8 +6,10 @@ whole evidence there (head, marker, checksum) is compared. So rows 18 and 19 of 
 docs/decisions/0007 hold for compressed files.
 """
 
-from dataclasses import dataclass
+import heapq
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from collector.config.settings import BLOCK_BYTES
 from collector.identity.archive_names import originals
@@ -32,14 +34,29 @@ class Compared(Enum):
     WAITING = "waiting"  # for what the next look makes of the other file
 
 
+class _Stop(NamedTuple):
+    """Where a file stood when it was last looked at: on the way of the archive it may be known by.
+
+    The name only makes an order of stops at one position.
+    """
+
+    position: int
+    name: str
+    known: Generation
+
+
 @dataclass(slots=True)
 class _Comparison:
-    """One archive on its way through the positions it may be a copy of, in rising order."""
+    """One archive on its way through the positions it may be a copy of, in rising order.
 
-    candidates: list[Generation]
-    evidence: Evidence
-    older: OlderCopies
-    found: Generation | None = None
+    `older` is asked behind them: a file may have been read on past the archive's end by then.
+    """
+
+    stops: list[_Stop]
+    """A heap."""
+    evidence: Evidence = field(default_factory=Evidence)
+    found: _Stop | None = None
+    older: OlderCopies | None = None
 
 
 class Recognition:
@@ -63,24 +80,28 @@ class Recognition:
             return Compared.WAITING
         comparison = self._open.get(generation.name)
         if comparison is None:
-            candidates = self._candidates(generation, archive.content_size)
-            older = OlderCopies(
-                self._longer(generation, archive.content_size), archive.content_size
-            )
-            comparison = _Comparison(candidates, Evidence(), older)
+            comparison = _Comparison(self._stops(generation, archive.content_size))
             self._open[generation.name] = comparison
         if not self._run_through(comparison, archive, read_raw):
             return Compared.AGAIN
-        known = comparison.found
-        if known is None and not comparison.older.run_through(archive, read_raw):
-            return Compared.AGAIN
+        found, older = comparison.found, comparison.older
+        if found is None:
+            if older is None:
+                longer = self._longer(generation, archive.content_size)
+                older = comparison.older = OlderCopies(longer, archive.content_size)
+            if not older.run_through(archive, read_raw):
+                return Compared.AGAIN
         del self._open[generation.name]
-        original = comparison.older.found() if known is None else None
-        if original is not None:
+        if found is not None and found.position != found.known.position:
+            # What was read of it since is not compared.
+            return Compared.AGAIN
+        known = None if found is None else found.known
+        original = None if older is None else older.found()
+        if older is not None and original is not None:
             if original.safe_position < archive.content_size:
                 # What it holds is not committed yet, and may be in no other file by then.
                 return Compared.WAITING
-            self._note_older(generation, original, comparison.older.evidence)
+            self._note_older(generation, original, older.evidence)
         if known is not None and self._may_change(generation, known, archive.content_size):
             return Compared.WAITING
         if known is not None and self._holds(known, archive.content_size):
@@ -91,19 +112,25 @@ class Recognition:
 
     @staticmethod
     def _run_through(comparison: _Comparison, archive: Archive, read_raw: ReadRaw) -> bool:
-        """Read on to the next candidate's position; True at the last one's."""
-        while comparison.candidates:
-            known, at = comparison.candidates[0], comparison.evidence.position
-            if known.position > at:
-                content = archive.read(read_raw, at, min(known.position - at, BLOCK_BYTES))
+        """Read on to the next stop; True at the last one's.
+
+        A file that was read on meanwhile is met where it stands now, and not before those between.
+        """
+        while comparison.stops:
+            stop, at = comparison.stops[0], comparison.evidence.position
+            if stop.known.position > stop.position:
+                heapq.heapreplace(comparison.stops, _stop_at(stop.known))
+                continue
+            if stop.position > at:
+                content = archive.read(read_raw, at, min(stop.position - at, BLOCK_BYTES))
                 if content is None:
                     return False
                 comparison.evidence = comparison.evidence.advance(content)
                 if content:
                     return False
-            elif comparison.evidence.fingerprint() == known.read_print():
-                comparison.found = known
-            comparison.candidates.pop(0)
+            elif comparison.evidence.fingerprint() == stop.known.read_print():
+                comparison.found = stop
+            heapq.heappop(comparison.stops)
         return True
 
     def _may_change(self, generation: Generation, known: Generation, size: int) -> bool:
@@ -137,16 +164,17 @@ class Recognition:
             if known is not generation
         )
 
-    def _candidates(self, generation: Generation, size: int) -> list[Generation]:
-        """Whose content it may be, by rising position; a living file only by an archive's name."""
+    def _stops(self, generation: Generation, size: int) -> list[_Stop]:
+        """Whose content it may be; a living file only by an archive's name."""
         names, found = _Names(generation), []
         for known in self._registry.generations.values():
             if known is generation or known.is_archive or not 0 < known.position <= size:
                 continue
             is_long = known.position >= JOINING_BYTES_MIN
             if names.fit(known) or (is_long and not _is_whole(known)):
-                found.append(known)
-        return sorted(found, key=lambda known: known.position)
+                found.append(_stop_at(known))
+        heapq.heapify(found)
+        return found
 
     def _longer(self, generation: Generation, size: int) -> list[Generation]:
         """The files of which more was read, by whose archives' names it goes; the latest first."""
@@ -179,6 +207,10 @@ class Recognition:
         self._registry.take_name_of(generation, known)
         if known.state.has_ended:
             known.end(State.DONE, now_ms)
+
+
+def _stop_at(known: Generation) -> _Stop:
+    return _Stop(known.position, known.name, known)
 
 
 def _is_whole(known: Generation) -> bool:

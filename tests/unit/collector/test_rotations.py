@@ -94,6 +94,57 @@ def test_17_a_copy_waits_though_it_has_more_than_was_seen_of_its_original(
     world.expect(35, copytruncated=1, lost_possible=0, new=1)
 
 
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file's turn comes as late as where there are hundreds of others."""
+    monkeypatch.setattr("collector.feeder.LIVE_TURNS", 1)
+
+
+def read_while_written(world: World, name: str, turns_before: int) -> None:
+    """Ten lines more before each turn of a file, but for the first turns."""
+    for turn in range(40):
+        if turn >= turns_before:
+            world.write(10, name)
+        world.scan()
+        world.feeder.step(world.now_ms)
+        world.now_ms += LOOK_MS
+    world.look()
+    world.quiet()
+
+
+@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.parametrize("turns_before", range(6))
+def test_36h_an_archive_is_known_though_the_new_file_is_read_on_past_its_original(
+    world: World, turns_before: int
+) -> None:
+    """By its name it may be one of the new file, which grows while the two are compared."""
+    world.write(100, "a")
+    world.look()
+    world.down()
+    world.write(20, "a")
+    world.move("a", "a.1")
+    compress(world, "a.1")
+    world.write(80, "a")
+    world.up()
+    read_while_written(world, "a", turns_before)
+    world.expect(600 - 10 * turns_before, archive_continued=1)
+
+
+@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.parametrize("turns_before", range(6))
+def test_36i_an_archive_is_known_though_its_original_is_read_on_past_it(
+    world: World, turns_before: int
+) -> None:
+    """`gzip -k` of a file that is written all the time."""
+    world.write(100, "a")
+    world.look()
+    world.write(10, "a")
+    world.look()
+    compress(world, "a", keep=True)
+    read_while_written(world, "a", turns_before)
+    world.expect(510 - 10 * turns_before, archive_done=1)
+
+
 @pytest.mark.parametrize("ending", [None, "look", "deleted", "down"])
 def test_36e_a_compressed_copy_that_is_older_is_done(world: World, ending: str | None) -> None:
     """copytruncate with compress, while the writer goes on between copy and truncation."""
