@@ -218,11 +218,16 @@ class MemberCluster(MetadataCluster):
         return self.now_ms - began_ms
 
     def is_settled(self) -> bool:
-        """Whether all are in service, and know it by all that is committed."""
+        """Whether all are in service and know it, and nothing that was decided is on its way.
+
+        A controller that was cut off may have fenced somebody, which comes true when it is back.
+        """
         if self.in_service() != {one.node_id for one in self.nodes}:
             return False
+        controller = self.leader().metadata
+        assert controller is not None
         ends = {one.metadata.image.end_offset for one in self.members if one.metadata}
-        return ends == {self.image().end_offset} and all(
+        return ends == {controller.quorum.end_offset} and all(
             one.is_in_service and one.membership.may_read for one in self.members
         )
 
