@@ -121,13 +121,13 @@ class Liveness:
     def took_over(self, image: MetadataImage, predecessor: int | None, now_ms: int) -> list[Probe]:
         """A controller begins: everybody has a full session, and is probed, the predecessor first.
 
-        Nobody is judged by what went on before: no connection and no heartbeat was this one's.
+        Nobody is judged by what went on before: no connection and no heartbeat was this one's. Who
+        is fenced may have been given its id just before, and holds it as the others hold theirs.
         """
         for broker in image.brokers.values():
-            if not broker.is_fenced:
-                self.registered(broker, now_ms)
-                if broker.is_stopping:
-                    self._sessions[broker.node_id].stop_offset = image.end_offset - 1
+            self.registered(broker, now_ms)
+            if broker.is_stopping and not broker.is_fenced:
+                self._sessions[broker.node_id].stop_offset = image.end_offset - 1
         others = [node_id for node_id in self._sessions if node_id != self._own_id]
         others.sort(key=lambda node_id: (node_id != predecessor, node_id))
         return [self._probe(node_id) for node_id in others]

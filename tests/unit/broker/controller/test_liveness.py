@@ -213,6 +213,19 @@ def test_a_new_controller_gives_everybody_a_full_session() -> None:
     assert scene.dead_at(SESSION_TIMEOUT_MS - 1) == []
 
 
+def test_a_new_controller_holds_the_id_of_who_has_registered_but_is_not_in_service_yet() -> None:
+    """Else a request of a killed process, read by the new controller, takes it from its successor.
+
+    A probe that is refused frees it at once, and one that nobody answers in the usual time."""
+    scene = Scene(image_of(partition(), active=(ONE, TWO)))
+    assert scene.liveness.is_live(THREE, RECONNECT_MS - 1)
+    assert not scene.liveness.is_live(THREE, RECONNECT_MS)
+    assert scene.liveness.unfenced_for_ms(THREE, 70) == 0
+    gone = [one for one in scene.probes if one.node_id == THREE]
+    assert scene.liveness.probed(gone[0], Verdict.REFUSED, 1) == Dead(THREE, THREE - 1)
+    assert not scene.liveness.is_live(THREE, 1)
+
+
 def test_a_new_controller_fences_who_does_not_answer() -> None:
     scene = Scene()
     two, three = scene.probes
