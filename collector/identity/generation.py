@@ -153,7 +153,7 @@ class Generation:
     @property
     def is_unread(self) -> bool:
         """Bytes of it were seen and none was read: nothing tells yet what it holds."""
-        if self.position or self.is_archive or self.state.has_ended or self.error:
+        if self.position or self.is_archive or self.state.has_ended:
             return False
         if self.tailer is None:
             return self.size > 0

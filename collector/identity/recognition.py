@@ -153,12 +153,12 @@ class Recognition:
         """Whether a file it may be a copy of has lines to give before there is what to compare.
 
         They were read, and may be a part of an event, for `max_age` at most; or the file is behind,
-        and its turn has not come. One that is gone may be the original of an archive of any name,
-        for that may have been renamed since.
+        and its turn has not come. What cannot be read is not waited for: it may stay so. One that
+        is gone may be the original of an archive of any name, for that may have been renamed since.
         """
         names = _Names(generation)
         return any(
-            (known.is_holding_back or known.is_unread)
+            (known.is_holding_back or (known.is_unread and not known.error))
             and (not _is_whole(known) or names.fit(known))
             for known in self._registry.generations.values()
             if known is not generation

@@ -180,3 +180,32 @@ def test_nor_is_one_beside_its_original_that_cannot_be_read_yet(
     look_often(world)
     world.expect(55, copytruncated=1, lost_possible=0)
     assert not world.feeder.reader.refused
+
+
+def test_nor_is_one_whose_original_cannot_be_opened_at_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing tells yet what the original holds, and the next attempt may come before its end."""
+    world.write(50, "a")
+    really = handles.open_file
+
+    def opening(path: str, file: FileId, birth_ns: int | None = None) -> Handle:
+        if path.endswith("/a"):
+            raise Unreadable("Too many open files")
+        return really(path, file, birth_ns)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(handles, "open_file", opening)
+        world.scan()
+        world.read()
+        copy(world, "a", "a.1")
+        world.scan()
+        world.read()
+    for _ in range(2):
+        world.now_ms += 1_000
+        world.scan()
+        world.read()
+    truncate(world, "a")
+    world.write(5, "a")
+    look_often(world)
+    world.expect(55, copytruncated=1, lost_possible=0)
