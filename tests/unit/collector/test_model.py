@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from collector.config.settings import COPY_QUIET_MS, DRAIN_QUIET_MS
+from collector.feeder import LIVE_TURNS
 from collector.identity.comparing import JOINING_BYTES_MIN
 from collector.text.fingerprint import FileId
 from tests.unit.collector.blocks import seed
@@ -34,6 +35,8 @@ ROUTED: dict[str, Any] = {
 KINDS: dict[str, dict[str, Any]] = {"lines": {}, "events": EVENTS, "routed": ROUTED}
 STEPS = 40
 LINE_LENGTH = 99
+WRITTEN_MEANWHILE = 0.2
+"""How many of the looks have a file that grows while they are at it."""
 
 
 class Program:
@@ -177,6 +180,8 @@ class Program:
             and not self.world.path(f"{name}.gz").exists()
         ]
         name = self.rng.choice(names or ["a.1"])
+        if names and self.rng.random() < 0.5:
+            self.append(name)
         data = self.world.path(name).read_bytes() if names else b""
         # Of less than that only its name shows that an archive is a copy, so it has to be seen: of
         # a small file, and of a larger one of which no more was read before it got its name.
@@ -189,7 +194,12 @@ class Program:
         for size in (self.rng.randrange(len(packed)), len(packed)):
             self.world.path(f"{name}.gz").write_bytes(packed[:size])
             self.maybe_seen()
+        if self.rng.random() < 0.3:
+            # With its handle: what was not read is in the archive alone.
+            self.kill()
         self.world.path(name).unlink()
+        if self.rng.random() < 0.5:
+            self.look_while_written()
         self.look()
 
     def position(self, name: str) -> int:
@@ -312,9 +322,20 @@ class Program:
         world.quiet()
 
     def look(self) -> None:
+        if self.rng.random() < WRITTEN_MEANWHILE:
+            self.look_while_written()
         self.world.look()
         self.expected += self.unsent
         self.unsent = []
+
+    def look_while_written(self) -> None:
+        """Lines come between the turns of files: an archive may be half compared, for one."""
+        turns = self.rng.randint(1, 12) if self.world.path("a").exists() else 0
+        for _ in range(turns):
+            self.append("a")
+            self.world.scan()
+            self.world.feeder.step(self.world.now_ms)
+            self.world.send()
 
     def close(self, name: str) -> None:
         """The file dies: its unfinished line is sent as it is."""
@@ -365,12 +386,15 @@ class Program:
 def run_one(folder: Path, index: int, **keys: Any) -> None:
     number = seed()
     program = Program(folder / "w", random.Random(number * 1000 + index), **keys)
-    try:
-        program.run()
-    except AssertionError as error:
-        raise AssertionError(f"MILLRACE_SEED={number} index {index}: {error}") from error
-    finally:
-        program.world.handles.close_all()
+    with pytest.MonkeyPatch.context() as patched:
+        # A turn may come as late as where there are hundreds of files.
+        patched.setattr("collector.feeder.LIVE_TURNS", program.rng.choice((1, LIVE_TURNS)))
+        try:
+            program.run()
+        except AssertionError as error:
+            raise AssertionError(f"MILLRACE_SEED={number} index {index}: {error}") from error
+        finally:
+            program.world.handles.close_all()
 
 
 def run_some(folder: Path, first: int, kind: str) -> None:
