@@ -243,6 +243,7 @@ class Faults:
         except AssertionError as error:
             described = self.admin.describe_consumer_groups([GROUP], request_timeout=CALL_S)
             error.add_note(f"{self.transformer.told()}; the group: {_described(described[GROUP])}")
+            error.add_note("; ".join(one.told() for one in self.consumers))
             raise
         self.whole_s.append(time.monotonic() - begin)
 

@@ -7,6 +7,7 @@ noted goes to `checker.check`, together with `read_everything` when all is over.
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -26,6 +27,9 @@ from tests.harness.wait import wait_until
 FILLER_BYTES = 4_096
 VALUE_BYTES_MAX = 400
 READ_DEADLINE_S = 60.0
+CONSUME_S = 0.05
+CONSUME_RETURNS_S = 10.0
+"""A call of librdkafka's `consume` that has not returned by then is given up."""
 FLUSH_DEADLINE_S = 90.0
 OFFSET_UNKNOWN = -1
 
@@ -169,26 +173,41 @@ class RecordedConsumer:
         options = base | CLIENT | dict(settings or {})
         self.log = ReadLog(name, is_read_committed=options["isolation.level"] == "read_committed")
         self.count = 0
+        self.errors: Counter[str] = Counter()
+        self._asked_s = time.monotonic()
         self._consumer = Consumer(options)
         self._consumer.assign([TopicPartition(*place, 0) for place in places])
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"consumer-{name}")
+        self._thread = threading.Thread(target=self._run, name=f"consumer-{name}", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            for message in self._consumer.consume(1_000, 0.05):
-                if message.error() is None:
+            self._asked_s = time.monotonic()
+            for message in self._consumer.consume(1_000, CONSUME_S):
+                error = message.error()
+                if error is None:
                     note(self.log, message)
                     self.count += 1
+                else:
+                    self.errors[error.name()] += 1
+
+    def told(self) -> str:
+        """Where the reading stands, for a failure that has to do with it."""
+        since_s = time.monotonic() - self._asked_s
+        return f"{self.log.process} asked {since_s:.2f} s ago, errors {dict(self.errors)}"
 
     def finish(self) -> None:
-        """Stop reading."""
+        """Stop reading. Raises AssertionError when librdkafka does not return from a call."""
         self._stopping.set()
-        self._thread.join()
+        self._thread.join(CONSUME_RETURNS_S)
+        assert not self._thread.is_alive(), f"`consume` does not return: {self.told()}"
         self._consumer.close()
 
-    abandon = finish
+    def abandon(self) -> None:
+        """Stop reading; a call that does not return is left behind, with its consumer."""
+        with suppress(AssertionError):
+            self.finish()
 
 
 class RecordedCommitter:
