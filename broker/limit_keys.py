@@ -19,7 +19,7 @@ class LimitKeys:
 
     connection_first_byte_timeout_ms: int = setting(
         "connection.first.byte.timeout.ms", Kind.LONG, 10_000, "ms", low=1,
-        why="a connection that says nothing at all is none of our clients'",
+        why="a silent connection takes a place; a client that connected ahead does so again",
     )  # fmt: skip
     connection_frame_timeout_ms: int = setting(
         "connection.frame.timeout.ms", Kind.LONG, 30_000, "ms", low=1,

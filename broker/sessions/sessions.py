@@ -155,23 +155,24 @@ class Sessions:
 
     def sweep(self, now_ms: int) -> None:
         """Close the sessions whose time is over, and take memory from the silent ones."""
-        idle_ms_max = self._settings.config.connections_max_idle_ms
+        config = self._settings.config
+        idle_ms_max = config.connections_max_idle_ms
+        first_ms_max = config.connection_first_byte_timeout_ms
         for session in list(self.open):
             silent_ms = now_ms - session.last_active_ms
-            if reason := self._overdue(session, now_ms, silent_ms):
+            if reason := self._overdue(session, now_ms):
                 session.close(reason)
+            elif not session.has_spoken and silent_ms > first_ms_max:
+                # kafkajs connects before it has anything to ask, so this is no cause for a warning.
+                session.close("connection.first.byte.timeout.ms is over", is_logged=False)
             elif silent_ms > idle_ms_max and (session.is_idle or session.is_stalled):
                 session.close("connections.max.idle.ms is over", is_logged=False)
             elif silent_ms > SHRINK_AFTER_MS:
                 session.shrink()
 
-    def _overdue(self, session: Seated, now_ms: int, silent_ms: int) -> str:
-        config = self._settings.config
-        frame_ms_max = config.connection_frame_timeout_ms
+    def _overdue(self, session: Seated, now_ms: int) -> str:
+        frame_ms_max = self._settings.config.connection_frame_timeout_ms
         since_ms = session.frame_since_ms
         if since_ms and now_ms - since_ms > frame_ms_max and not session.is_paused:
             return f"a request took longer than connection.frame.timeout.ms {frame_ms_max}"
-        first_ms_max = config.connection_first_byte_timeout_ms
-        if not session.has_spoken and silent_ms > first_ms_max:
-            return f"nothing was sent for connection.first.byte.timeout.ms {first_ms_max}"
         return ""

@@ -155,7 +155,8 @@ def test_a_first_byte_and_a_last_one_are_waited_for_only_so_long(broker: BrokerP
         assert silent.recv(1) == b""
         assert slow.recv(1) == b""
     log = broker.log_text()
-    assert "connection.first.byte.timeout.ms 200" in log
+    # Who connects ahead is no cause for a warning.
+    assert "connection.first.byte.timeout.ms" not in log
     assert "connection.frame.timeout.ms 200" in log
 
 

@@ -403,9 +403,12 @@ def sweep(world: World, after_ms: int) -> bool:
     return world.session.is_closed
 
 
-def test_a_first_byte_is_waited_for_only_so_long(world: World) -> None:
+def test_a_first_byte_is_waited_for_only_so_long_and_its_lack_is_no_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     assert not sweep(world, 10_000)
     assert sweep(world, 1)
+    assert not caplog.records
 
 
 def test_a_frame_is_waited_for_only_so_long_however_often_a_byte_comes(world: World) -> None:
