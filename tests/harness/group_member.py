@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from tests.harness import kafka_python
+
 SESSION_MS = 6_000
 HEARTBEAT_MS = 1_000
 POLL_S = 0.2
@@ -150,7 +152,7 @@ def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: 
             consumer = make()
     consumer.subscribe([args.topic], listener=Listener())
     while not stop.is_set():
-        found = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=POLL_COUNT)
+        found = consumer.poll(timeout_ms=int(kafka_python.POLL_S * 1000), max_records=POLL_COUNT)
         read = [(tp.partition, one.offset) for tp, records in found.items() for one in records]
         if read:
             notes.read(f"kafka-python-{number}", read)

@@ -22,6 +22,7 @@ from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.types import TopicPartition
+from tests.harness import kafka_python
 from tests.harness.kafka import kafka_jars
 from tests.interop.consumer_scenarios import Reader, partitions_of, produce, until
 
@@ -143,7 +144,7 @@ class KafkaPython(Polling):
                 heartbeat_interval_ms=HEARTBEAT_MS,
             )
         while not self.is_over.is_set():
-            for records in consumer.poll(timeout_ms=50).values():
+            for records in consumer.poll(timeout_ms=int(kafka_python.POLL_S * 1000)).values():
                 self.seen.update((record.partition, record.offset) for record in records)
             self.assigned = frozenset(
                 TopicPartition(tp.topic, tp.partition) for tp in consumer.assignment()

@@ -12,6 +12,7 @@ from typing import Any
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
+from tests.harness import kafka_python
 from tests.harness.verifiable import words
 
 
@@ -49,7 +50,9 @@ def consume(bootstrap: str, topic: str) -> None:
     consumer.subscribe([topic], listener=_Assigned())
     while not words.READS_NO_MORE.is_set():
         try:
-            found = consumer.poll(timeout_ms=int(words.POLL_S * 1000), max_records=words.POLL_COUNT)
+            found = consumer.poll(
+                timeout_ms=int(kafka_python.POLL_S * 1000), max_records=words.POLL_COUNT
+            )
         except KafkaError as error:
             words.failed("consume", topic, error)
             continue
