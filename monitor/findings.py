@@ -289,6 +289,6 @@ def _well(snapshot: Snapshot, inputs: Sequence[tuple[Sequence[str], str]]) -> Fi
     keep_up = sum(1 for group in snapshot.groups if group.total.known)
     detail = (
         f"All {len(snapshot.parts)} parts are up, {partitions} partitions in sync,"
-        f" {keep_up} groups keep up."
+        f" {render.counted(keep_up, 'group')} {'keeps' if keep_up == 1 else 'keep'} up."
     )
     return Finding("good", "flowing", "Everything flows.", "", detail, "/")

@@ -160,7 +160,8 @@ def _files(collector: PartView | None, now_ms: int) -> Station:
     if collector is None:
         return Station(name, href, icon, "idle", "not read here")
     rows = render.file_rows(collector)
-    total = collector.details.get("files_total", len(rows))
+    told = collector.details.get("files_total")
+    total = told if isinstance(told, int) else len(rows)
     if not collector.reachable:
         facts: tuple[Fact, ...] = ()
         if collector.answered_at_ms is not None:
@@ -178,7 +179,7 @@ def _files(collector: PartView | None, now_ms: int) -> Station:
             series="collected", series_text="lines collected, 10 min",
         )  # fmt: skip
     return Station(
-        name, href, icon, "good", f"{total} files", facts,
+        name, href, icon, "good", render.counted(total, "file"), facts,
         series="unread_bytes", series_text="bytes unread, 10 min",
     )  # fmt: skip
 

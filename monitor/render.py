@@ -114,6 +114,11 @@ def moment(at_ms: int) -> str:
     return f"{when:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03d}"
 
 
+def counted(count: int, name: str) -> str:
+    """So many of something whose plural ends in s: "1 file", "1,200 files"."""
+    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
+
+
 _TITLES = {"mysql": "MySQL", "redis": "Redis", "collector": "The collector", "stream": "The stream"}
 
 
@@ -234,7 +239,7 @@ def part_says(part: PartView, now_ms: int) -> str:
         said.append(part.error)
     said += part.problems
     if part.restarts:
-        said.append(f"started again {part.restarts} times")
+        said.append(f"started again {counted(part.restarts, 'time')}")
     return "; ".join(said)
 
 
@@ -252,7 +257,7 @@ def read_by(group: GroupView) -> str:
         return UNKNOWN
     if not group.members:
         return "no members"
-    return "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
+    return counted(len(group.members), "member")
 
 
 def group_facts(group: GroupView) -> list[tuple[str, str]]:

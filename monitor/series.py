@@ -179,9 +179,9 @@ def _broker_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
             )
             shrunk += len(part.in_sync_replicas) < len(old.in_sync_replicas)
     if moved:
-        yield "leader", f"{moved} partitions have another leader", True
+        yield "leader", f"{render.counted(moved, 'partition')} with another leader", True
     if shrunk:
-        yield "isr", f"{shrunk} partitions have lost an in-sync replica", True
+        yield "isr", f"{render.counted(shrunk, 'partition')} with an in-sync replica less", True
     names = {topic.name for topic in before.topics}
     if before.kafka_at_ms is not None:
         for topic in now.topics:

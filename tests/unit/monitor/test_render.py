@@ -64,3 +64,10 @@ def test_sizes_numbers_and_rates_are_never_made_up() -> None:
     assert render.rate(None) == "measuring"
     assert render.rate(2.5) == "2.5/s"
     assert render.clock(0) == "1970-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 files"), (1, "1 file"), (2, "2 files"), (1_200, "1,200 files")]
+)
+def test_one_is_no_plural(count: int, text: str) -> None:
+    assert render.counted(count, "file") == text
