@@ -242,8 +242,12 @@ class CoordinatorDriver(Generic[S]):
         marker comes. Such a batch is replayed as soon as it is written, not only once it is
         committed, for it takes nothing into force, and whoever asks for stable facts must know at
         once that something is under way.
+
+        A reply to which nothing is written tells what the shard holds, as a read does.
         """
         if not outcome.records:
+            if not self.may_tell:
+                raise ApiError(ErrorCode.NOT_COORDINATOR)
             reply(outcome.reply)
             if then is not None:
                 then()

@@ -40,6 +40,7 @@ from tests.unit.broker.group_rig import (
 )
 from tests.unit.broker.group_scene import subscription
 from tests.unit.broker.rig import Asked, Rig
+from tests.unit.broker.txn_rig import Doubtful
 
 
 @pytest.fixture
@@ -358,6 +359,17 @@ def stored(rig: Rig) -> dict[str, int]:
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     (group,) = rig.ask(asked, 8).groups
     return {one.name: one.partitions[0].committed_offset for one in group.topics}
+
+
+def test_in_doubt_no_offset_is_said_to_be_deleted(rig: Rig) -> None:
+    """The next coordinator may have one; here nothing would be written, and nothing waited for."""
+    assert commit(rig, 1) is ErrorCode.NONE
+    place = OffsetDeleteRequestPartition(partition_index=1)
+    topic = OffsetDeleteRequestTopic(name="logs", partitions=[place])
+    request = OffsetDeleteRequest(group_id="g", topics=[topic])
+    assert rig.ask(request, 0).error_code == 0
+    rig.broker.parts.replicas.place = Doubtful(rig.clock)
+    assert rig.ask(request, 0).error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_offsets_of_a_group_of_another_kind_are_left_alone(rig: Rig) -> None:

@@ -421,3 +421,11 @@ def test_in_doubt_nothing_is_refused_by_what_is_held(rig: Rig, producer: TxnProd
     rig.broker.parts.replicas.place = Doubtful(rig.clock)
     # Of a coordinator that cannot tell, a producer's batch hears so.
     assert refusals() == [ErrorCode.NOT_ENOUGH_REPLICAS] + [ErrorCode.NOT_COORDINATOR] * 2
+
+
+def test_in_doubt_no_transaction_is_said_to_be_committed(rig: Rig, producer: TxnProducer) -> None:
+    """The next coordinator may have a transaction that is open, and will abort it in time."""
+    producer.write((A, b"first"))
+    assert producer.end() is ErrorCode.NONE, "a repeat"
+    rig.broker.parts.replicas.place = Doubtful(rig.clock)
+    assert producer.end() is ErrorCode.NOT_COORDINATOR
