@@ -30,6 +30,7 @@ class Serving:
         self._parts = parts
         self._listeners = listeners
         self._replication = replication
+        parts.replicas.on_led_late = self._follow
 
     def keep(self, house: Housekeeping) -> None:
         """All partitions are open: give housekeeping what it does not do of itself."""
@@ -57,17 +58,17 @@ class Serving:
     def _retry(self) -> None:
         """Try again what the disk has refused."""
         parts = self._parts
-
-        def made() -> None:
-            # A shard may have been among it.
-            parts.groups.follow()
-            parts.transactions.follow()
-
         parts.groups.load_again()
         parts.transactions.load_again()
         parts.groups.retry()
         parts.transactions.retry()
-        parts.replicas.retry(lambda: parts.metadata.image, made)
+        # A shard may be among what is made.
+        parts.replicas.retry(lambda: parts.metadata.image, self._follow)
+
+    def _follow(self) -> None:
+        """Partitions have come to be led here, other than by a commit of the metadata."""
+        self._parts.groups.follow()
+        self._parts.transactions.follow()
 
     def lost(self, replica: Replica) -> None:
         """A partition is not led here any more: in the same turn nobody counts on it."""

@@ -79,6 +79,8 @@ class Replicas:
         """The leader epoch of each in which its damaged log may have been fetched for."""
         self._elsewhere: set[TopicPartition] = set()
         """Partitions of which this broker is no replica."""
+        self.on_led_late: Callable[[], None] = lambda: None
+        """Hears of a leadership that begins behind its commit, when the log has been cut."""
 
     def __iter__(self) -> Iterator[Replica]:
         for replicas in self._held.values():
@@ -377,3 +379,5 @@ class Replicas:
         topic = self._image.topics.get(replica.topic)
         if topic is not None and topic.topic_id == replica.log.topic_id:
             self._assign(replica, topic, self._image.end_offset)
+        if replica.is_led:
+            self.on_led_late()

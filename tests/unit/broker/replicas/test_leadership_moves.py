@@ -16,7 +16,7 @@ from broker.coordinators.placing import shard_of
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataImage
 from broker.metadata.records import PartitionChangeRecord
 from broker.shards.shard_driver import COMMIT_MS_MAX
-from protocol.errors import ErrorCode
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -258,6 +258,25 @@ def test_a_shard_serves_when_all_that_it_has_read_is_committed(
     assert commit_code(refused) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     settle(rig)
     assert committed_offset(rig) == 7
+
+
+@pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+def test_a_shard_is_loaded_when_its_log_has_been_cut(
+    rig: Rig, controller: Controller, topic: str
+) -> None:
+    """Its leadership begins then, and no commit of the metadata says so."""
+    parts = rig.broker.parts
+    coordinator = parts.groups if topic == OFFSETS_TOPIC else parts.transactions
+    place = controller.shard(topic, "g")
+    replica = parts.replicas.find_held(*place)
+    controller.take(place)
+    replica.is_busy = True
+    controller.give_back(place)
+    with pytest.raises(ApiError, match=ErrorCode.NOT_COORDINATOR.name):
+        coordinator.find("g")
+    parts.replicas.end_cut(replica)
+    rig.turn()
+    assert coordinator.find("g").replica is replica
 
 
 def test_a_marker_of_a_partition_that_moves_is_written_again(
