@@ -9,6 +9,7 @@ from broker.cluster.metadata import Metadata
 from broker.controller.outcome import CreateOwnTopic
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.metadata.image import OFFSETS_TOPIC
+from broker.produce.judge import OF_A_PRODUCER
 from broker.produce.verification import (
     NO_PROOFS,
     Owner,
@@ -257,6 +258,8 @@ class TransactionHandlers:
 
         def refused(error: ApiError) -> None:
             code = self._groups.told(_offsets_code(call, error))
+            if code in OF_A_PRODUCER and not self._groups.may_tell:
+                code = ErrorCode.NOT_COORDINATOR
             call.answer(_offsets_refused(request, code))
 
         owner = Owner(request.transactional_id, request.producer_id, request.producer_epoch)
@@ -336,6 +339,9 @@ def _offsets_code(call: Call, error: ApiError) -> ErrorCode:
     code = error.code
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        # Of a coordinator's answer it is unknown, which ends Kafka's own producer.
+        return ErrorCode.NOT_COORDINATOR
     if code is ErrorCode.CONCURRENT_TRANSACTIONS:
         # What is under way is the end of this very transaction: the next try learns of it.
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

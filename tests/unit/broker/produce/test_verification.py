@@ -14,7 +14,16 @@ from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 from tests.unit.broker.replicas.test_leadership_moves import Controller
 from tests.unit.broker.rig import Asked, Rig
-from tests.unit.broker.txn_rig import A, B, TxnProducer, code_of, read_stable, settle, txn_rig
+from tests.unit.broker.txn_rig import (
+    A,
+    B,
+    Doubtful,
+    TxnProducer,
+    code_of,
+    read_stable,
+    settle,
+    txn_rig,
+)
 
 SHARD_EPOCH = 5
 
@@ -272,11 +281,32 @@ def test_offsets_of_a_transaction_that_has_ended_meanwhile_are_refused(
     assert offsets_code(late) is ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
 def test_offsets_are_refused_where_the_group_has_moved_meanwhile(
-    rig: Rig, producer: TxnProducer, coordinator: Elsewhere
+    rig: Rig, producer: TxnProducer, coordinator: Elsewhere, comes_back: bool
 ) -> None:
+    """Kafka's producer would take NOT_LEADER_OR_FOLLOWER for the end of everything here."""
+    controller, place = Controller(rig), rig.broker.parts.groups.partition_of("g")
     asked = send_offsets(rig, producer, 7)
-    Controller(rig).take(rig.broker.parts.groups.partition_of("g"))
+    controller.take(place)
+    if comes_back:
+        controller.give_back(place)
+        rig.turn()
+        assert not rig.broker.parts.groups.is_loading
     coordinator.answer()
     settle(rig)
     assert offsets_code(asked) is ErrorCode.NOT_COORDINATOR
+
+
+def test_in_doubt_no_offsets_are_refused_by_what_the_log_holds(
+    rig: Rig, producer: TxnProducer, coordinator: Elsewhere
+) -> None:
+    """The log of who leads it by now may have the marker that this one lacks."""
+    first = send_offsets(rig, producer, 7)
+    coordinator.answer()
+    settle(rig)
+    assert offsets_code(first) is ErrorCode.NONE
+    producer.producer_epoch += 1
+    assert offsets_code(send_offsets(rig, producer, 8)) is ErrorCode.INVALID_TXN_STATE
+    rig.broker.parts.replicas.place = Doubtful(rig.clock)
+    assert offsets_code(send_offsets(rig, producer, 8)) is ErrorCode.NOT_COORDINATOR
