@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from broker.coordinators.ages import Ages
 from broker.coordinators.group_records import CommittedOffset, encode_group_key, encode_offset_key
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.membership import Membership
@@ -34,10 +35,13 @@ class Doomed(NamedTuple):
 class Expiry:
     """Judges the groups of one shard by the offsets it holds and the members it knows."""
 
-    def __init__(self, offsets: OffsetTable, members: Membership, retention_ms: int) -> None:
+    def __init__(
+        self, offsets: OffsetTable, members: Membership, retention_ms: int, ages: Ages
+    ) -> None:
         self._offsets = offsets
         self._members = members
         self._retention_ms = retention_ms
+        self._ages = ages
 
     def due(self, now_ms: int) -> list[Doomed]:
         """The offsets whose time is over at this date, each group's before the group itself, if
@@ -98,8 +102,9 @@ class Expiry:
             ):
                 return False
         if committed.expire_ms >= 0:
-            return now_ms >= committed.expire_ms
-        return now_ms >= since_ms + self._retention_ms
+            wanted_ms = committed.expire_ms - committed.commit_ms
+            return self._ages.of(committed.commit_ms, now_ms) >= wanted_ms
+        return self._ages.of(since_ms, now_ms) >= self._retention_ms
 
 
 def tombstone_of(group_id: str, members: Membership) -> list[CoordinatorRecord]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple, Protocol
 
+from broker.coordinators.ages import Ages
 from broker.coordinators.expiry import Expiry, tombstone_of
 from broker.coordinators.group_rebalance import CONSUMER_PROTOCOL_TYPE
 from broker.coordinators.group_records import (
@@ -74,14 +75,20 @@ class GroupShard:
     """The groups whose facts lie in one partition of the offsets topic."""
 
     def __init__(
-        self, limits: GroupLimits, metadata_units_max: int, retention_ms: int, random: Random
+        self,
+        limits: GroupLimits,
+        metadata_units_max: int,
+        retention_ms: int,
+        random: Random,
+        ages: Ages | None = None,
     ) -> None:
-        """`metadata_units_max`: how long an offset's note may be, in UTF-16 units as in Kafka."""
+        """`metadata_units_max`: how long an offset's note may be, in UTF-16 units as in Kafka.
+        Without `ages` nobody sets the clock."""
         self.offsets = OffsetTable()
         self.members = Membership(limits, random)
         self._group_count_max = limits.group_count_max
         self._metadata_units_max = metadata_units_max
-        self.expiry = Expiry(self.offsets, self.members, retention_ms)
+        self.expiry = Expiry(self.offsets, self.members, retention_ms, ages or Ages())
         self._stored: dict[str, GroupMetadataValue] | None = {}
         """The last generation of each group while the log is being loaded; None from then on."""
         self._voided: dict[Place, int] = {}

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from broker.coordinators.ages import Ages
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
 from broker.coordinators.txn_records import decode_key, decode_value, record_of
 from broker.coordinators.txn_state import EXHAUSTED_EPOCH, Expected, Transaction, TxnState
@@ -56,7 +57,15 @@ def refuse_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
 class TxnShard:
     """The transactional ids whose facts lie in one partition of the transactions topic."""
 
-    def __init__(self, timeout_ms_max: int, expiration_ms: int, id_count_max: int) -> None:
+    def __init__(
+        self,
+        timeout_ms_max: int,
+        expiration_ms: int,
+        id_count_max: int,
+        ages: Ages | None = None,
+    ) -> None:
+        """Without `ages` nobody sets the clock."""
+        self._ages = ages or Ages()
         self.transactions: dict[str, Transaction] = {}
         """As committed."""
         self._pending: dict[str, Transaction] = {}
@@ -301,7 +310,7 @@ class TxnShard:
     def _is_expired(self, one: Transaction, now_ms: int) -> bool:
         return (
             one.state.is_at_rest
-            and one.last_update_ms <= now_ms - self._expiration_ms
+            and self._ages.of(one.last_update_ms, now_ms) >= self._expiration_ms
             and one.transactional_id not in self._pending
         )
 

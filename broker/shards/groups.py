@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from broker.alarm import Alarm
 from broker.config import InForce
+from broker.coordinators.ages import Ages
 from broker.coordinators.expiry import Doomed
 from broker.coordinators.group_records import decode_offset_key
 from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
@@ -56,6 +57,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     ) -> None:
         self._alarm = alarm
         self._warnings = warnings
+        self._ages = Ages(ports.clock.now_ms(), ports.clock.monotonic_ms())
         config = settings.config
         limits = GroupLimits(
             config.group_initial_rebalance_delay_ms,
@@ -74,6 +76,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
                 config.offset_metadata_max_bytes,
                 config.offsets_retention_minutes * 60_000,
                 chance,
+                self._ages,
             ),
             "committed offsets cannot be loaded",
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -193,6 +196,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     def expire(self, now_ms: int) -> None:
         """Write tombstones for the offsets and groups whose time is over at this date."""
+        self._ages.look(now_ms, self._ports.clock.monotonic_ms())
         for loaded, shard in self.loaded():
             self._expire_some(loaded, shard, deque(shard.expiry.due(now_ms)), now_ms)
 

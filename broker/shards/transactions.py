@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.config import InForce
+from broker.coordinators.ages import Ages
 from broker.coordinators.outcome import Outcome, fitting
 from broker.coordinators.txn import TxnShard, refuse_timeout
 from broker.coordinators.txn_state import Transaction, TxnState
@@ -88,6 +89,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         """`sender` is for partitions that other brokers lead, where there are any."""
         self._markers = markers
         self._sender = sender
+        self._ages = Ages(ports.clock.now_ms(), ports.clock.monotonic_ms())
         config = settings.config
         self._node_id = config.node_id
         self._timeout_ms_max = config.transaction_max_timeout_ms
@@ -98,6 +100,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
                 self._timeout_ms_max,
                 config.transactional_id_expiration_ms,
                 config.max_shard_transactional_ids,
+                self._ages,
             ),
             "transactions cannot be loaded",
             ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -325,6 +328,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
     def expire(self) -> None:
         """Give up the transactional ids that nobody has used for long."""
         now_ms = self._ports.clock.now_ms()
+        self._ages.look(now_ms, self._ports.clock.monotonic_ms())
         for loaded, shard in self.loaded():
             self._expire_some(loaded, shard, deque(shard.expired(now_ms)))
 

@@ -64,6 +64,25 @@ def test_an_offset_committed_anew_does_not_expire_with_the_old_one(rig: Rig) -> 
     assert committed(rig) == 2
 
 
+def test_a_clock_that_is_set_ahead_takes_no_offsets(rig: Rig) -> None:
+    """Nor does a machine that slept for a week; their time is what it was."""
+
+    def expire() -> None:
+        rig.broker.parts.groups.expire(rig.clock.now_ms())
+        rig.flusher.sync()
+
+    rig.ask(commit(1), 8)
+    rig.clock.set_wall_clock(rig.clock.now_ms() + RETENTION_MS + 1)
+    expire()
+    assert committed(rig) == 1
+    rig.clock.advance(RETENTION_MS - 1)
+    expire()
+    assert committed(rig) == 1
+    rig.clock.advance(1)
+    expire()
+    assert committed(rig) == NOTHING
+
+
 def test_a_commit_on_its_way_goes_with_its_topic(rig: Rig) -> None:
     """Pitfall 45: a new topic of the same name begins without offsets."""
     log = rig.broker.parts.groups.find("g").replica.log

@@ -218,6 +218,18 @@ def test_an_id_that_nobody_uses_expires(rig: Rig, producer: TxnProducer) -> None
     assert producer.init(resumes=True) is ErrorCode.NONE
 
 
+def test_a_clock_that_is_set_ahead_takes_no_id_from_its_producer(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    """Nor does a machine that slept for a week."""
+    config = rig.broker.config
+    producer.write((A, b"x"))
+    rig.clock.set_wall_clock(rig.clock.now_ms() + config.transactional_id_expiration_ms)
+    rig.advance(config.transaction_remove_expired_transaction_cleanup_interval_ms)
+    settle(rig)
+    assert producer.add(A) == [ErrorCode.NONE]
+
+
 def test_ids_that_take_many_batches_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking at each id of each shard again for every batch would hold the loop for seconds."""
     rig = Rig(None, transactional_id_expiration_ms=1_000, transaction_state_log_num_partitions=3)
