@@ -1,10 +1,10 @@
 """Keys and values of `__consumer_offsets`, in Kafka's own encoding.
 
 Floor: coordinators. Pure. Both begin with their version as int16; keys of version 0 and 1 are those
-of a committed offset, key version 2 is a group with members. Values are written in the versions of
-Kafka 3.5 and read in all that Kafka has written; kinds of keys that are not known are skipped when
-read, as Kafka does. What members say and are assigned stays as their clients encoded it; only the
-topics of a subscription are looked for in it.
+of a committed offset, key version 2 is a group with members. Values are written in versions that
+Kafka 3.5 can read, and read in all that Kafka has written; kinds of keys that are not known are
+skipped when read, as Kafka does. What members say and are assigned stays as their clients encoded
+it; only the topics of a subscription are looked for in it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from struct import error as StructError
 from broker.coordinators.group_roster import Member
 from broker.coordinators.outcome import CoordinatorRecord
 from protocol.errors import CorruptBatch, WireError
+from protocol.types import ZERO_UUID, Uuid
 from protocol.wire.primitives import Buffer
 from protocol.wire.schema import (
     NEVER_FLEXIBLE,
@@ -28,10 +29,14 @@ from protocol.wire.schema import (
     int32,
     int64,
     string,
+    uuid_,
 )
 
 OFFSET_KEY_VERSION = 1
-OFFSET_VALUE_VERSION = 3
+OFFSET_VALUE_VERSION = 4
+"""Kafka writes it from 4.1 on, and 3.5 steps over the topic's id (KIP-915)."""
+PLAIN_OFFSET_VALUE_VERSION = 3
+"""Where nothing is known of the topic but its name."""
 EXPIRING_OFFSET_VALUE_VERSION = 1
 """The only version that carries an expiry of its own; it has no leader epoch."""
 
@@ -57,6 +62,7 @@ class OffsetCommitValue(Message, api_key=1, versions=(0, 4), flexible=4):
     metadata: str = string()
     commit_timestamp: int = int64()
     expire_timestamp: int = int64(since=1, until=1, default=-1, ignorable=True)
+    topic_id: Uuid = uuid_(since=4, tag=0, ignorable=True)
 
 
 class GroupMetadataKey(Message, api_key=2, versions=(2, 2), flexible=NEVER_FLEXIBLE):
@@ -105,6 +111,8 @@ class CommittedOffset:
     metadata: str
     commit_ms: int
     expire_ms: int = -1
+    topic_id: Uuid = ZERO_UUID
+    """Of the topic that it was committed for; zero where that is not known."""
     log_offset: int = field(default=-1, compare=False)
     """Where its batch lies in the log; not part of what was committed."""
 
@@ -116,14 +124,20 @@ def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def encode_offset_value(committed: CommittedOffset) -> bytes:
-    """The value; a commit with an expiry of its own loses its leader epoch, as in Kafka."""
-    version = OFFSET_VALUE_VERSION if committed.expire_ms < 0 else EXPIRING_OFFSET_VALUE_VERSION
+    """The value; a commit with an expiry of its own loses its leader epoch, as in Kafka, and its
+    topic's id."""
+    version = OFFSET_VALUE_VERSION
+    if committed.expire_ms >= 0:
+        version = EXPIRING_OFFSET_VALUE_VERSION
+    elif committed.topic_id == ZERO_UUID:
+        version = PLAIN_OFFSET_VALUE_VERSION
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
         commit_timestamp=committed.commit_ms,
         expire_timestamp=committed.expire_ms,
+        topic_id=committed.topic_id,
     )
     return _VERSION.pack(version) + value.encode(version)
 
@@ -153,6 +167,7 @@ def decode_offset_value(value: Buffer, log_offset: int = -1) -> CommittedOffset:
         metadata=found.metadata,
         commit_ms=found.commit_timestamp,
         expire_ms=found.expire_timestamp,
+        topic_id=found.topic_id,
         log_offset=log_offset,
     )
 

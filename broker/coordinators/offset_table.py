@@ -8,11 +8,11 @@ place in the log where it was written, so a plain commit written behind it stays
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from broker.coordinators.group_records import CommittedOffset
-from protocol.types import TopicPartition
+from protocol.types import ZERO_UUID, TopicPartition, Uuid
 
 
 class Place(NamedTuple):
@@ -57,16 +57,42 @@ class OffsetTable:
         What stands behind the tombstone in the log stays: a commit in a transaction is replayed
         when it is written, a tombstone not before it is committed.
         """
-        offsets = self.groups.get(place.group_id)
-        if offsets is not None:
-            offsets.pop(place.partition, None)
-            if not offsets:
-                del self.groups[place.group_id]
+        self._remove_committed(place)
         if self.is_unstable(*place):
             for pending in self._pending.values():
                 if place in pending and pending[place].log_offset <= log_offset:
                     del pending[place]
                     self._settle(place)
+
+    def _remove_committed(self, place: Place) -> None:
+        offsets = self.groups.get(place.group_id)
+        if offsets is not None:
+            offsets.pop(place.partition, None)
+            if not offsets:
+                del self.groups[place.group_id]
+
+    def remove_strange(self, topic_id_of: Callable[[str], Uuid | None]) -> list[Place]:
+        """Forget what was committed for topics that are gone, whether or not a namesake has come;
+        returns the places of which nothing is left."""
+        emptied = []
+        for place in list(self.places()):
+            topic_id = topic_id_of(place.partition.topic)
+            holders = []
+            if self.is_unstable(*place):
+                holders = [one for one in self._pending.values() if place in one]
+            strange = [one for one in holders if _is_strange(one[place], topic_id)]
+            for pending in strange:
+                del pending[place]
+                self._settle(place)
+            committed = self.get(*place)
+            if committed is not None and _is_strange(committed, topic_id):
+                self._remove_committed(place)
+                committed = None
+            elif not strange:
+                continue
+            if committed is None and len(strange) == len(holders):
+                emptied.append(place)
+        return emptied
 
     def resolve(self, producer_id: int, *, is_commit: bool) -> None:
         """A producer's transaction has ended in this partition."""
@@ -133,3 +159,8 @@ class OffsetTable:
         for partition in self._unstable.get(group_id, ()):
             if partition not in committed:
                 yield Place(group_id, partition)
+
+
+def _is_strange(committed: CommittedOffset, topic_id: Uuid | None) -> bool:
+    """Whether an offset is of another topic than this one, None if there is none of the name."""
+    return topic_id is None or committed.topic_id not in (topic_id, ZERO_UUID)

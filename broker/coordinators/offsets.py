@@ -47,11 +47,12 @@ from protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.types import TopicPartition
+from protocol.types import TopicPartition, Uuid
 from protocol.wire.primitives import Buffer
 from protocol.wire.records import BatchHeader, Marker
 
-HasPartition = Callable[[str, int], bool]
+TopicWith = Callable[[str, int], Uuid | None]
+"""The id of the topic that has a partition; None where there is no such partition."""
 
 
 class OffsetToCommit(Protocol):
@@ -154,7 +155,7 @@ class GroupShard:
     # Committing.
 
     def commit(
-        self, request: OffsetCommitRequest, moment: Moment, has_partition: HasPartition
+        self, request: OffsetCommitRequest, moment: Moment, topic_with: TopicWith
     ) -> Outcome[OffsetCommitResponse]:
         """OffsetCommit: every partition for itself. Raises ApiError where the group refuses all."""
         if refusal := self._commit_refusal(request, moment):
@@ -166,14 +167,15 @@ class GroupShard:
         for topic in request.topics:
             answer = OffsetCommitResponseTopic(name=topic.name)
             for partition in topic.partitions:
-                code = self._refusal_of(topic.name, partition, has_partition)
+                topic_id = topic_with(topic.name, partition.partition_index)
+                code = self._refusal_of(topic_id, partition)
                 answer.partitions.append(
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code
                     )
                 )
-                if code is ErrorCode.NONE:
-                    name = request.group_id, topic.name
+                if topic_id is not None and code is ErrorCode.NONE:
+                    name = request.group_id, topic.name, topic_id
                     records.append(_record(*name, partition, moment.wall_ms, expire_ms))
             response.topics.append(answer)
         return Outcome(records, response)
@@ -197,7 +199,7 @@ class GroupShard:
         return ErrorCode.NONE
 
     def commit_in_transaction(
-        self, request: TxnOffsetCommitRequest, now_ms: int, has_partition: HasPartition
+        self, request: TxnOffsetCommitRequest, now_ms: int, topic_with: TopicWith
     ) -> Outcome[TxnOffsetCommitResponse]:
         """TxnOffsetCommit: as a commit, but the records count when the transaction is committed.
 
@@ -211,14 +213,16 @@ class GroupShard:
         for topic in request.topics:
             answer = TxnOffsetCommitResponseTopic(name=topic.name)
             for partition in topic.partitions:
-                code = self._refusal_of(topic.name, partition, has_partition)
+                topic_id = topic_with(topic.name, partition.partition_index)
+                code = self._refusal_of(topic_id, partition)
                 answer.partitions.append(
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code
                     )
                 )
-                if code is ErrorCode.NONE:
-                    records.append(_record(request.group_id, topic.name, partition, now_ms, -1))
+                if topic_id is not None and code is ErrorCode.NONE:
+                    name = request.group_id, topic.name, topic_id
+                    records.append(_record(*name, partition, now_ms, -1))
             response.topics.append(answer)
         return Outcome(records, response)
 
@@ -234,10 +238,8 @@ class GroupShard:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return self._room_for(request.group_id)
 
-    def _refusal_of(
-        self, topic: str, partition: OffsetToCommit, has_partition: HasPartition
-    ) -> ErrorCode:
-        if not has_partition(topic, partition.partition_index):
+    def _refusal_of(self, topic_id: Uuid | None, partition: OffsetToCommit) -> ErrorCode:
+        if topic_id is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         metadata = partition.committed_metadata
         # Kafka's limit speaks of bytes and counts what Java counts: units of UTF-16.
@@ -285,7 +287,7 @@ class GroupShard:
         return tombstones + tombstone_of(group_id, self.members)
 
     def delete_offsets(
-        self, request: OffsetDeleteRequest, has_partition: HasPartition
+        self, request: OffsetDeleteRequest, topic_with: TopicWith
     ) -> Outcome[OffsetDeleteResponse]:
         """OffsetDelete: not of topics that the group is reading; raises ApiError."""
         group_id = request.group_id
@@ -301,7 +303,7 @@ class GroupShard:
             for partition in topic.partitions:
                 index = partition.partition_index
                 code = ErrorCode.NONE
-                if not has_partition(topic.name, index):
+                if topic_with(topic.name, index) is None:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif read is None or topic.name in read:
                     code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -328,6 +330,14 @@ class GroupShard:
         return self._tombstones(
             place for place in self.offsets.places() if place.partition.topic in topics
         )
+
+    def strange(self, topic_id_of: Callable[[str], Uuid | None]) -> list[CoordinatorRecord]:
+        """The same where the topics went while this was not loaded; all of it is forgotten at once.
+
+        Not where something of a topic that has come since is known as well: a tombstone would take
+        that along. Whoever loads the log finds the other by its topic's id.
+        """
+        return self._tombstones(self.offsets.remove_strange(topic_id_of))
 
     def void(self, tombstones: Iterable[CoordinatorRecord], end_offset: int) -> None:
         """What the log holds of removed topics, below `end_offset`, is gone from now on; these
@@ -357,7 +367,12 @@ class GroupShard:
 
 
 def _record(
-    group_id: str, topic: str, partition: OffsetToCommit, commit_ms: int, expire_ms: int
+    group_id: str,
+    topic: str,
+    topic_id: Uuid,
+    partition: OffsetToCommit,
+    commit_ms: int,
+    expire_ms: int,
 ) -> CoordinatorRecord:
     committed = CommittedOffset(
         offset=partition.committed_offset,
@@ -365,6 +380,7 @@ def _record(
         metadata=partition.committed_metadata or "",
         commit_ms=commit_ms,
         expire_ms=expire_ms,
+        topic_id=topic_id,
     )
     key = encode_offset_key(group_id, topic, partition.partition_index)
     return CoordinatorRecord(key, encode_offset_value(committed))

@@ -124,7 +124,7 @@ class GroupAdminHandlers:
         """OffsetDelete: answered when the offsets are gone for good."""
         groups = self._groups
         loaded = groups.find(request.group_id)
-        outcome = groups.shard(request.group_id).delete_offsets(request, groups.has_partition)
+        outcome = groups.shard(request.group_id).delete_offsets(request, groups.topic_with)
         groups.submit_tombstones(
             loaded,
             outcome,

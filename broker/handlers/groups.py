@@ -53,7 +53,7 @@ class OffsetHandlers:
         try:
             loaded = groups.find(request.group_id)
             shard = groups.shard(request.group_id)
-            outcome = shard.commit(request, groups.moment(), groups.has_partition)
+            outcome = shard.commit(request, groups.moment(), groups.topic_with)
             groups.submit(loaded, outcome, call.answer, refused)
         except ApiError as error:
             refused(error)

@@ -295,7 +295,7 @@ class TransactionHandlers:
         loaded = self._groups.find(request.group_id)
         refuse_outsider(self._verifier, owner, loaded.replica, proofs)
         outcome = self._groups.shard(request.group_id).commit_in_transaction(
-            request, self._clock.now_ms(), self._groups.has_partition
+            request, self._clock.now_ms(), self._groups.topic_with
         )
         producer = ProducerEpoch(request.producer_id, request.producer_epoch)
         self._groups.submit(loaded, outcome, call.answer, refused, producer)

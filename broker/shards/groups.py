@@ -28,6 +28,7 @@ from broker.shards.loaded_shard import LoadedShard, Refused, Reply, ShardPorts
 from broker.shards.shard_driver import CoordinatorDriver
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
+from protocol.types import Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +91,10 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         clock = self._ports.clock
         return Moment(clock.monotonic_ms(), clock.now_ms())
 
-    def has_partition(self, topic: str, index: int) -> bool:
-        """Whether offsets of this partition may be committed."""
+    def topic_with(self, topic: str, index: int) -> Uuid | None:
+        """The id of the topic, if offsets of this partition may be committed."""
         known = self._ports.image().topics.get(topic)
-        return known is not None and 0 <= index < len(known.partitions)
+        return known.topic_id if known is not None and 0 <= index < len(known.partitions) else None
 
     def find(self, key: str) -> LoadedShard[GroupShard]:
         """Where a group's facts lie; refuses while that is loading, or is not here."""
@@ -111,12 +112,17 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """Members of before have one session time-out to be heard of."""
         shard.loaded(self.moment())
         self.perform(loaded)
+        topics = self._ports.image().topics
+
+        def topic_id_of(topic: str) -> Uuid | None:
+            known = topics.get(topic)
+            return None if known is None else known.topic_id
+
         # What a topic left behind that was removed while this was not loaded, or before a crash.
-        topics = {place.partition.topic for place in shard.offsets.places()}
-        gone = topics - self._ports.image().topics.keys()
+        records = shard.strange(topic_id_of)
         # Nothing has been committed since: who has made the topic again begins without offsets.
-        gone |= self._removed_unseen.pop(loaded, set())
-        self._forget_removed(loaded, shard, shard.of_topics(gone))
+        records += shard.of_topics(self._removed_unseen.pop(loaded, set()))
+        self._forget_removed(loaded, shard, records)
 
     def on_dropped(self, loaded: LoadedShard[GroupShard]) -> None:
         """Members that wait in a shard that goes are sent to look elsewhere."""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
+from uuid import UUID
 
 from broker.coordinators.classic_group import ClassicGroup
 from broker.coordinators.group_terms import (
@@ -30,6 +31,7 @@ from protocol.messages.offsets import (
 )
 
 GROUP = "g"
+LOGS_ID = UUID(int=1)
 RETENTION_MS = 100_000
 PROTOCOLS_BYTES_MAX = 1_000
 
@@ -176,7 +178,7 @@ class Scene:
             topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
         )
         try:
-            outcome = self.shard.commit(request, self.moment, lambda topic, index: True)
+            outcome = self.shard.commit(request, self.moment, lambda topic, index: LOGS_ID)
         except ApiError as error:
             return error.code
         self.write(*outcome.records)

@@ -25,7 +25,7 @@ from protocol.messages.transactions import (
 from protocol.types import TopicPartition
 from protocol.wire.record import NewRecord
 from protocol.wire.records import BatchHeader, Marker, build_batch, read_header
-from tests.unit.broker.group_scene import GROUP, RETENTION_MS, Client, Scene, subscription
+from tests.unit.broker.group_scene import GROUP, LOGS_ID, RETENTION_MS, Client, Scene, subscription
 
 T0 = TopicPartition("t", 0)
 
@@ -333,7 +333,7 @@ def transactional(client: Client, group_id: str = GROUP) -> TxnOffsetCommitReque
 
 def judged(shard: GroupShard, request: TxnOffsetCommitRequest) -> ErrorCode:
     try:
-        outcome = shard.commit_in_transaction(request, 0, lambda topic, index: True)
+        outcome = shard.commit_in_transaction(request, 0, lambda topic, index: LOGS_ID)
     except ApiError as error:
         return error.code
     code = ErrorCode(outcome.reply.topics[0].partitions[0].error_code)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from random import Random
+from uuid import UUID
 
 import pytest
 
@@ -28,8 +29,9 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.types import TopicPartition
+from protocol.types import ZERO_UUID, TopicPartition
 
+LOGS, NAMESAKE = UUID(int=7), UUID(int=8)
 RETENTION_MS = 10_000
 NOTE_MAX = 8
 GROUP_COUNT_MAX = 9
@@ -46,8 +48,8 @@ def at(wall_ms: int) -> Moment:
     return Moment(0, wall_ms)
 
 
-def has_partition(topic: str, index: int) -> bool:
-    return topic == "logs" and index < 3
+def topic_with(topic: str, index: int) -> UUID | None:
+    return LOGS if topic == "logs" and index < 3 else None
 
 
 def request(
@@ -86,7 +88,7 @@ def request(
 def commit(shard: GroupShard, wanted: OffsetCommitRequest, now_ms: int = 100) -> ErrorCode:
     """Judge, and replay what would be written."""
     try:
-        outcome = shard.commit(wanted, at(now_ms), has_partition)
+        outcome = shard.commit(wanted, at(now_ms), topic_with)
     except ApiError as error:
         return error.code
     for record in outcome.records:
@@ -101,13 +103,13 @@ def committed(shard: GroupShard, partition: int = 0) -> CommittedOffset | None:
 def test_pitfall_30_metadata_and_leader_epoch_come_back_unchanged() -> None:
     shard = new_shard()
     assert commit(shard, request(5, metadata="ä|x", leader_epoch=7)) is ErrorCode.NONE
-    assert committed(shard) == CommittedOffset(5, 7, "ä|x", 100)
+    assert committed(shard) == CommittedOffset(5, 7, "ä|x", 100, topic_id=LOGS)
     assert commit(shard, request(6, metadata="ä" * NOTE_MAX)) is ErrorCode.NONE
 
 
 def test_a_commit_is_visible_only_when_replayed() -> None:
     shard = new_shard()
-    outcome = shard.commit(request(5), at(100), has_partition)
+    outcome = shard.commit(request(5), at(100), topic_with)
     assert committed(shard) is None
     shard.replay(*outcome.records[0])
     assert committed(shard) is not None
@@ -143,7 +145,7 @@ def test_one_bad_partition_does_not_refuse_the_others() -> None:
     shard = new_shard()
     wanted = request()
     wanted.topics += request(topic="none").topics
-    outcome = shard.commit(wanted, at(100), has_partition)
+    outcome = shard.commit(wanted, at(100), topic_with)
     assert [one.partitions[0].error_code for one in outcome.reply.topics] == [0, 3]
     assert len(outcome.records) == 1
 
@@ -162,7 +164,7 @@ def commit_in_transaction(shard: GroupShard, group_id: str, log_offset: int) -> 
         topics=[TxnOffsetCommitRequestTopic(name="logs", partitions=[partition])],
     )
     try:
-        outcome = shard.commit_in_transaction(wanted, 100, has_partition)
+        outcome = shard.commit_in_transaction(wanted, 100, topic_with)
     except ApiError as error:
         return error.code
     for record in outcome.records:
@@ -241,7 +243,7 @@ def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
 def test_what_was_under_way_behind_an_older_tombstone_goes_with_its_topic() -> None:
     """An offset was deleted and committed anew, and before that was on the disk its topic went."""
     shard = new_shard()
-    (record,) = shard.commit(request(), at(100), has_partition).records
+    (record,) = shard.commit(request(), at(100), topic_with).records
     tombstone = CoordinatorRecord(record.key, None)
     shard.replay(record.key, record.value, 4)
     shard.void([tombstone], 7)
@@ -269,6 +271,10 @@ def test_keys_and_values_are_kafkas_bytes() -> None:
         b"\x00\x03" b"\x00\x00\x00\x00\x00\x00\x00\x09" b"\x00\x00\x00\x02" b"\x00\x01m"
         b"\x00\x00\x00\x00\x00\x00\x01\x00"
     )  # fmt: skip
+    assert encode_offset_value(CommittedOffset(9, 2, "m", 256, topic_id=LOGS)) == (
+        b"\x00\x04" b"\x00\x00\x00\x00\x00\x00\x00\x09" b"\x00\x00\x00\x02" b"\x02m"
+        b"\x00\x00\x00\x00\x00\x00\x01\x00" b"\x01\x00\x10" + LOGS.bytes
+    )  # fmt: skip
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -277,7 +283,8 @@ def test_what_is_written_is_read_back() -> None:
     assert (key.group, key.topic, key.partition) == ("grp", "t", 3)
     plain = CommittedOffset(9, 2, "m", 256)
     expiring = CommittedOffset(9, -1, "m", 256, 999)
-    for committed_offset in (plain, expiring):
+    with_id = CommittedOffset(9, 2, "m", 256, topic_id=LOGS)
+    for committed_offset in (plain, expiring, with_id):
         assert decode_offset_value(encode_offset_value(committed_offset)) == committed_offset
 
 
@@ -299,3 +306,36 @@ def test_an_offset_may_be_kept_for_longer_than_there_are_numbers() -> None:
     shard = new_shard()
     commit(shard, request(retention_ms=2**63 - 1), now_ms=1_000)
     assert shard.expiry.due(2**62) == []
+
+
+@pytest.mark.parametrize(
+    ("committed_for", "pending_for", "left", "is_empty"),
+    [
+        (LOGS, None, None, True),
+        (NAMESAKE, None, 5, False),
+        (ZERO_UUID, None, 5, False),
+        (None, LOGS, None, True),
+        (None, NAMESAKE, 6, False),
+        (LOGS, LOGS, None, True),
+        (LOGS, NAMESAKE, 6, False),
+        (NAMESAKE, LOGS, 5, False),
+    ],
+)
+def test_offsets_of_a_topic_that_went_are_none_of_its_namesakes(
+    committed_for: UUID | None, pending_for: UUID | None, left: int | None, is_empty: bool
+) -> None:
+    """One written before topics' ids were is believed."""
+    table, place = OffsetTable(), Place("g", TopicPartition("logs", 0))
+    if committed_for is not None:
+        table.put(place, CommittedOffset(5, 2, "", 1, topic_id=committed_for, log_offset=1))
+    if pending_for is not None:
+        table.put_pending(
+            7, place, CommittedOffset(6, 2, "", 1, topic_id=pending_for, log_offset=2)
+        )
+    assert table.remove_strange(lambda topic: NAMESAKE) == [place] * is_empty
+    assert table.is_unstable(*place) is (pending_for is NAMESAKE)
+    table.resolve(7, is_commit=True)
+    found = table.get(*place)
+    assert (found and found.offset) == left
+    assert table.remove_strange(lambda topic: None) == [place] * (left is not None)
+    assert not table.group_ids()

@@ -24,6 +24,7 @@ from protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
+from protocol.messages.topics import DeleteTopicsRequest
 from protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -258,6 +259,20 @@ def test_a_shard_serves_when_all_that_it_has_read_is_committed(
     assert commit_code(refused) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     settle(rig)
     assert committed_offset(rig) == 7
+
+
+def test_a_topic_made_again_while_nobody_leads_the_offsets_begins_without_them(
+    rig: Rig, controller: Controller
+) -> None:
+    """Pitfall 45: a coordinator that has just died is told of no removal."""
+    rig.ask(commit_request(7), 8)
+    place = controller.shard(OFFSETS_TOPIC, "g")
+    controller.take(place)
+    rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+    rig.create("t", 2)
+    controller.give_back(place)
+    settle(rig)
+    assert committed_offset(rig) == -1
 
 
 @pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
