@@ -53,8 +53,14 @@ class Verifier(Protocol):
     def is_elsewhere(self, transactional_id: str) -> bool:
         """Whether its coordinator is not this broker, as far as the metadata go."""
 
-    def refuse_outsider(self, owner: Owner, partition: TopicPartition) -> None:
-        """Refuse by ApiError, where the coordinator is here, what has no place in a partition."""
+    def refuse_outsider(
+        self, owner: Owner, partition: TopicPartition, coordinator_epoch: int
+    ) -> None:
+        """Refuse by ApiError, where the coordinator is here, what has no place in a partition.
+
+        `coordinator_epoch` is that of the producer's last marker there, -1 if there is none: a
+        coordinator of an earlier one has lost its place, and has only not heard of it.
+        """
 
     def ask(
         self,
@@ -127,10 +133,12 @@ def prove(
 
 def refuse_outsider(verifier: Verifier, owner: Owner, replica: Replica, proofs: Proofs) -> None:
     """Refuse by ApiError what has no place in a partition, in the coordinator's own words."""
-    is_open = owner.producer_id in replica.log.producer_state.transactions.open
+    state = replica.log.producer_state
+    is_open = owner.producer_id in state.transactions.open
     if not verifier.is_elsewhere(owner.transactional_id):
         try:
-            verifier.refuse_outsider(owner, replica.topic_partition)
+            coordinator_epoch = state.coordinator_epoch(owner.producer_id)
+            verifier.refuse_outsider(owner, replica.topic_partition, coordinator_epoch)
         except ApiError as error:
             if not is_open or error.code not in UNANSWERED:
                 raise

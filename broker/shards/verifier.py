@@ -38,11 +38,16 @@ class LocalVerifier:
     def is_elsewhere(self, transactional_id: str) -> bool:
         return False
 
-    def refuse_outsider(self, owner: Owner, partition: TopicPartition) -> None:
+    def refuse_outsider(
+        self, owner: Owner, partition: TopicPartition, coordinator_epoch: int
+    ) -> None:
+        transactions = self._transactions
         try:
-            self._transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
+            if coordinator_epoch > transactions.find(owner.transactional_id).leader_epoch:
+                raise ApiError(ErrorCode.NOT_COORDINATOR, "another has written a marker")
+            transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
         except ApiError as error:
-            raise ApiError(self._transactions.told(error.code), error.message) from error
+            raise ApiError(transactions.told(error.code), error.message) from error
 
     def ask(
         self,

@@ -211,13 +211,17 @@ class ProducerState:
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Refuse the marker of a fenced producer or of a coordinator that has been replaced."""
         self.check_epoch(producer_id, producer_epoch)
-        last = self.markers.get(producer_id)
-        known_epoch = NO_COORDINATOR_EPOCH if last is None else last.coordinator_epoch
+        known_epoch = self.coordinator_epoch(producer_id)
         if coordinator_epoch < known_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"coordinator epoch {coordinator_epoch} is older than {known_epoch}",
             )
+
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """That of the producer's newest marker."""
+        last = self.markers.get(producer_id)
+        return NO_COORDINATOR_EPOCH if last is None else last.coordinator_epoch
 
     def known_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int

@@ -64,7 +64,7 @@ def _gone_is_not_committed(patch: MonkeyPatch) -> None:
 
 def _verification(patch: MonkeyPatch) -> None:
     patch.setattr(ClusterVerifier, "is_elsewhere", lambda self, transactional_id: False)
-    patch.setattr(ClusterVerifier, "refuse_outsider", lambda self, owner, partition: None)
+    patch.setattr(ClusterVerifier, "refuse_outsider", lambda self, *asked: None)
 
 
 def _held_back_until_the_marker_stands(patch: MonkeyPatch) -> None:

@@ -199,18 +199,36 @@ def test_a_marker_of_newer_epochs_or_behind_another_batch_is_another_marker(
     assert marker_code(old) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
+def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
+    rig: Rig, between: Between
+) -> None:
+    """This broker has not heard yet that another has its place, and vouches for a transaction that
+    is over. The batch would open one that nobody ends, or that the next one ends (KIP-890)."""
+    producer = TxnProducer(rig).ready()
+    producer.add(A)
+    producer.put(A, b"x")
+    own_epoch = rig.broker.parts.transactions.find("id").leader_epoch
+    between.mark(producer, coordinator_epoch=own_epoch + 1)
+    settle(rig)
+    end = end_of(rig)
+    assert producer.put(A, b"late") is ErrorCode.NOT_ENOUGH_REPLICAS
+    log = rig.broker.parts.replicas.find(*A).log
+    assert log.last_stable_offset == log.log_end_offset == end
+
+
 def test_a_marker_by_a_link_that_was_given_up_ends_nothing(rig: Rig, between: Between) -> None:
     """It was sent again on the next link; the transaction may be complete, and another one open."""
     older, newer = FakeSession("BROKER", 1), FakeSession("BROKER", 2)
+    epoch = rig.broker.parts.transactions.find("id").leader_epoch
     producer = TxnProducer(rig).ready()
     producer.add(A)
     producer.put(A, b"first")
-    between.mark(producer, newer)
+    between.mark(producer, newer, coordinator_epoch=epoch)
     settle(rig)
     producer.put(A, b"second")
     end = end_of(rig)
-    late = between.mark(producer, older)
+    late = between.mark(producer, older, coordinator_epoch=epoch)
     assert end_of(rig) == end and not late.is_answered()
     assert late.session.closed_because
-    between.mark(producer, newer)
+    between.mark(producer, newer, coordinator_epoch=epoch)
     assert end_of(rig) == end + 1

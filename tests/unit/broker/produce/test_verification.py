@@ -37,7 +37,9 @@ class Elsewhere:
     def is_elsewhere(self, transactional_id: str) -> bool:
         return True
 
-    def refuse_outsider(self, owner: Owner, partition: TopicPartition) -> None:
+    def refuse_outsider(
+        self, owner: Owner, partition: TopicPartition, coordinator_epoch: int
+    ) -> None:
         raise AssertionError("it is not here")
 
     def ask(
