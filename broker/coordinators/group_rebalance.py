@@ -315,14 +315,14 @@ class Rebalancing:
     def _replaced(self, cause: ReplacementStored, error: ErrorCode, moment: Moment) -> None:
         if self.roster.static_ids.get(cause.group_instance_id) != cause.member_id:
             return
-        if self.generation_id != cause.answer.generation_id:
-            # The next generation was told of the new id, and will be stored with it.
+        if self.state is not GroupState.STABLE or self.generation_id != cause.answer.generation_id:
+            # The next generation is told of the new id, or was, and is stored with it. Others may
+            # have been let in by the protocols that it came back with.
             return
         member = self.roster.members[cause.member_id]
         if error is ErrorCode.NONE:
-            if self.state is GroupState.STABLE:
-                self._answer_join(member, cause.answer)
-                self._expect(member, member.session_timeout_ms, moment)
+            self._answer_join(member, cause.answer)
+            self._expect(member, member.session_timeout_ms, moment)
             return
         self._answer_join(member, JoinAnswer(error))
         self.roster.change(

@@ -1,5 +1,7 @@
 """What is kept of groups: records in Kafka's bytes, expiry by Kafka's rules, open transactions."""
 
+from dataclasses import replace
+
 import pytest
 
 from broker.coordinators.group_records import (
@@ -367,3 +369,26 @@ def test_an_empty_group_takes_transactional_commits_of_anybody_without_a_generat
     assert judged(scene.shard, transactional(alone)) is ErrorCode.UNKNOWN_MEMBER_ID
     scene.leave(a)
     assert judged(scene.shard, transactional(alone)) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_static_member_that_could_not_be_stored_leaves_the_others_what_they_agreed_on(
+    is_complete: bool,
+) -> None:
+    """Whoever has come meanwhile was let in by the protocols it came back with."""
+    a = Client("a", instance="i1", protocols=("range",), session_ms=60_000)
+    b = Client("b", protocols=("range", "sticky"))
+    scene = Scene()
+    for client in (a, b, a):
+        scene.join(client)
+    for client in (a, b):
+        scene.sync(client)
+    scene.is_held = True
+    back = scene.join(replace(a, member_id="", protocols=("range", "sticky")))
+    answers = [back, scene.join(Client("c", protocols=("sticky",)))]
+    scene.let_store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if is_complete:
+        answers.append(scene.join(b))
+    else:
+        scene.pass_to(b.rebalance_ms)
+    assert {one.joined.protocol_name for one in answers} == {"sticky"}
