@@ -54,8 +54,9 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
     if offset < log.log_start_offset:
         return begin_reset(log, offset, now_ms)
     row = list(log.segments)
-    # The first segment stays, empty, if nothing else does.
-    count = max(1, sum(segment.base_offset < offset for segment in row))
+    # One that begins at the end stays, empty: the one before it may have been cleaned, and is not
+    # walked as if its gaps were torn.
+    count = max(1, sum(segment.base_offset <= offset for segment in row))
     last = row[count - 1]
     # What cannot be read is not cut: until here nothing has been decided.
     shortened = last.log_path, last.locate(offset)
