@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from broker.settings import INT_MAX
 from broker.storage.adoption import adopt, good_snapshot, remove_stray_snapshots
 from broker.storage.disk import Disk
 from broker.storage.dropped import unlink_if_there
@@ -31,6 +32,9 @@ from broker.storage.txn_index import AbortedEntry
 from broker.storage.walk import BatchWalk, end_of_data
 from protocol.errors import WireError
 from protocol.wire.records import BatchHeader
+
+WIDE = INT_MAX // 2
+"""A gap behind which a segment begins (`log_writer`) has more offsets than are ever unsynced."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -209,7 +213,7 @@ class _Loading:
     def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
         """Add one segment; returns what is wrong at `expected`, or None."""
         rules = self.rules
-        if base_offset != self.expected and not self._may_skip_to(base_offset):
+        if base_offset != self.expected and not self._may_begin_at(base_offset):
             return f"the next segment begins at {base_offset}, expected {self.expected}"
         self.expected = base_offset
         probe = Segment(self.disk, self.folder, base_offset, rules.interval_bytes, 0)
@@ -270,6 +274,16 @@ class _Loading:
         if not is_last:
             segment.finish_time_index()
         return None
+
+    def _may_begin_at(self, base_offset: int) -> bool:
+        """Whether a segment may begin behind the end of the one before it.
+
+        Above the recovery point none does: the end of the other is lost, for it was not synced yet.
+        What follows a gap too wide for an index is all that begins so.
+        """
+        if base_offset > self.rules.recovery_point and base_offset - self.expected <= WIDE:
+            return False
+        return self._may_skip_to(base_offset)
 
     def _may_skip_to(self, offset: int) -> bool:
         """Whether a cleaning may have left the gap: it never comes above the recovery point.

@@ -117,6 +117,23 @@ def test_gaps_above_the_recovery_point_survive_a_power_cut() -> None:
         assert batches_of(follower.log) == batches_of(leader.log)
 
 
+def test_under_a_mark_what_a_power_cut_takes_of_a_closed_segment_is_missed() -> None:
+    """The end of a segment may be lost, and the next one be on the disk: no gap of the leader's."""
+    leader = compacted()
+    expected = batches_of(leader.log)
+    for seed in range(SEED, SEED + 100):
+        follower = Node(topic=COMPACT)
+        follow(follower, leader)
+        follower.crash(random.Random(seed))
+        left = batches_of(follower.log)
+        assert left == expected[: len(left)], f"MILLRACE_SEED={seed}"
+        follow(follower, leader)
+        follower.flush()
+        follower.manager.checkpoint().perform()
+        assert follower.crash(random.Random(seed)).truncated == []
+        assert batches_of(follower.log) == expected, f"MILLRACE_SEED={seed}"
+
+
 def test_without_its_mark_such_a_log_would_be_cut_at_the_first_gap() -> None:
     """Guard 40: what the mark is for."""
     follower = Node(topic=COMPACT)
