@@ -8,10 +8,11 @@ import struct
 import pytest
 
 from broker.storage.errors import DiskError
-from broker.storage.follower_append import GapsUnmarked
+from broker.storage.follower_append import BeginsBelow, GapsUnmarked
 from broker.storage.gap_mark import gap_mark_path
 from broker.storage.log import Log
 from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
+from broker.storage.lookup import first_batch_offset
 from protocol.errors import CorruptBatch
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import iterate_batches, read_header
@@ -252,6 +253,26 @@ def test_offsets_below_the_end_are_refused_also_in_the_middle_of_a_batch() -> No
     for offset in (0, 1):
         with pytest.raises(CorruptBatch, match=f"begins at {offset}, the log ends at 2"):
             follower.log.follower_append(leaders(batch(b"x", b"y", b"z"), offset, 0), NOW)
+
+
+def test_an_empty_log_is_begun_anew_where_the_batch_begins_that_its_start_is_in() -> None:
+    """Its leader has deleted records up to the middle of a batch, and has all of it still."""
+    leader = Node()
+    leader.put(batch(b"a", b"b"), batch(b"c", b"d", b"e"))
+    leader.flush()
+    leader.log.advance_log_start(4)
+    assert first_batch_offset(leader.log.segments, 4) == 2
+    follower = Node()
+    follower.reset(4)
+    with pytest.raises(BeginsBelow) as raised:
+        follower.log.follower_append(fetch(leader.log, 4), NOW)
+    assert (raised.value.base_offset, follower.log.log_end_offset) == (2, 4)
+    follower.reset(2)
+    follower.log.follower_append(fetch(leader.log, 4), NOW)
+    follower.log.write_staged(NOW)
+    follower.log.advance_high_watermark(5)
+    follower.log.advance_log_start(4)
+    assert batches_of(follower.log) == batches_of(leader.log)
 
 
 def test_a_batch_that_is_cut_short_is_left_for_the_next_fetch() -> None:
