@@ -26,6 +26,9 @@ from broker.storage.swap import discard_swaps
 NO_SNAPSHOT = -1
 """A `snapshot_limit` that no snapshot is at or below."""
 
+NOTHING_VOUCHED_FOR = -1
+"""A `recovery_point` that is below every log's start."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -73,8 +76,8 @@ def begin_reset(log: Log, offset: int, now_ms: int) -> Cut:
     """Decide to drop everything and go on at `offset`."""
     log.begin_cut()
     log.log_start_offset = log.high_watermark = offset
-    # Nothing is vouched for: a start below the log's start drops what it finds there.
-    log.recovery_point = 0
+    # Nothing is vouched for: a start drops what it finds, wherever that begins.
+    log.recovery_point = NOTHING_VOUCHED_FOR
     log.cleaned_offset = -1
     log.has_gap_mark = False
     log.leader_epochs.truncate_from_end(0)

@@ -143,6 +143,22 @@ def test_a_cleaning_is_given_up() -> None:
     assert values_of(node.log) == before[:5]
 
 
+@pytest.mark.parametrize("target", [0, 2])
+def test_a_log_that_is_to_begin_lower_is_not_lost_on_the_way(target: int) -> None:
+    """The new start is on the disk, and what was there is not removed yet."""
+    for seed in range(SEED, SEED + POWER_CUTS):
+        node = filled(7)
+        node.reset(50)
+        node.manager.checkpoint().perform()
+        begun = node.manager.begin_reset(node.log, target, NOW)
+        node.sim.refuses = lambda path, operation: operation == "unlink"
+        with pytest.raises(DiskError):
+            begun.perform()
+        node.sim.refuses = None
+        assert node.crash(random.Random(seed)).offline == {}, f"MILLRACE_SEED={seed}"
+        assert (node.log.log_start_offset, node.log.log_end_offset) == (target, target)
+
+
 def cleaned() -> Node:
     """A log of two segments: the closed one was cleaned and has gaps, nothing of the other is
     committed."""
