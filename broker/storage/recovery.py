@@ -54,6 +54,8 @@ class LoadRules:
     """Whether the log has ever been cleaned: below the recovery point offsets may be missing."""
     has_gap_mark: bool = False
     """Whether offsets may be missing anywhere (`gap_mark`)."""
+    is_point_known: bool = True
+    """Whether the recovery point is one: a person may have removed its file, for it was damaged."""
 
 
 @dataclass(slots=True)
@@ -281,7 +283,9 @@ class _Loading:
         Above the recovery point none does: the end of the other is lost, for it was not synced yet.
         What follows a gap too wide for an index is all that begins so.
         """
-        if base_offset > self.rules.recovery_point and base_offset - self.expected <= WIDE:
+        rules = self.rules
+        is_above = base_offset > rules.recovery_point and rules.is_point_known
+        if is_above and base_offset - self.expected <= WIDE:
             return False
         return self._may_skip_to(base_offset)
 
@@ -293,7 +297,8 @@ class _Loading:
         rules = self.rules
         if self.expected >= offset:
             return False
-        return rules.has_gap_mark or (rules.has_gaps and offset <= rules.recovery_point)
+        is_below = offset <= rules.recovery_point or not rules.is_point_known
+        return rules.has_gap_mark or (rules.has_gaps and is_below)
 
     def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
         """Tell the producers of a batch that is being walked over."""
