@@ -80,6 +80,17 @@ def load(disk: Disk, folder: str, rules: LoadRules) -> Loaded:
     return _Loading(disk, folder, rules).run()
 
 
+def _whole(rules: LoadRules) -> Sequence[tuple[int, int]]:
+    """The epochs from the log's start on, none where the file tells only of those above.
+
+    It is written before a new start is, which a kill may take back. Where offsets are missing the
+    first batch may lie above the start.
+    """
+    epochs = rules.epochs or ()
+    is_short = bool(epochs) and epochs[0][1] > rules.log_start_offset
+    return () if is_short and not (rules.has_gaps or rules.has_gap_mark) else epochs
+
+
 class _Loading:
     """One opening under way; `expected` is the offset that the next batch must have."""
 
@@ -88,7 +99,8 @@ class _Loading:
         self.folder = folder
         self.rules = rules
         self.expected = 0
-        self.epochs = LeaderEpochs(rules.epochs or ())
+        self.known_epochs = _whole(rules)
+        self.epochs = LeaderEpochs(self.known_epochs)
         self.last_epoch = -1
         self.producers = ProducerState(rules.expiration_ms, rules.producer_count_max)
         self.known_below = 0
@@ -224,7 +236,7 @@ class _Loading:
         self.segments.append(segment)
         is_checked = not rules.is_clean and (next_base is None or next_base > rules.recovery_point)
         end_offset = rules.recovery_point if next_base is None else next_base
-        if not is_checked and end_offset <= self.known_below and rules.epochs:
+        if not is_checked and end_offset <= self.known_below and self.known_epochs:
             try:
                 adopt(
                     segment,

@@ -159,6 +159,22 @@ def test_a_log_that_is_to_begin_lower_is_not_lost_on_the_way(target: int) -> Non
         assert (node.log.log_start_offset, node.log.log_end_offset) == (target, target)
 
 
+@pytest.mark.parametrize("topic", [None, SMALL])
+def test_epochs_of_a_start_that_was_lost_are_made_anew(topic: dict[str, str] | None) -> None:
+    """Their file is written before the start is. By what it lacks a follower's log that parts
+    below would be taken for the same."""
+    for seed in range(SEED, SEED + POWER_CUTS):
+        node = filled(12, topic)
+        node.log.advance_log_start(9)
+        node.manager.checkpoint_points().perform()
+        node.crash(random.Random(seed))
+        assert node.log.log_start_offset == 0
+        assert node.log.leader_epochs.entries == [(0, 0), (1, 4), (2, 8)]
+        assert node.log.end_offset_for_epoch(0, 3) == (0, 4)
+        node.crash(random.Random(seed))
+        assert node.log.leader_epochs.entries == [(0, 0), (1, 4), (2, 8)]
+
+
 def cleaned() -> Node:
     """A log of two segments: the closed one was cleaned and has gaps, nothing of the other is
     committed."""
