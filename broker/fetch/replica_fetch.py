@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 from broker.alarm import Alarm
 from broker.fetch.replica_answer import Answer, partition_data, refused_data
+from broker.fetch.replica_read import leader_log, read
 from broker.metrics.warnings import Warnings
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FULL_EPOCH
-from broker.replication.follower_session import Fetcher, FollowerSession, LeaderLog, hear
+from broker.replication.follower_session import Fetcher, FollowerSession, hear
 from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import Leader, RoleChange
 from broker.sessions.call import Call
@@ -43,9 +44,6 @@ NEWS_MS = 1_000
 NEWS_WAIT_MS = 20
 """Meanwhile a fetch waits no longer than this: one that was sent before its sender knew of the new
 leader would keep it from asking for the new partitions, and them from being committed."""
-
-NO_LIMIT = 2**63 - 1
-"""A follower reads to the end of what is written."""
 
 
 class _Line:
@@ -200,9 +198,11 @@ class ReplicaFetches:
         if replica is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return partition_data(partition.partition_index, None, code)
-        log = replica.log
-        leader_log = LeaderLog(log.leader_epochs, log.log_start_offset, log.written_end_offset)
-        heard = hear(replica.state, leader_log, asked, fetcher, self._ports.lived_ms())
+        try:
+            log = leader_log(replica, asked)
+        except (DiskError, CorruptionError, WireError) as error:
+            return self._unreadable(replica, error)
+        heard = hear(replica.state, log, asked, fetcher, self._ports.lived_ms())
         if heard.is_refusal:
             return refused_data(replica, heard)
         self._ports.replicas.counting.take_over(replica)
@@ -246,20 +246,13 @@ class ReplicaFetches:
         log = replica.log
         max_bytes = min(asked.partition_max_bytes, line.max_bytes - taken_bytes)
         try:
-            found = log.read(asked.fetch_offset, max_bytes, NO_LIMIT, min_one_batch=not taken_bytes)
+            found = read(log, asked, max_bytes, min_one_batch=not taken_bytes)
             if found.region is not None and partition in line.asked_again:
                 check_region(found.region)
         except ApiError as error:
             return partition_data(index, replica, error.code)
         except (DiskError, CorruptionError, WireError) as error:
-            self._ports.warnings.warn(
-                logger,
-                "follower's fetch failed",
-                partition=replica.topic_partition,
-                error=error,
-            )
-            self._ports.replicas.read_failed(replica, error)
-            return partition_data(index, replica, ErrorCode.KAFKA_STORAGE_ERROR)
+            return self._unreadable(replica, error)
         if found.region is None:
             if asked.fetch_offset >= log.written_end_offset:
                 line.session.looked(partition)
@@ -267,6 +260,12 @@ class ReplicaFetches:
         data = partition_data(index, replica, ErrorCode.NONE)
         data.records = found.region
         return data
+
+    def _unreadable(self, replica: Replica, error: Exception) -> PartitionData:
+        warnings, partition = self._ports.warnings, replica.topic_partition
+        warnings.warn(logger, "follower's fetch failed", partition=partition, error=error)
+        self._ports.replicas.read_failed(replica, error)
+        return partition_data(replica.index, replica, ErrorCode.KAFKA_STORAGE_ERROR)
 
     # Waiting and leaving.
 

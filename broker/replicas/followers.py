@@ -36,7 +36,7 @@ from broker.replication.follower_steps import (
 from broker.replication.partition import Follower, RoleChange
 from broker.sessions.peers import LinkKind, Peers
 from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.follower_append import GapsUnmarked
+from broker.storage.follower_append import BeginsBelow, GapsUnmarked
 from broker.storage.log import Log
 from broker.storage.recovery import Loaded
 from broker.storage.truncation import Truncation
@@ -225,8 +225,7 @@ class Followers(Deaf):
             if isinstance(action, Append):
                 self._append(line, replica, action)
             elif isinstance(action, Truncate | Reset):
-                begin = partial(self._begin_cut, line, replica, action)
-                self._ports.replicas.begin_cut(replica, begin)
+                self._cut_soon(line, replica, action)
             else:
                 # The metadata log will say whom to follow.
                 del line.replicas[action.key.partition]
@@ -237,7 +236,14 @@ class Followers(Deaf):
     def _append(self, line: _Line, replica: Replica, action: Append) -> None:
         replicas = self._ports.replicas
         if len(action.records):
-            if not self._write(replica, memoryview(action.records)):
+            try:
+                is_written = self._write(replica, memoryview(action.records))
+            except BeginsBelow as error:
+                reset = line.fetch.begins_below(action.key, error.base_offset)
+                if reset is not None:
+                    self._cut_soon(line, replica, reset)
+                return
+            if not is_written:
                 line.fetch.refused(action.key, self._clock.monotonic_ms())
                 return
             replicas.counting.written(replica)
@@ -308,6 +314,10 @@ class Followers(Deaf):
 
     # Cutting.
 
+    def _cut_soon(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
+        begin = partial(self._begin_cut, line, replica, action)
+        self._ports.replicas.begin_cut(replica, begin)
+
     def _begin_cut(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
         """No thread works in the log's files: cut it, if that is still wanted."""
         ports, log, key = self._ports, replica.log, action.key
@@ -323,8 +333,7 @@ class Followers(Deaf):
                 cut_to = action.start_offset
                 job = logs.begin_reset(log, cut_to, now_ms)
         except (CorruptionError, DiskError) as error:
-            again = partial(self._begin_cut, line, replica, action)
-            self._cannot_cut(replica, error, lambda: ports.replicas.begin_cut(replica, again))
+            self._cannot_cut(replica, error, partial(self._cut_soon, line, replica, action))
             return
         if job is None:
             line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
@@ -332,7 +341,7 @@ class Followers(Deaf):
             return
         logger.info(
             "log parted from its leader's and is cut" if isinstance(action, Truncate)
-            else "log is begun anew, for its leader has deleted all of it",
+            else "log is begun anew where its leader's begins",
             extra=fields(
                 partition=replica.topic_partition,
                 leader=line.leader,

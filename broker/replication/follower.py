@@ -236,6 +236,16 @@ class LeaderFetch:
             self._owed.pop(key.partition, None)
             self._wait(tracked, now_ms)
 
+    def begins_below(self, key: Key, start_offset: int) -> Reset | None:
+        """The log, which is empty, has to begin with a batch of the leader's that begins there."""
+        tracked = self._find(key)
+        if tracked is None:
+            return None
+        self._owed.pop(key.partition, None)
+        if self._held.pop(key.partition, None) is not None:
+            self._forgotten[key.partition] = None
+        return self._reset(tracked, start_offset)
+
     def _judge(self, tracked: _Tracked, data: PartitionData, now_ms: int) -> Action | None:
         code = ErrorCode.of(data.error_code)
         if code is not ErrorCode.NONE:

@@ -30,12 +30,25 @@ class GapsUnmarked(Exception):
     """
 
 
-def fitting(records: memoryview, end_offset: int, last_epoch: int) -> list[Fetched]:
+class BeginsBelow(Exception):
+    """No refusal: the log is empty, and must be begun anew where the first batch begins.
+
+    Its leader has deleted records up to the middle of that. Raised before anything has changed.
+    """
+
+    def __init__(self, base_offset: int) -> None:
+        super().__init__(f"the first batch begins at {base_offset}")
+        self.base_offset = base_offset
+
+
+def fitting(
+    records: memoryview, start_offset: int, end_offset: int, last_epoch: int
+) -> list[Fetched]:
     """Every whole batch of a fetch, if all of them can follow `end_offset` and `last_epoch`.
 
     A batch cut short at the end is left out: a fetch may end anywhere. Raises CorruptBatch, or
     another WireError, for what no log may hold. That includes a batch which begins below
-    `end_offset`, also where it spans it: a log that is empty must be started at the batch's base.
+    `end_offset`, also where it spans it; but BeginsBelow where nothing is in the log yet.
     """
     batches = list(iterate_batches(records))
     for header, view in batches:
@@ -43,6 +56,8 @@ def fitting(records: memoryview, end_offset: int, last_epoch: int) -> list[Fetch
             raise CorruptBatch(f"a batch has last offset delta {header.last_offset_delta}")
         base_offset = header.base_offset
         if base_offset < end_offset:
+            if start_offset == end_offset <= header.last_offset:
+                raise BeginsBelow(base_offset)
             raise CorruptBatch(f"a batch begins at {base_offset}, the log ends at {end_offset}")
         if header.partition_leader_epoch < last_epoch:
             raise CorruptBatch(f"epoch {header.partition_leader_epoch} follows {last_epoch}")

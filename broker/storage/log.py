@@ -191,12 +191,12 @@ class Log:
     def follower_append(self, records: memoryview, now_ms: int) -> None:
         """Stage the whole batches of what was fetched from the leader, as they are.
 
-        Raises CorruptBatch, or another WireError, for what no log may hold, and GapsUnmarked when
-        offsets are missing and `gap_mark` has not been performed: nothing has changed then.
+        Raises, before anything has changed, CorruptBatch or another WireError for what no log may
+        hold, GapsUnmarked before a first gap, BeginsBelow where the log has to begin lower.
         """
         assert not self._writer.has_staged, "a fetch follows what is written"
         end_offset = self.log_end_offset
-        batches = fitting(records, end_offset, self.leader_epochs.latest)
+        batches = fitting(records, self.log_start_offset, end_offset, self.leader_epochs.latest)
         if not self.has_gap_mark and has_gaps(batches, end_offset):
             raise GapsUnmarked
         markers = markers_of(batches)

@@ -148,6 +148,10 @@ class LogManager:
             now_ms=now_ms,
             has_gaps=topic_partition in found[checkpoint.CLEANED_OFFSETS],
             has_gap_mark=self._disk.exists(gap_mark_path(path)),
+            # This one is written before the others.
+            is_point_known=bool(
+                found[checkpoint.RECOVERY_POINTS] or not found[checkpoint.HIGH_WATERMARKS]
+            ),
         )
 
     def _vouch(self, *, frees_room: bool) -> None:

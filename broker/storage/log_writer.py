@@ -8,6 +8,7 @@ what they leave in files. The staged views must stay untouched until `write`.
 from __future__ import annotations
 
 from broker.config import LOG_APPEND_TIME, LogConfig
+from broker.settings import INT_MAX
 from broker.storage.errors import DiskError
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.outcomes import Appended, Staged
@@ -105,13 +106,18 @@ class LogWriter:
         rolls = tail.must_roll(size_bytes, max_timestamp_ms, last_offset, config, now_ms)
         if not rolls and not self._staged:
             rolls = self._segments.active.is_index_full(config.segment_index_bytes)
+        segment_base = -1
         if rolls:
+            # Where the one before ends: a start knows by it that nothing of that one is lost.
+            is_near = last_offset - self.end_offset <= INT_MAX
+            segment_base = self.end_offset if is_near else base_offset
             self._staged_rolls = True
-            tail.roll(base_offset, now_ms)
-            self._producer_files.rolls(base_offset)
+            tail.roll(segment_base, now_ms)
+            self._producer_files.rolls(segment_base)
         tail.add(size_bytes, max_timestamp_ms)
         place = (
-            batch, base_offset, last_offset, size_bytes, max_timestamp_ms, leader_epoch, rolls
+            batch, base_offset, last_offset, size_bytes, max_timestamp_ms, leader_epoch,
+            segment_base,
         )  # fmt: skip
         self._staged.append(_new_staged(Staged, place))
         self.end_offset = last_offset + 1

@@ -1,4 +1,4 @@
-"""Finding records by their timestamps, exactly.
+"""Finding records by their timestamps, exactly, and where the first batch of a log begins.
 
 Floor: storage. The indexes lead to the neighbourhood, the headers to the batch, and only that one
 batch is opened, decompressed if need be. A search never gets past what it cannot read: of a batch
@@ -14,9 +14,16 @@ from itertools import islice
 
 from broker.storage.errors import CorruptionError
 from broker.storage.segment import Segment
+from broker.storage.segments import Segments
 from broker.storage.walk import BatchWalk
 from protocol.errors import WireError
-from protocol.wire.records import BatchHeader, check_crc, iterate_places
+from protocol.wire.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_crc,
+    iterate_places,
+    read_header,
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,6 +79,15 @@ def largest_timestamp(
         # A producer wrote a header that none of its records bears out.
         return TimestampOffset(last_offset, timestamp_ms, header.partition_leader_epoch)
     return None
+
+
+def first_batch_offset(segments: Segments, start_offset: int) -> int:
+    """Where the batch begins that holds the start of the log; the start where none holds it."""
+    segment = segments.at(start_offset)
+    position = segment.locate(start_offset)
+    if position >= segment.size_bytes:
+        return start_offset
+    return min(read_header(segment.file.read(HEADER_BYTES, position)).base_offset, start_offset)
 
 
 def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> tuple[int, int]:

@@ -64,4 +64,5 @@ class Staged(NamedTuple):
     size_bytes: int
     max_timestamp_ms: int
     leader_epoch: int
-    begins_segment: bool
+    segment_base: int
+    """From where on the segment is that it begins; -1 if it begins none."""

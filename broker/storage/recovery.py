@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from broker.settings import INT_MAX
 from broker.storage.adoption import adopt, good_snapshot, remove_stray_snapshots
 from broker.storage.disk import Disk
 from broker.storage.dropped import unlink_if_there
@@ -31,6 +32,9 @@ from broker.storage.txn_index import AbortedEntry
 from broker.storage.walk import BatchWalk, end_of_data
 from protocol.errors import WireError
 from protocol.wire.records import BatchHeader
+
+WIDE = INT_MAX // 2
+"""A gap behind which a segment begins (`log_writer`) has more offsets than are ever unsynced."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,6 +54,8 @@ class LoadRules:
     """Whether the log has ever been cleaned: below the recovery point offsets may be missing."""
     has_gap_mark: bool = False
     """Whether offsets may be missing anywhere (`gap_mark`)."""
+    is_point_known: bool = True
+    """Whether the recovery point is one: a person may have removed its file, for it was damaged."""
 
 
 @dataclass(slots=True)
@@ -74,6 +80,17 @@ def load(disk: Disk, folder: str, rules: LoadRules) -> Loaded:
     return _Loading(disk, folder, rules).run()
 
 
+def _whole(rules: LoadRules) -> Sequence[tuple[int, int]]:
+    """The epochs from the log's start on, none where the file tells only of those above.
+
+    It is written before a new start is, which a kill may take back. Where offsets are missing the
+    first batch may lie above the start.
+    """
+    epochs = rules.epochs or ()
+    is_short = bool(epochs) and epochs[0][1] > rules.log_start_offset
+    return () if is_short and not (rules.has_gaps or rules.has_gap_mark) else epochs
+
+
 class _Loading:
     """One opening under way; `expected` is the offset that the next batch must have."""
 
@@ -82,7 +99,8 @@ class _Loading:
         self.folder = folder
         self.rules = rules
         self.expected = 0
-        self.epochs = LeaderEpochs(rules.epochs or ())
+        self.known_epochs = _whole(rules)
+        self.epochs = LeaderEpochs(self.known_epochs)
         self.last_epoch = -1
         self.producers = ProducerState(rules.expiration_ms, rules.producer_count_max)
         self.known_below = 0
@@ -209,7 +227,7 @@ class _Loading:
     def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
         """Add one segment; returns what is wrong at `expected`, or None."""
         rules = self.rules
-        if base_offset != self.expected and not self._may_skip_to(base_offset):
+        if base_offset != self.expected and not self._may_begin_at(base_offset):
             return f"the next segment begins at {base_offset}, expected {self.expected}"
         self.expected = base_offset
         probe = Segment(self.disk, self.folder, base_offset, rules.interval_bytes, 0)
@@ -218,7 +236,7 @@ class _Loading:
         self.segments.append(segment)
         is_checked = not rules.is_clean and (next_base is None or next_base > rules.recovery_point)
         end_offset = rules.recovery_point if next_base is None else next_base
-        if not is_checked and end_offset <= self.known_below and rules.epochs:
+        if not is_checked and end_offset <= self.known_below and self.known_epochs:
             try:
                 adopt(
                     segment,
@@ -271,6 +289,18 @@ class _Loading:
             segment.finish_time_index()
         return None
 
+    def _may_begin_at(self, base_offset: int) -> bool:
+        """Whether a segment may begin behind the end of the one before it.
+
+        Above the recovery point none does: the end of the other is lost, for it was not synced yet.
+        What follows a gap too wide for an index is all that begins so.
+        """
+        rules = self.rules
+        is_above = base_offset > rules.recovery_point and rules.is_point_known
+        if is_above and base_offset - self.expected <= WIDE:
+            return False
+        return self._may_skip_to(base_offset)
+
     def _may_skip_to(self, offset: int) -> bool:
         """Whether a cleaning may have left the gap: it never comes above the recovery point.
 
@@ -279,7 +309,8 @@ class _Loading:
         rules = self.rules
         if self.expected >= offset:
             return False
-        return rules.has_gap_mark or (rules.has_gaps and offset <= rules.recovery_point)
+        is_below = offset <= rules.recovery_point or not rules.is_point_known
+        return rules.has_gap_mark or (rules.has_gaps and is_below)
 
     def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
         """Tell the producers of a batch that is being walked over."""

@@ -224,12 +224,12 @@ class Segments:
     def write_runs(self, staged: Sequence[Staged], interval_bytes: int, now_ms: int) -> None:
         """The same for batches some of which begin a new segment."""
         standing = self._standing()
-        starts = [number for number, one in enumerate(staged) if one.begins_segment]
+        starts = [number for number, one in enumerate(staged) if one.segment_base >= 0]
         try:
             if starts[0]:
                 self.write_run(staged[: starts[0]], now_ms)
             for start, end in zip(starts, [*starts[1:], len(staged)], strict=True):
-                self.roll(staged[start].base_offset, interval_bytes, now_ms)
+                self.roll(staged[start].segment_base, interval_bytes, now_ms)
                 self.write_run(staged[start:end], now_ms)
         except DiskError:
             self._take_back(standing)

@@ -26,6 +26,9 @@ from broker.storage.swap import discard_swaps
 NO_SNAPSHOT = -1
 """A `snapshot_limit` that no snapshot is at or below."""
 
+NOTHING_VOUCHED_FOR = -1
+"""A `recovery_point` that is below every log's start."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -54,8 +57,9 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
     if offset < log.log_start_offset:
         return begin_reset(log, offset, now_ms)
     row = list(log.segments)
-    # The first segment stays, empty, if nothing else does.
-    count = max(1, sum(segment.base_offset < offset for segment in row))
+    # One that begins at the end stays, empty: the one before it may have been cleaned, and is not
+    # walked as if its gaps were torn.
+    count = max(1, sum(segment.base_offset <= offset for segment in row))
     last = row[count - 1]
     # What cannot be read is not cut: until here nothing has been decided.
     shortened = last.log_path, last.locate(offset)
@@ -72,8 +76,8 @@ def begin_reset(log: Log, offset: int, now_ms: int) -> Cut:
     """Decide to drop everything and go on at `offset`."""
     log.begin_cut()
     log.log_start_offset = log.high_watermark = offset
-    # Nothing is vouched for: a start below the log's start drops what it finds there.
-    log.recovery_point = 0
+    # Nothing is vouched for: a start drops what it finds, wherever that begins.
+    log.recovery_point = NOTHING_VOUCHED_FOR
     log.cleaned_offset = -1
     log.has_gap_mark = False
     log.leader_epochs.truncate_from_end(0)

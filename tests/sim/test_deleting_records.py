@@ -15,8 +15,10 @@ from protocol.messages.topics import (
 )
 from protocol.types import NO_OFFSET, TopicPartition
 from tests.sim.clients import Client, Script, batch_of, producer_of, topic_made, written
+from tests.sim.test_damaged_replicas import LOG
 from tests.sim.test_leaving import client_of, in_service, leaders
-from tests.sim.whole_brokers import HOST_PORT, WholeBroker
+from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
+from tests.unit.storage.kit import FOLDER, batch
 
 TOPIC = "t"
 RECORDS = 10
@@ -28,8 +30,9 @@ FOLLOWED_MS = 1_200
 class Scene:
     """A cluster with ten records in one partition, which all three brokers hold."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, in_one_batch: bool = False) -> None:
         self.cluster = in_service(f"deleting {name}")
+        self._in_one_batch = in_one_batch
         self.answers: list[Any] = []
         writing = client_of(self.cluster, "w", self._filled(), 0)
         self.cluster.run_until(lambda: writing.is_done, 20_000, "ten records")
@@ -38,9 +41,12 @@ class Scene:
     def _filled(self) -> Script:
         yield from topic_made(TOPIC, 1, replication_factor=3)
         producer = yield from producer_of(None)
-        for sequence in range(RECORDS):
-            batch = batch_of(b"%d" % sequence, (*producer, sequence))
-            yield from written(TOPIC, 0, batch, None)
+        values = [b"%d" % number for number in range(RECORDS)]
+        batches = [batch_of(one, (*producer, number)) for number, one in enumerate(values)]
+        if self._in_one_batch:
+            batches = [batch(*values, timestamp_ms=1_000, producer=(*producer, 0))]
+        for one in batches:
+            yield from written(TOPIC, 0, one, None)
 
     @property
     def leader(self) -> WholeBroker:
@@ -82,6 +88,13 @@ def start_of(node: WholeBroker) -> int:
     assert node.broker is not None
     replicas = {one.topic_partition: one for one in node.broker.parts.replicas}
     return replicas[TopicPartition(TOPIC, 0)].log.log_start_offset
+
+
+def in_sync(cluster: WholeCluster) -> tuple[int, ...]:
+    """Who is in sync by the metadata."""
+    image = cluster.running[0].metadata.image
+    replicas: tuple[int, ...] = image.topics[TOPIC].partitions[0].in_sync_replicas
+    return replicas
 
 
 def test_records_are_called_deleted_when_all_replicas_have_deleted_them() -> None:
@@ -151,3 +164,19 @@ def test_a_leader_that_is_replaced_says_so_to_who_waits() -> None:
     leader.stop()
     code, low_watermark, _ = scene.answered(500)
     assert (code, low_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET)
+
+
+def test_a_replica_is_fetched_anew_though_its_leader_begins_in_the_middle_of_a_batch() -> None:
+    scene = Scene("middle", in_one_batch=True)
+    cluster, follower = scene.cluster, scene.follower
+    scene.delete(FIRST_KEPT, 2_000)
+    assert scene.answered(FOLLOWED_MS)[:2] == (ErrorCode.NONE, FIRST_KEPT)
+    follower.kill()
+    follower.disk.remove_folder(f"{FOLDER}/{TOPIC}-0")
+    follower.start()
+    cluster.run_until(lambda: follower.is_ready, 20_000, "it is back")
+    cluster.run_until(lambda: start_of(follower) == FIRST_KEPT, 5_000, "it begins there")
+    cluster.run_until(lambda: len(in_sync(cluster)) == 3, 10_000, "it is in sync again")
+    first, *others = (bytes(one.disk.contents(LOG)).rstrip(b"\0") for one in cluster.nodes)
+    assert first
+    assert others == [first, first]

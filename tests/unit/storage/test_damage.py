@@ -7,9 +7,11 @@ from struct import pack_into
 
 import pytest
 
+from broker.storage.checkpoint import RECOVERY_POINTS
 from broker.storage.errors import CorruptionError, DiskError, FolderError, is_damage
+from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from broker.storage.walk import check_region
-from tests.unit.storage.kit import EVERYTHING, Node, batch
+from tests.unit.storage.kit import EVERYTHING, FOLDER, NOW, Node, batch, records_of
 
 EPOCH_AT = 12
 """Where a batch says in which leader epoch it was written."""
@@ -75,3 +77,28 @@ def test_offsets_and_epochs_that_no_checksum_covers_never_fall(
 )
 def test_what_is_damage(error: Exception, expected: bool) -> None:
     assert is_damage(error) is expected
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_without_its_recovery_points_a_start_takes_no_gap_for_a_torn_tail(is_marked: bool) -> None:
+    """Who finds the file damaged is told to remove it: then every batch is checked, and kept."""
+    node = Node(topic={"cleanup.policy": "compact", "segment.bytes": "300"})
+    for number, key in enumerate([b"a", b"a", b"b", b"c", b"b", b"d", b"b"]):
+        node.put(batch(b"%03d" % number * 10, key=key))
+    node.flush()
+    job = plan_cleaning(node.log, NOW, 1 << 20)
+    assert job is not None
+    while not node.manager.clean(node.log, job):
+        pass
+    adopt_cleaned(node.log, job, NOW).perform()
+    if is_marked:
+        node.log.gap_mark().perform()
+    node.manager.checkpoint().perform()
+    kept = [one.offset for one in records_of(node.log)]
+    assert kept == [1, 3, 4, 5, 6]
+    node.disk.unlink(f"{FOLDER}/{RECOVERY_POINTS}")
+    for _ in range(2):
+        report = node.reopen()
+        assert (report.truncated, report.offline) == ([], {})
+        assert [one.offset for one in records_of(node.log)] == kept
+    assert node.log.has_gap_mark is is_marked

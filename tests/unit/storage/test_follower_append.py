@@ -8,10 +8,11 @@ import struct
 import pytest
 
 from broker.storage.errors import DiskError
-from broker.storage.follower_append import GapsUnmarked
+from broker.storage.follower_append import BeginsBelow, GapsUnmarked
 from broker.storage.gap_mark import gap_mark_path
 from broker.storage.log import Log
 from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
+from broker.storage.lookup import first_batch_offset
 from protocol.errors import CorruptBatch
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import iterate_batches, read_header
@@ -115,6 +116,23 @@ def test_gaps_above_the_recovery_point_survive_a_power_cut() -> None:
         assert follower.crash(random.Random(seed)).offline == {}
         assert follower.restart().offline == {}
         assert batches_of(follower.log) == batches_of(leader.log)
+
+
+def test_under_a_mark_what_a_power_cut_takes_of_a_closed_segment_is_missed() -> None:
+    """The end of a segment may be lost, and the next one be on the disk: no gap of the leader's."""
+    leader = compacted()
+    expected = batches_of(leader.log)
+    for seed in range(SEED, SEED + 100):
+        follower = Node(topic=COMPACT)
+        follow(follower, leader)
+        follower.crash(random.Random(seed))
+        left = batches_of(follower.log)
+        assert left == expected[: len(left)], f"MILLRACE_SEED={seed}"
+        follow(follower, leader)
+        follower.flush()
+        follower.manager.checkpoint().perform()
+        assert follower.crash(random.Random(seed)).truncated == []
+        assert batches_of(follower.log) == expected, f"MILLRACE_SEED={seed}"
 
 
 def test_without_its_mark_such_a_log_would_be_cut_at_the_first_gap() -> None:
@@ -235,6 +253,26 @@ def test_offsets_below_the_end_are_refused_also_in_the_middle_of_a_batch() -> No
     for offset in (0, 1):
         with pytest.raises(CorruptBatch, match=f"begins at {offset}, the log ends at 2"):
             follower.log.follower_append(leaders(batch(b"x", b"y", b"z"), offset, 0), NOW)
+
+
+def test_an_empty_log_is_begun_anew_where_the_batch_begins_that_its_start_is_in() -> None:
+    """Its leader has deleted records up to the middle of a batch, and has all of it still."""
+    leader = Node()
+    leader.put(batch(b"a", b"b"), batch(b"c", b"d", b"e"))
+    leader.flush()
+    leader.log.advance_log_start(4)
+    assert first_batch_offset(leader.log.segments, 4) == 2
+    follower = Node()
+    follower.reset(4)
+    with pytest.raises(BeginsBelow) as raised:
+        follower.log.follower_append(fetch(leader.log, 4), NOW)
+    assert (raised.value.base_offset, follower.log.log_end_offset) == (2, 4)
+    follower.reset(2)
+    follower.log.follower_append(fetch(leader.log, 4), NOW)
+    follower.log.write_staged(NOW)
+    follower.log.advance_high_watermark(5)
+    follower.log.advance_log_start(4)
+    assert batches_of(follower.log) == batches_of(leader.log)
 
 
 def test_a_batch_that_is_cut_short_is_left_for_the_next_fetch() -> None:

@@ -10,12 +10,13 @@ import pytest
 from broker.storage.checkpoint import RECOVERY_POINTS
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
-from broker.storage.log_cleaning import dirt_in, plan_cleaning
+from broker.storage.log_cleaning import adopt_cleaned, dirt_in, plan_cleaning
 from broker.storage.retention import drop_below, expire
 from tests.unit.protocol.examples import SEED
-from tests.unit.storage.kit import MANY, NOW, Node, batch, batches_of, values_of
+from tests.unit.storage.kit import MANY, NOW, Node, batch, batches_of, records_of, values_of
 
 SMALL = {"segment.bytes": "200"}
+COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 POWER_CUTS = 12
 
 
@@ -140,6 +141,78 @@ def test_a_cleaning_is_given_up() -> None:
     assert not any(name.endswith((".swap", ".cleaned")) for name in node.names())
     node.reopen()
     assert values_of(node.log) == before[:5]
+
+
+@pytest.mark.parametrize("target", [0, 2])
+def test_a_log_that_is_to_begin_lower_is_not_lost_on_the_way(target: int) -> None:
+    """The new start is on the disk, and what was there is not removed yet."""
+    for seed in range(SEED, SEED + POWER_CUTS):
+        node = filled(7)
+        node.reset(50)
+        node.manager.checkpoint().perform()
+        begun = node.manager.begin_reset(node.log, target, NOW)
+        node.sim.refuses = lambda path, operation: operation == "unlink"
+        with pytest.raises(DiskError):
+            begun.perform()
+        node.sim.refuses = None
+        assert node.crash(random.Random(seed)).offline == {}, f"MILLRACE_SEED={seed}"
+        assert (node.log.log_start_offset, node.log.log_end_offset) == (target, target)
+
+
+@pytest.mark.parametrize("topic", [None, SMALL])
+def test_epochs_of_a_start_that_was_lost_are_made_anew(topic: dict[str, str] | None) -> None:
+    """Their file is written before the start is. By what it lacks a follower's log that parts
+    below would be taken for the same."""
+    for seed in range(SEED, SEED + POWER_CUTS):
+        node = filled(12, topic)
+        node.log.advance_log_start(9)
+        node.manager.checkpoint_points().perform()
+        node.crash(random.Random(seed))
+        assert node.log.log_start_offset == 0
+        assert node.log.leader_epochs.entries == [(0, 0), (1, 4), (2, 8)]
+        assert node.log.end_offset_for_epoch(0, 3) == (0, 4)
+        node.crash(random.Random(seed))
+        assert node.log.leader_epochs.entries == [(0, 0), (1, 4), (2, 8)]
+
+
+def cleaned() -> Node:
+    """A log of two segments: the closed one was cleaned and has gaps, nothing of the other is
+    committed."""
+    node = Node(topic={**COMPACT, "segment.bytes": "300"})
+    for number, key in enumerate([b"a", b"a", b"b", b"c", b"c", b"c"]):
+        node.put(batch(b"%03d" % number * 10, key=key))
+    node.flush()
+    job = plan_cleaning(node.log, NOW, 1 << 20)
+    assert job is not None
+    while not node.manager.clean(node.log, job):
+        pass
+    adopt_cleaned(node.log, job, NOW).perform()
+    node.manager.checkpoint().perform()
+    assert [one.base_offset for one in node.log.segments] == [0, 3]
+    assert [one.offset for one in records_of(node.log)] == [1, 2, 3, 4, 5]
+    return node
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_gaps_below_the_end_of_a_segment_are_no_torn_tail(is_finished: bool) -> None:
+    """A deposed leader of a compacted topic gives up just what its last segment has."""
+    for seed in range(SEED, SEED + POWER_CUTS):
+        node = cleaned()
+        truncation = node.manager.begin_truncation(node.log, 3, NOW)
+        assert truncation is not None
+        if is_finished:
+            loaded = truncation.perform()
+            assert loaded.truncated_reason == ""
+            node.log.truncated(loaded)
+        else:
+            node.sim.refuses = lambda path, operation: path.endswith(".log")
+            with pytest.raises(DiskError):
+                truncation.perform()
+            node.sim.refuses = None
+        node.crash(random.Random(seed))
+        node.truncate(3)
+        left = [one.offset for one in records_of(node.log)]
+        assert (left, node.log.log_end_offset) == ([1, 2], 3), f"MILLRACE_SEED={seed}"
 
 
 def test_a_reset_goes_on_at_any_offset() -> None:
