@@ -97,7 +97,7 @@ class ClassicGroup(Rebalancing):
         """
         if self.state is GroupState.DEAD:
             self._refuse_join(joining, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif not self._has_room(joining.member_id):
+        elif not self._has_room(joining):
             self._drop(joining.member_id)
             self._refuse_join(joining, ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER)
         elif not self._speaks(joining):
@@ -116,10 +116,14 @@ class ClassicGroup(Rebalancing):
         answer = JoinAnswer(error, joining.member_id if member_id is None else member_id)
         self._outbox.append(Answer(joining.token, answer))
 
-    def _has_room(self, member_id: str) -> bool:
-        """Whether the group is not full, or the member has its place in it."""
+    def _has_room(self, joining: Joining) -> bool:
+        """Whether the group is not full, or the member has its place in it, be it as a static one
+        that starts again: Kafka refuses that."""
         if self.state is GroupState.EMPTY:
             return True
+        member_id = joining.member_id
+        if member_id == NO_MEMBER and joining.group_instance_id is not None:
+            member_id = self.roster.static_ids.get(joining.group_instance_id, NO_MEMBER)
         member = self.roster.members.get(member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
             is_waiting = member is not None and member.join_token is not None

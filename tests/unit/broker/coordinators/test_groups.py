@@ -94,6 +94,15 @@ def test_static_members_are_not_asked_to_come_twice() -> None:
     assert error(scene.join(Client("a", instance="i1"), needs_id=True)) is ErrorCode.NONE
 
 
+def test_a_static_member_has_its_place_in_a_full_group_when_it_starts_again() -> None:
+    """Kafka refuses it, which ends the consumer, until the session of what it was is over."""
+    a, b = Client("a", instance="i1"), Client("b", instance="i2")
+    scene = stable(a, b, scene=Scene(size_max=2))
+    again = scene.join(Client("a", instance="i1"))
+    assert again.joined.generation_id == a.generation
+    assert error(scene.join(Client("c"))) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
 def test_the_leader_alone_is_told_who_is_there_and_what_they_said() -> None:
     a, b = Client("a", said=subscription("t", "u")), Client("b", instance="i2")
     scene = Scene()
