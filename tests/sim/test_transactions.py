@@ -7,7 +7,8 @@ was committed, whole and in order, and in the end nothing may hold them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from random import Random
 
@@ -42,7 +43,7 @@ from tests.sim.clients import (
     topic_made,
 )
 from tests.sim.many_lives import live, parts_of
-from tests.sim.test_three_brokers import END_MS_MAX, READY_MS_MAX, Life
+from tests.sim.test_three_brokers import END_MS_MAX, READY_MS_MAX, Leader, Life
 from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeCluster
 
@@ -84,11 +85,16 @@ class TransactedLife(Life):
             )
             for index in range(PARTITIONS[SOURCE])
         ]
+        self.known_leaders: defaultdict[TopicPartition, Leader] = defaultdict(Leader)
+        """As readers know them."""
         self.committed = {
-            TopicPartition(topic, index): Read(topic, index, IsolationLevel.READ_COMMITTED)
+            one: Read(*one, IsolationLevel.READ_COMMITTED, self.known_epoch(one))
             for topic in (TARGET, SPREAD)
-            for index in range(PARTITIONS[topic])
+            for one in (TopicPartition(topic, index) for index in range(PARTITIONS[topic]))
         }
+
+    def known_epoch(self, partition: TopicPartition) -> Callable[[], int]:
+        return lambda: self.known_leaders[partition].epoch
 
     def outcomes(self) -> Iterator[bool]:
         return iter([self.chance.random() < 0.6 for _ in range(TRANSACTIONS)])
@@ -146,8 +152,12 @@ class TransactedLife(Life):
             return -1
         where = place[1]
         index = shard_of(where, len(topic.partitions)) if isinstance(where, str) else where
-        leader: int = topic.partitions[index].leader
-        return leader
+        told = topic.partitions[index]
+        if not isinstance(request, FetchRequest):
+            return int(told.leader)
+        known_leader = self.known_leaders[TopicPartition(place[0], index)]
+        known_leader.told(told.leader, told.leader_epoch)
+        return known_leader.node_id
 
     def misbehave(self) -> None:
         """Now and then somebody stands still for a while, at times for longer than a session."""
@@ -226,6 +236,11 @@ def test_what_a_killed_process_asked_last_takes_the_id_from_nobody() -> None:
     """In this life its registration is read by a controller that stood still, behind that of the
     process in its place."""
     TransactedLife("0.7311102215970062").run()
+
+
+def test_a_reader_believes_no_leader_older_than_the_last_it_knew() -> None:
+    """In this life a deposed one is all that is left for a while, and holds less than was read."""
+    TransactedLife("0.08459717323080562").run()
 
 
 @pytest.mark.slow
