@@ -34,7 +34,7 @@ from protocol.wire.schema import (
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 4
-"""Kafka writes it from 4.1 on, and 3.5 steps over the topic's id (KIP-915)."""
+"""As Kafka 4.3.1 has it; versions from 3.5 on step over tags that they do not know (KIP-915)."""
 PLAIN_OFFSET_VALUE_VERSION = 3
 """Where nothing is known of the topic but its name."""
 EXPIRING_OFFSET_VALUE_VERSION = 1
