@@ -18,7 +18,10 @@ NO_LIMIT = 2**63 - 1
 
 
 def leader_log(replica: Replica, asked: FetchPartition) -> LeaderLog:
-    """The log at the moment of a fetch. Raises DiskError and CorruptionError."""
+    """The log at the moment of a fetch.
+
+    Raises DiskError, CorruptionError or WireError where its first batch cannot be read.
+    """
     log = replica.log
     # One that is not led here may be being cut, and is not looked into.
     start_offset = _start(log, asked) if replica.is_led else log.log_start_offset

@@ -11,7 +11,7 @@ from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.settings import INT_MAX
 from broker.storage.errors import DiskError
 from broker.storage.leader_epochs import LeaderEpochs
-from broker.storage.outcomes import Appended, Staged
+from broker.storage.outcomes import NO_SEGMENT, Appended, Staged
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ProducerState
 from broker.storage.segments import Segments
@@ -106,7 +106,7 @@ class LogWriter:
         rolls = tail.must_roll(size_bytes, max_timestamp_ms, last_offset, config, now_ms)
         if not rolls and not self._staged:
             rolls = self._segments.active.is_index_full(config.segment_index_bytes)
-        segment_base = -1
+        segment_base = NO_SEGMENT
         if rolls:
             # Where the one before ends: a start knows by it that nothing of that one is lost.
             is_near = last_offset - self.end_offset <= INT_MAX

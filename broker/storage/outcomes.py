@@ -55,6 +55,10 @@ class LogRead:
 NOTHING = LogRead(None, 0)
 
 
+NO_SEGMENT = -1
+"""The base of a segment, where a batch begins none."""
+
+
 class Staged(NamedTuple):
     """A batch that has its place and is not written yet."""
 
@@ -65,4 +69,4 @@ class Staged(NamedTuple):
     max_timestamp_ms: int
     leader_epoch: int
     segment_base: int
-    """From where on the segment is that it begins; -1 if it begins none."""
+    """The base offset of the segment that it begins, or NO_SEGMENT."""

@@ -14,7 +14,7 @@ from broker.storage import txn_index
 from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import DiskError
-from broker.storage.outcomes import LogRead, Staged
+from broker.storage.outcomes import NO_SEGMENT, LogRead, Staged
 from broker.storage.segment import DELETED_SUFFIX, Segment, State
 from broker.storage.txn_index import AbortedEntry, AbortedTransaction
 
@@ -224,7 +224,7 @@ class Segments:
     def write_runs(self, staged: Sequence[Staged], interval_bytes: int, now_ms: int) -> None:
         """The same for batches some of which begin a new segment."""
         standing = self._standing()
-        starts = [number for number, one in enumerate(staged) if one.segment_base >= 0]
+        starts = [number for number, one in enumerate(staged) if one.segment_base != NO_SEGMENT]
         try:
             if starts[0]:
                 self.write_run(staged[: starts[0]], now_ms)
