@@ -11,6 +11,7 @@ from broker.storage.disk import Disk
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import RecordsUnseen
 from broker.storage.log import Log
+from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from broker.storage.log_manager import LogManager
 from broker.storage.open_report import OpenReport
 from broker.storage.outcomes import Appended, Seen
@@ -28,6 +29,7 @@ DIRECTORY_ID = uuid.UUID("0d1bf0a2-4b54-4c8e-9d5a-3c1c5c1f4f01")
 TOPIC_ID = uuid.UUID("5f0c2e0e-9d3e-4f60-9b3a-0a8f0e6a7c11")
 EVERYTHING = 2**62
 MANY = 1_000
+MAP_BYTES = 1 << 20
 
 
 def broker_config(
@@ -176,6 +178,15 @@ def retain(node: Node, now_ms: int) -> DroppedFiles | None:
     start_offset = node.log.log_start_offset
     node.manager.checkpoint(frees_room=True).perform()
     return drop_below(node.log, start_offset, now_ms)
+
+
+def compact(node: Node) -> None:
+    """Cleaning as the broker does it: what a start must know of it is on the disk before it is."""
+    job = plan_cleaning(node.log, NOW, MAP_BYTES)
+    assert job is not None, "nothing to clean"
+    while not node.manager.clean(node.log, job):
+        pass
+    adopt_cleaned(node.log, job, NOW).perform()
 
 
 def batches_of(log: Log, offset: int | None = None, max_bytes: int = EVERYTHING) -> list[bytes]:

@@ -20,10 +20,9 @@ from protocol.wire.records import (
     iterate_records,
     read_header,
 )
-from tests.unit.storage.kit import EVERYTHING, NOW, Node, batches_of, records_of, retain
+from tests.unit.storage.kit import EVERYTHING, MAP_BYTES, NOW, Node, batches_of, records_of, retain
 
 DAY = 86_400_000
-MAP_BYTES = 1 << 20
 COMPACT = {
     "cleanup.policy": "compact",
     "segment.bytes": "700",

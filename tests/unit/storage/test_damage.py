@@ -9,9 +9,8 @@ import pytest
 
 from broker.storage.checkpoint import RECOVERY_POINTS
 from broker.storage.errors import CorruptionError, DiskError, FolderError, is_damage
-from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from broker.storage.walk import check_region
-from tests.unit.storage.kit import EVERYTHING, FOLDER, NOW, Node, batch, records_of
+from tests.unit.storage.kit import EVERYTHING, FOLDER, Node, batch, compact, records_of
 
 EPOCH_AT = 12
 """Where a batch says in which leader epoch it was written."""
@@ -86,11 +85,7 @@ def test_without_its_recovery_points_a_start_takes_no_gap_for_a_torn_tail(is_mar
     for number, key in enumerate([b"a", b"a", b"b", b"c", b"b", b"d", b"b"]):
         node.put(batch(b"%03d" % number * 10, key=key))
     node.flush()
-    job = plan_cleaning(node.log, NOW, 1 << 20)
-    assert job is not None
-    while not node.manager.clean(node.log, job):
-        pass
-    adopt_cleaned(node.log, job, NOW).perform()
+    compact(node)
     if is_marked:
         node.log.gap_mark().perform()
     node.manager.checkpoint().perform()

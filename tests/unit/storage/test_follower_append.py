@@ -11,13 +11,12 @@ from broker.storage.errors import DiskError
 from broker.storage.follower_append import BeginsBelow, GapsUnmarked
 from broker.storage.gap_mark import gap_mark_path
 from broker.storage.log import Log
-from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from broker.storage.lookup import first_batch_offset
 from protocol.errors import CorruptBatch
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import iterate_batches, read_header
 from tests.unit.protocol.examples import SEED
-from tests.unit.storage.kit import MANY, NOW, TP, Node, batch, batches_of, values_of
+from tests.unit.storage.kit import MANY, NOW, TP, Node, batch, batches_of, compact, values_of
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "300", "min.cleanable.dirty.ratio": "0"}
 CRC_AT, ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, EPOCH_AT = 17, 21, 23, 12
@@ -50,11 +49,7 @@ def compacted(count: int = 40) -> Node:
             batch(b"%03d" % number * 10, key=b"%d" % (number % 3)), leader_epoch=number // 15
         )
     leader.flush()
-    job = plan_cleaning(leader.log, NOW, 1 << 20)
-    assert job is not None
-    while not leader.manager.clean(leader.log, job):
-        pass
-    adopt_cleaned(leader.log, job, NOW).perform()
+    compact(leader)
     assert len(batches_of(leader.log)) < count // 2
     return leader
 

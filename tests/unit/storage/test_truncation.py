@@ -10,10 +10,19 @@ import pytest
 from broker.storage.checkpoint import RECOVERY_POINTS
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
-from broker.storage.log_cleaning import adopt_cleaned, dirt_in, plan_cleaning
+from broker.storage.log_cleaning import dirt_in, plan_cleaning
 from broker.storage.retention import drop_below, expire
 from tests.unit.protocol.examples import SEED
-from tests.unit.storage.kit import MANY, NOW, Node, batch, batches_of, records_of, values_of
+from tests.unit.storage.kit import (
+    MANY,
+    NOW,
+    Node,
+    batch,
+    batches_of,
+    compact,
+    records_of,
+    values_of,
+)
 
 SMALL = {"segment.bytes": "200"}
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -182,11 +191,7 @@ def cleaned() -> Node:
     for number, key in enumerate([b"a", b"a", b"b", b"c", b"c", b"c"]):
         node.put(batch(b"%03d" % number * 10, key=key))
     node.flush()
-    job = plan_cleaning(node.log, NOW, 1 << 20)
-    assert job is not None
-    while not node.manager.clean(node.log, job):
-        pass
-    adopt_cleaned(node.log, job, NOW).perform()
+    compact(node)
     node.manager.checkpoint().perform()
     assert [one.base_offset for one in node.log.segments] == [0, 3]
     assert [one.offset for one in records_of(node.log)] == [1, 2, 3, 4, 5]
