@@ -51,15 +51,22 @@ COPY bin bin
 RUN python -m compileall -q . -x '\.venv'
 ENTRYPOINT ["python", "-m", "appliance"]
 
-# The connector: taken from .cache/jars when `make setup` has been run here, else fetched; either
-# way checked against the pinned sums.
+# Spark's connector jars that `make setup` left beside this file. A fresh clone has no .cache, and
+# COPY fails on a missing folder, also behind a wildcard. So this stage copies the whole context.
+FROM base AS jars-from-setup
+COPY . /context
+RUN mkdir /jars \
+ && if [ -d /context/.cache/jars ]; then find /context/.cache/jars -name '*.jar' -exec cp -t /jars {} +; fi
+
+# The connector: jars that are already there are used, missing ones are fetched; either way they are
+# checked against the pinned sums.
 FROM java AS jars
 COPY --from=packages-stream /opt/millrace/.venv .venv
 COPY protocol protocol
 COPY stream stream
 COPY sinks sinks
-COPY Makefile .cache/jar[s] .cache/jars/
-RUN rm -f .cache/jars/Makefile && python -m stream.spark.jars --cache /opt/millrace/.cache/jars
+COPY --from=jars-from-setup /jars .cache/jars
+RUN python -m stream.spark.jars --cache /opt/millrace/.cache/jars
 
 # What Spark needs to start in half the time; it fits this Java and these packages only.
 FROM jars AS class-data

@@ -10,6 +10,7 @@ import yaml
 from appliance.config.load import load
 from appliance.parts import Placement, parts_of, status_ports
 from protocol.status import VERSION
+from tests.house import tree
 
 ROOT = Path(__file__).parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -149,10 +150,20 @@ def test_the_build_gets_code_and_pins_only() -> None:
     for line in (ROOT / "Dockerfile").read_text().splitlines():
         if line.startswith("COPY ") and "--from=" not in line:
             copied |= set(line.split()[1:-1])
-    for source in copied - {".cache/jar[s]"}:
+    for source in copied - {"."}:
         assert any(
             source == a or source.startswith(a.rstrip("*")) or Path(source).match(a)
             for a in allowed
         ), source
     assert "data" not in allowed
     assert "watched" not in allowed
+
+
+def test_the_images_copy_only_what_a_fresh_clone_has() -> None:
+    """COPY fails on a missing source, and `.cache` is there only after a first `make setup`."""
+    commands = re.findall(r"^COPY (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    from_the_context = [one.split()[:-1] for one in commands if not one.startswith("--from=")]
+    sources = {source for one in from_the_context for source in one}
+    assert {"stream", "requirements/runtime.txt"} <= sources
+    tracked = {"."} | {str(folder) for name in tree.files() for folder in Path(name).parents}
+    assert [one for one in sorted(sources) if one not in tracked | set(tree.files())] == []
