@@ -1,6 +1,6 @@
 # Millrace's daily commands; `make help` lists them. Everything they need is set up on first use.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up down test test-all check bench clean
+.PHONY: help setup setup-dev up down test test-all check bench dist clean
 
 PYTHON_FILES := appliance bench broker collector monitor protocol setup sinks stream tests
 VENV := .venv/bin
@@ -34,6 +34,10 @@ check: setup-dev ## format, lint, strict types, house rules, fast tests: two to 
 
 bench: setup-dev ## measurements as JSON lines, a table at the end
 	@$(VENV)/python -m bench $(BENCH)
+
+dist: setup-dev ## the wheel, in dist/
+	@rm -rf dist
+	@$(VENV)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean: ## remove caches; data, watched files and the virtual environment stay
 	@rm -rf .ruff_cache .mypy_cache .pytest_cache .hypothesis .cache/*.log

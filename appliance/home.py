@@ -76,8 +76,13 @@ class Home:
 
     @property
     def jars(self) -> Path:
-        """Spark's Kafka connector, put there by set-up."""
-        return self.code / ".cache" / "jars"
+        """Spark's Kafka connector, fetched by set-up.
+
+        It lies beside the code in a clone and in an image, in the mill's own folder where the code
+        was installed as a package.
+        """
+        beside = self.code / ".cache" / "jars"
+        return beside if beside.exists() else self.folder / ".cache" / "jars"
 
     def part_data(self, part: str) -> Path:
         """A part's own data folder."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from appliance.errors import Failure
 from appliance.files import create_once
-from appliance.home import Home
+from appliance.home import CODE, Home
 from protocol.types import random_uuid, uuid_to_base64
 
 PASSWORD_BYTES = 24
@@ -60,6 +60,21 @@ def initialise(home: Home, broker_count: int) -> Made:
     for copy, original in COPIES.items():
         _create(home, copy, read_secret(home, original), made)
     return Made(tuple(made))
+
+
+def write_shipped_config(home: Home) -> bool:
+    """Write the shipped configuration file where this mill has none yet; return whether it did.
+
+    A mill of a clone has its file already. An installed mill gets it here, and the folders that
+    the file watches. Raises InitError when a folder or the file cannot be written.
+    """
+    shipped = CODE / "configs" / "millrace.yaml"
+    if home.config_file.exists() or not shipped.is_file():
+        return False
+    _make_folder(home.config_file.parent, 0o755)
+    for name in ("access", "json", "text"):
+        _make_folder(home.folder / "watched" / name, 0o755)
+    return create_once(home.config_file, shipped.read_bytes(), mode=0o644)
 
 
 def read_secret(home: Home, name: str) -> str:

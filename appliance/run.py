@@ -9,6 +9,8 @@ import os
 import sys
 
 from appliance import servers
+from appliance.errors import Failure
+from appliance.extras import missing_for
 from appliance.parts import status_ports
 from appliance.processes import PARENT_VARIABLE, die_with_parent
 from appliance.settings import Mill, encode_settings, room_of, settings_for
@@ -40,9 +42,11 @@ def become(mill: Mill, name: str) -> None:
     if name in SERVERS and not mill.placement.in_containers:
         command = SERVERS[name](mill)
     else:
+        room = room_of(name)
+        if missing := missing_for(room):
+            raise Failure(missing)
         mill.home.part_data(name).mkdir(parents=True, exist_ok=True)
         descriptor = settings_descriptor(encode_settings(settings_for(mill, name)))
-        room = room_of(name)
         command = [sys.executable, "-m", room, "--settings-fd", str(descriptor)]
         os.environ["PYTHONPATH"] = str(mill.home.code)
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-VERSION = "0.1.0"
+VERSION = "1.0.0-rc1"
 SCHEMA = "status/1"
 STATUS_BYTES_MAX = 8 * 1024 * 1024
 

@@ -13,6 +13,7 @@ from appliance.cli.output import CommandError, Exit, say
 from appliance.cli.tree import Tree
 from appliance.config.faults import ConfigFaults
 from appliance.errors import NOT_RUNNING, Failure, reason_of
+from appliance.extras import EXTRA_OF, remedy
 from appliance.supervisor.control import NoSupervisor
 
 # typer keeps its own copy of click; what all its complaints have in common is reached through one.
@@ -81,6 +82,11 @@ def main(arguments: list[str] | None = None) -> int:
     except Failure as error:
         say(f"millrace: {error}")
         return Exit.FAILED
+    except ModuleNotFoundError as error:
+        if (extra := EXTRA_OF.get(error.name or "")) is None:
+            raise
+        say(f"millrace: this command needs the Python package {error.name}; {remedy(extra)}")
+        return Exit.CONDITION
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:

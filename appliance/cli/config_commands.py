@@ -23,6 +23,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, say, tell
 from appliance.cli.reload_command import reload
 from appliance.config.faults import ConfigFaults, Path, key_text
+from appliance.extras import missing_for
 
 app = group_of_commands("The configuration file, and the cluster's settings.")
 app.command()(reload)
@@ -44,11 +45,15 @@ def check(
         from appliance.keeps import deletions
 
         mill, loaded = context.load_mill()
-        if not quick:
+        unchecked = None if quick else missing_for("stream")
+        asks = not quick and unchecked is None
+        if asks:
             from appliance.cli.judging import judge
 
             judge(mill, loaded)
-        notes = (*loaded.notes, *deletions(mill, asks=not quick))
+        notes = (*loaded.notes, *deletions(mill, asks=asks))
+        if unchecked is not None:
+            notes = (*notes, f"expressions were not checked: {unchecked}")
     except ConfigFaults as error:
         if not as_json:
             raise

@@ -10,7 +10,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, say
-from appliance.init import give, initialise
+from appliance.init import give, initialise, write_shipped_config
 from appliance.parts import broker_names
 from appliance.servers import write_container_files
 from appliance.settings import collector_wish, encode_settings, stream_wish
@@ -64,6 +64,8 @@ def init(
     as_json: EnvelopeOption = False,
 ) -> None:
     """Make ids and secrets that are missing; changes nothing that exists."""
+    if not context.in_containers() and write_shipped_config(context.home()):
+        say(f"wrote {context.home().config_file}")
     mill, _ = context.load_mill()
     owners = dict(_owner(text) for text in owner or [])
     made = initialise(mill.home, len(broker_names(mill.config)))

@@ -2,6 +2,8 @@
 
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import out, print_json
+from appliance.home import CODE
+from appliance.source import commit_of
 from protocol.status import VERSION
 
 
@@ -9,7 +11,8 @@ def version(
     as_json: EnvelopeOption = False,
 ) -> None:
     """The mill's version."""
+    commit = commit_of(CODE)
     if as_json:
-        print_json("version/1", {"version": VERSION})
+        print_json("version/1", {"version": VERSION, "commit": commit})
         return
-    out(VERSION)
+    out(VERSION if commit is None else f"{VERSION} ({commit})")

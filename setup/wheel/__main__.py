@@ -1,0 +1,5 @@
+"""`python -m millrace`: the same as the command `millrace`."""
+
+from millrace import main
+
+main()
