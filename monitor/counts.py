@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 
 from monitor import render
 from monitor.charts import compact
 from monitor.config import MetricSettings
 from sinks.errors import SinkUnavailable
+from sinks.estimates import error_of, note_of
+from sinks.number_text import grouped, plain
 from sinks.read_counts import CountsReader, KeyCount, MetricCounts, WindowSum
 
 ASK_EVERY_S = 5.0
@@ -28,6 +30,9 @@ METRICS_MAX = 100
 SIZES = {"1m": 60, "1h": 3_600, "1d": 86_400}
 ADDITIVE = ("count", "sum")
 QUANTILES = ("p50", "p95", "p99")
+LEAST_PERCENT = Decimal("0.01")
+# More digits than any number has that the database holds.
+EXACT = Context(prec=80)
 BAR_STEP, BAR_WIDTH, BAR_HEIGHT = 4, 3, 24
 
 
@@ -151,11 +156,11 @@ def metric_view(counts: MetricCounts, metric: MetricSettings, now_s: int) -> Met
     values = {one.start_s: _window_value(one, metric.measure) for one in counts.windows}
     total = _total(counts.totals, counts.keys_total, metric.measure)
     rows = _key_rows(counts, metric, total)
-    top = max(values.values(), default=0.0)
+    top = float(max(values.values(), default=Decimal(0)))
     begin_s = now_s // size_s * size_s - (WINDOWS - 1) * size_s if size_s else 0
 
     def drawn(some: Sequence[WindowSum]) -> str:
-        return _columns([(one, values[one.start_s]) for one in some], begin_s, size_s, top)
+        return _columns([(one, float(values[one.start_s])) for one in some], begin_s, size_s, top)
 
     return MetricView(
         name=counts.name,
@@ -170,8 +175,8 @@ def metric_view(counts: MetricCounts, metric: MetricSettings, now_s: int) -> Met
         ends=(_clock(begin_s, size_s), _clock(begin_s + (WINDOWS - 1) * size_s, size_s)),
         keys=rows,
         note=_note(counts, metric, rows),
-        total="–" if total is None else _text(total, metric),
-        window=_text(values[whole[-1].start_s], metric) if whole else "–",
+        total="–" if total is None else _total_text(counts, total, metric),
+        window=_window_text(whole[-1], values[whole[-1].start_s], metric) if whole else "–",
         strip=_strip(counts, total, metric),
         most=tuple((row.key, row.share) for row in rows[:STRIP_KEYS]) if metric.key else (),
     )
@@ -180,23 +185,26 @@ def metric_view(counts: MetricCounts, metric: MetricSettings, now_s: int) -> Met
 def _facts(
     counts: MetricCounts,
     metric: MetricSettings,
-    total: float | None,
-    windows: Sequence[tuple[WindowSum, float]],
+    total: Decimal | None,
+    windows: Sequence[tuple[WindowSum, Decimal]],
     now_s: int,
 ) -> tuple[tuple[str, str], ...]:
     """The large numbers of a card: total, last whole window, the one that fills, keys."""
     size_s = counts.size_s
-    word = "total, within 1.6 %" if metric.measure == "unique" else "total"
-    found = [(word, "not added up" if total is None else _text(total, metric))]
+    word = "total"
+    if total is not None and counts.totals[0].is_estimate:
+        word = f"total, an estimate within {error_of(metric.measure) or 0:.1%}"
+    found = [(word, "not added up" if total is None else _total_text(counts, total, metric))]
     whole = [pair for pair in windows if pair[0].start_s + size_s <= now_s]
     if whole:
         window, value = whole[-1]
         moment = _clock(window.start_s, size_s)
-        found.append((f"in the {_size_word(size_s)} {moment}", _text(value, metric)))
+        text = _window_text(window, value, metric)
+        found.append((f"in the {_size_word(size_s)} {moment}", text))
     if len(whole) < len(windows):
         window, value = windows[-1]
         moment = _clock(window.start_s, size_s)
-        found.append((f"in {moment}, still filling", _text(value, metric)))
+        found.append((f"in {moment}, still filling", _window_text(window, value, metric)))
     if metric.key:
         found.append(("keys", render.number(counts.keys_total)))
     return tuple(found)
@@ -213,25 +221,28 @@ def _what(metric: MetricSettings) -> str:
     return f"{said}, from {', '.join(metric.inputs)}" if metric.inputs else said
 
 
-def _window_value(window: WindowSum, measure: str) -> float:
+def _window_value(window: WindowSum, measure: str) -> Decimal:
     """A window as one number: a sum where keys add up, else their mean."""
     if window.value is None or measure == "count":
-        return float(window.count)
+        return Decimal(window.count)
     if measure in ADDITIVE or measure == "unique":
-        return float(window.value)
-    return float(window.value) / max(1, window.keys)
+        return window.value
+    return EXACT.divide(window.value, Decimal(max(1, window.keys)))
 
 
-def _total(totals: Sequence[KeyCount], keys_total: int, measure: str) -> float | None:
+def _total(totals: Sequence[KeyCount], keys_total: int, measure: str) -> Decimal | None:
     """The total over all keys, as far as they were brought home and add up."""
     if not totals:
         return None
     if keys_total > len(totals):
         return None
     if measure == "count":
-        return float(sum(one.count for one in totals))
+        return Decimal(sum(one.count for one in totals))
     if measure == "sum" or len(totals) == 1:
-        return float(sum((_shown(one) for one in totals), Decimal(0)))
+        total = Decimal(0)
+        for one in totals:
+            total = EXACT.add(total, _shown(one))
+        return total
     return None
 
 
@@ -239,16 +250,30 @@ def _shown(one: KeyCount) -> Decimal:
     return Decimal(one.count) if one.value is None else one.value
 
 
-def _text(value: float | None, metric: MetricSettings) -> str:
-    if value is None:
-        return render.UNKNOWN
+def _total_text(counts: MetricCounts, total: Decimal, metric: MetricSettings) -> str:
+    return _about(_text(total, metric), counts.totals[0].is_estimate)
+
+
+def _window_text(window: WindowSum, value: Decimal, metric: MetricSettings) -> str:
+    return _about(_text(value, metric), window.is_estimate)
+
+
+def _about(text: str, is_estimate: bool) -> str:
+    return f"≈ {text}" if is_estimate else text
+
+
+def _text(value: Decimal, metric: MetricSettings) -> str:
     if metric.measure == "share":
-        return f"{100 * value:.2f} %"
+        # Two places, or the first digits of a share that these would show as nothing.
+        percent = EXACT.multiply(100, value)
+        return (
+            f"{percent:.2f} %"
+            if percent >= LEAST_PERCENT or not value
+            else (f"{grouped(percent, digits=3)} %")
+        )
     if metric.measure == "sum" and metric.value and "bytes" in metric.value:
-        return render.size(value)
-    if metric.measure in ("count", "unique") or value == int(value):
-        return render.number(value)
-    return f"{value:,.3f}".rstrip("0").rstrip(".")
+        return render.size(float(value))
+    return grouped(value)
 
 
 def key_text(key: Sequence[str | None], metric: MetricSettings) -> str:
@@ -259,7 +284,7 @@ def key_text(key: Sequence[str | None], metric: MetricSettings) -> str:
 
 
 def _key_rows(
-    counts: MetricCounts, metric: MetricSettings, total: float | None
+    counts: MetricCounts, metric: MetricSettings, total: Decimal | None
 ) -> tuple[KeyRow, ...]:
     if not metric.key and metric.measure != "percentile":
         return ()
@@ -268,9 +293,12 @@ def _key_rows(
     found = []
     for one in rows[:KEYS_SHOWN]:
         value = float(_shown(one))
-        share = f"{100 * value / total:.1f} %" if total and metric.measure in ADDITIVE else ""
-        quantiles = _quantiles(one.quantiles)
-        text = render.number(one.count) if quantiles else _text(value, metric)
+        is_shared = total and metric.measure in ADDITIVE
+        share = f"{100 * value / float(total or 1):.1f} %" if is_shared else ""
+        quantiles = tuple(_about(text, one.is_estimate) for text in _quantiles(one.quantiles))
+        text = render.number(one.count)
+        if not quantiles:
+            text = _about(_text(_shown(one), metric), one.is_estimate)
         found.append(
             KeyRow(key_text(one.key, metric), text, share, value / most if most else 0.0, quantiles)
         )
@@ -281,21 +309,24 @@ def _quantiles(text: str | None) -> tuple[str, ...]:
     if not text:
         return ()
     try:
-        told = json.loads(text)
-        return tuple(f"{float(told[rank]):,.6g}" for rank in QUANTILES)
+        told = json.loads(text, parse_float=Decimal)
+        return tuple(grouped(told[rank]) for rank in QUANTILES)
     except (ValueError, KeyError, TypeError):
         return ()
 
 
 def _note(counts: MetricCounts, metric: MetricSettings, rows: Sequence[KeyRow]) -> str:
-    if metric.measure == "unique" and not metric.key:
-        return "No key; within 1.6 %. Numbers of windows do not add up to the total."
     if not counts.totals and not counts.windows:
         return "Nothing is counted yet."
-    if not rows:
-        return "No key."
-    keys_total = counts.keys_total or len(rows)
-    return f"{len(rows)} of {keys_total:,} keys"
+    keys = "No key."
+    if metric.key and rows:
+        keys = f"{len(rows)} of {counts.keys_total or len(rows):,} keys"
+    if metric.measure == "unique" and not metric.key:
+        keys = "No key. Numbers of windows do not add up to the total."
+    note = note_of(metric.measure)
+    return (
+        f"{keys}{'' if keys.endswith('.') else '.'} {note[0].upper()}{note[1:]}." if note else keys
+    )
 
 
 def _columns(
@@ -314,14 +345,14 @@ def _columns(
 
 
 def _strip(
-    counts: MetricCounts, total: float | None, metric: MetricSettings
+    counts: MetricCounts, total: Decimal | None, metric: MetricSettings
 ) -> tuple[tuple[float, float], ...]:
     """The largest keys' shares as places and widths, in per cent."""
     if not total or not metric.key or metric.measure not in ADDITIVE:
         return ()
     found, x = [], 0.0
     for one in counts.totals[:STRIP_KEYS]:
-        width = max(0.0, round(100 * float(_shown(one)) / total, 1))
+        width = max(0.0, round(100 * float(_shown(one)) / float(total), 1))
         found.append((round(x, 1), width))
         x += width
     return tuple(found)
@@ -338,21 +369,27 @@ def _clock(at_s: int, size_s: int) -> str:
 
 def count_rows(counts: MetricCounts, metric: MetricSettings) -> list[dict[str, object]]:
     """A metric's windows and totals for the API and for CSV."""
-    rows: list[dict[str, object]] = [
+    return [
         {
             "metric": counts.name, "size": "all", "start": None,
-            "key": key_text(one.key, metric), "count": one.count,
-            "value": None if one.value is None else str(one.value),
+            "key": key_text(one.key, metric), **_numbers(one, metric.measure),
         }
         for one in counts.totals
-    ]  # fmt: skip
-    rows += [
+    ] + [
         {
             "metric": counts.name, "size": f"{counts.size_s}s",
             "start": datetime.fromtimestamp(one.start_s, UTC).isoformat(),
-            "key": None, "count": one.count,
-            "value": None if one.value is None else str(one.value),
+            "key": None, **_numbers(one, metric.measure),
         }
         for one in counts.windows
     ]  # fmt: skip
-    return rows
+
+
+def _numbers(one: KeyCount | WindowSum, measure: str) -> dict[str, object]:
+    """Count and value, and for an estimate its error: a share, or that of a percentile's rank."""
+    return {
+        "count": one.count,
+        "value": None if one.value is None else plain(one.value),
+        "estimate": one.is_estimate,
+        "error": error_of(measure) if one.is_estimate else None,
+    }

@@ -41,13 +41,11 @@ EXPRESSION_NULL = "expression_null:"
 # Columns of a judged line that are there whatever the metrics are.
 LINE_COLUMNS = ("topic", "partition", "offset", "file", "reason", "seconds", "sample")
 
-# A value has at most 16 digits before the point, or a sum of 10**10 of them could overflow.
-_WHOLE_MAX = 10**16 - 1
 _WHOLE_TYPES = ("int", "bigint")
 
 
 class ValueKind(StrEnum):
-    """How the value of a metric travels: a BIGINT, a DECIMAL(28,12), or a text to be told apart."""
+    """How the value of a metric travels: a BIGINT, a DECIMAL(38,12), or a text to be told apart."""
 
     WHOLE = "whole"
     DECIMAL = "decimal"
@@ -194,7 +192,7 @@ def _value_sql(
 ) -> tuple[ValueKind, str]:
     """How a value travels, and the SQL that is NULL where it cannot be measured.
 
-    Sums are exact, so a number that DECIMAL(28,12) cannot hold is a fault, never rounded. A double
+    Sums are exact, so a number that DECIMAL(38,12) cannot hold is a fault, never rounded. A double
     that an expression computed is inexact by nature and is taken to 12 places, but not to zero.
     """
     if measure == "unique":
@@ -202,8 +200,7 @@ def _value_sql(
     if measure == "share":
         return ValueKind.WHOLE, f"CAST(CAST(({own}) AS INT) AS BIGINT)"
     if measure != "percentile" and declared in _WHOLE_TYPES:
-        whole = f"CAST({own} AS BIGINT)"
-        return ValueKind.WHOLE, f"IF({whole} BETWEEN -{_WHOLE_MAX} AND {_WHOLE_MAX}, {whole}, NULL)"
+        return ValueKind.WHOLE, f"CAST({own} AS BIGINT)"
     if declared == "double" and column is not None and column.raw is not None:
         # The text says exactly what a double only comes near to.
         return ValueKind.DECIMAL, f"IF({own} IS NULL, NULL, {exact_decimal(column.raw)})"

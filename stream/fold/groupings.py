@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinks.cells.blocks import OPENING
+from sinks.distinct import HLL_LG_K
+from sinks.estimates import KLL_K, UNIQUE_EXACT_MAX
 from sinks.keys import K_COLUMN_CHARACTERS, K_HASH_BYTES, KEY_ID_TEXT_OCTETS_MAX
 from sinks.unparsed import SAMPLES_PER_FILE_AND_DAY
-from sinks.values import HLL_LG_K
 from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, FoldPlan, Reading, ValueKind
 from stream.parse.numbers import EXACT_DIGITS, EXACT_PLACES
 
@@ -26,8 +27,6 @@ SAMPLE_OCTETS = 8 << 20
 
 # Cells go from one stage to the next in pieces of this size, and the window that ends them.
 CHUNK_OCTETS = 8 << 20
-
-KLL_K = 200
 
 # The first octet of what the JVM sends: a block, rows, tallies of lines, samples, the times of a
 # task and of making text, and the end.
@@ -122,4 +121,5 @@ def _reading_spec(reading: Reading, plan: FoldPlan, at: Mapping[str, int]) -> di
         "measure": reading.measure,
         "windows_s": list(reading.windows_s),
         "sketch_size": _SKETCH_SIZES.get(reading.measure, 0),
+        "exact_max": UNIQUE_EXACT_MAX,
     }

@@ -25,6 +25,8 @@ final class FoldSpec {
     final int[] windows;
     /** How the sketch of a metric is made that has one. */
     final int sketchSize;
+    /** Distinct values of one cell are kept one by one up to this number. */
+    final int exactMax;
     final boolean isDistinct;
     final boolean isRanked;
 
@@ -40,6 +42,7 @@ final class FoldSpec {
       measure = json.get("measure").asText();
       windows = numbers(json.get("windows_s"));
       sketchSize = json.get("sketch_size").asInt();
+      exactMax = json.get("exact_max").asInt();
       isDistinct = measure.equals("unique");
       isRanked = measure.equals("percentile");
     }

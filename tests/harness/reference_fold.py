@@ -11,11 +11,14 @@ from typing import Any
 import datasketches
 from pyspark.sql import DataFrame
 
+from sinks import distinct
+from sinks.estimates import KLL_K
 from sinks.rows import FoldRow, UnparsedSample
-from sinks.values import ARITHMETIC, HLL_LG_K
+from sinks.values import ARITHMETIC
 from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, Reading
 from stream.fold.counts import Counts, Key, PartitionCount, Reason, fault_reason, unparsed_rows
-from stream.fold.groupings import KLL_K, SAMPLES
+from stream.fold.groupings import SAMPLES
+from tests.harness.hashing import word_of
 
 _Line = Sequence[Any]
 _Cells = dict[tuple[int, Key], Any]
@@ -160,10 +163,9 @@ def _add_measured(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
 def _add_distinct(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
     found: _Measured | None = cells.get(group)
     if found is None:
-        sketch = datasketches.hll_sketch(HLL_LG_K, datasketches.tgt_hll_type.HLL_8)
-        found = cells[group] = _Measured(sketch=sketch)
+        found = cells[group] = _Measured(sketch=set())
     found.count += 1
-    found.sketch.update(value)
+    found.sketch.add(value)
 
 
 def _add_ranked(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
@@ -181,7 +183,7 @@ def _rows(folder: _Folder, plan: FoldPlan) -> Iterable[FoldRow]:
         if measure == "count":
             yield FoldRow(name, start_s, key, found)
         elif measure == "unique":
-            hll = bytes(found.sketch.serialize_compact())
+            hll = distinct.of_words(map(word_of, found.sketch))
             yield FoldRow(name, start_s, key, found.count, hll=hll)
         else:
             numbers = (Decimal(found.total), Decimal(found.least), Decimal(found.most))

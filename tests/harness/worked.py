@@ -10,7 +10,9 @@ from decimal import Decimal
 
 import datasketches
 
+from sinks import distinct
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
+from tests.harness.hashing import word_of
 
 QUERY = "11111111-2222-3333-4444-555555555555"
 NOW_MS = int(datetime(2126, 8, 1, 10, 0, 20, tzinfo=UTC).timestamp() * 1000)
@@ -52,7 +54,12 @@ def at(clock: str) -> int:
 
 
 def hll(*values: str) -> bytes:
-    """A sketch of distinct values as Spark's aggregate holds them."""
+    """A sketch of distinct values as the stream makes it."""
+    return distinct.of_words(word_of(value) for value in values)
+
+
+def older_hll(*values: str) -> bytes:
+    """A sketch of distinct values as older versions made and stored it."""
     sketch = datasketches.hll_sketch(12, datasketches.tgt_hll_type.HLL_8)
     for value in values:
         sketch.update(value)

@@ -140,8 +140,8 @@ def cells(
         one = combined(parts)
         sketch: object = None
         if one.hll is not None:
-            estimate = datasketches.hll_sketch.deserialize(one.hll).get_estimate()
-            sketch = round(estimate) if are_few or estimate < KEPT_ONE_BY_ONE else "many"
+            # To the octet: neither the order of values nor batches change a sketch.
+            sketch = one.hll
         if one.kll is not None:
             ranked = datasketches.kll_doubles_sketch.deserialize(one.kll)
             sketch = [ranked.n, ranked.get_min_value(), ranked.get_max_value()]
