@@ -133,8 +133,8 @@ final class Distinct {
     ByteBuffer octets = ByteBuffer.allocate(1 + HEAD_OCTETS + registers.length);
     octets.order(ByteOrder.LITTLE_ENDIAN);
     octets.put(MANY_MARK);
-    // Version, family, flags and mode are those of `sinks/distinct.py`.
-    octets.put(new byte[] {10, 1, 7, (byte) lgRegisters, 0, 8 | 16, 0, 2 | 2 << 2});
+    // The octets of `sinks/distinct.py`: preamble, version, family; flags 8 and 16, and the mode HLL_8.
+    octets.put(new byte[] {10, 1, 7, (byte) lgRegisters, 0, (byte) 24, 0, (byte) 10});
     octets.putDouble(0).putDouble(low).putDouble(high);
     octets.putInt(zeros).putInt(0);
     octets.put(registers);

@@ -22,12 +22,11 @@ from stream.fold.folding import Folding
 from tests.harness.cell_blocks import encode
 from tests.harness.reference_fold import reference_counts
 from tests.harness.seed import seeded
+from tests.harness.worked import hll
 from tests.interop.stream_spark import frame
 
 pytestmark = pytest.mark.live
 
-KEPT_ONE_BY_ONE = 300
-"""Fewer texts than after which an HLL sketch of our size begins to estimate."""
 SECTION: dict[str, Any] = {
     "from": {
         "access": {"topic": "logs.access", "format": "combined"},
@@ -76,7 +75,7 @@ def api_line(chance: random.Random) -> str:
     for name in ("who", "what"):
         document[name] = chance.choice(KEYS)
     document["n"] = chance.choice(
-        [0, 1, -7, 2**40, -(2**45), 9_999_999_999_999_999, 10**16, "x", None]
+        [0, 1, -7, 2**40, -(2**45), 9_999_999_999_999_999, -(2**63), 2**63 - 1, 2**63, "x", None]
     )
     document["ms"] = chance.choice([0.25, 1e-12, 1e-13, 123456.789012, -3, "5d", None, 0.6])
     document["code"] = chance.choice([200, 404, 500, 503, "abc", None])
@@ -116,10 +115,9 @@ def folded(
 def cells(
     counts: Counts, definitions: Mapping[str, MetricDefinition], *, are_few: bool = True
 ) -> dict[CellId, object]:
-    """Every cell of every window; sketches as what they estimate.
+    """Every cell of every window, with its sketch of distinct values.
 
-    Those of the same values are the same while these are fewer than a sketch keeps one by one;
-    unless values `are_few`, only what is the same of larger ones is told.
+    Of a sketch of ranks more is told where values `are_few`, so that it keeps all of them.
     """
     # As of a time at which no window is too old to be kept: blocks were not asked that yet, either.
     folded = fold_to_windows(counts.rows, definitions, 0, left_out=set())
@@ -138,10 +136,8 @@ def cells(
     found: dict[CellId, object] = {}
     for cell_id, parts in gathered.items():
         one = combined(parts)
-        sketch: object = None
-        if one.hll is not None:
-            # To the octet: neither the order of values nor batches change a sketch.
-            sketch = one.hll
+        # To the octet: neither the order of values nor batches change a sketch.
+        sketch: object = one.hll
         if one.kll is not None:
             ranked = datasketches.kll_doubles_sketch.deserialize(one.kll)
             sketch = [ranked.n, ranked.get_min_value(), ranked.get_max_value()]
@@ -196,7 +192,7 @@ def test_all_samples_of_a_large_batch_stay_within_a_limit(monkeypatch: pytest.Mo
 
 def test_sums_of_whole_numbers_are_exact_beyond_a_bigint() -> None:
     plan = compile_plan(StreamSection.model_validate(SECTION))
-    largest = 9_999_999_999_999_999
+    largest = 2**63 - 1
     lines = [
         json.dumps({"ts": 1_785_578_400, "who": "w", "what": "x", "n": sign * largest})
         for sign in [1] * 1_100 + [-1] * 50
@@ -205,3 +201,21 @@ def test_sums_of_whole_numbers_are_exact_beyond_a_bigint() -> None:
         (row,) = (row for row in counts.rows if row.metric == "pairs")
         assert (row.count, row.sum) == (1_150, Decimal(1_050 * largest))
         assert (row.min, row.max) == (Decimal(-largest), Decimal(largest))
+
+
+@pytest.mark.parametrize("count", [1_000, 1_024, 1_025, 5_000])
+def test_distinct_values_are_exact_up_to_the_limit_in_both_folds(count: int) -> None:
+    """Case 20: 1,000 values gave 1,003."""
+    plan = compile_plan(StreamSection.model_validate(SECTION))
+    lines = [
+        json.dumps({"ts": 1_785_578_400, "who": f"u{n % count}" if n else "", "what": "x"})
+        for n in range(2 * count)
+    ]
+    expected = hll("", *(f"u{n}" for n in range(count)))
+    definitions = {metric.name: metric.definition for metric in plan.metrics}
+    for counts in folded(plan, {"logs.api": lines}, as_blocks=True):
+        folded_cells = fold_to_windows(counts.rows, definitions, 0, left_out=set())
+        people = [more.parts for cell_id, more in folded_cells.items() if cell_id[0] == "people"]
+        assert len(people) == 3
+        for parts in people:
+            assert combined(parts).hll == expected

@@ -109,3 +109,63 @@ def test_rows_of_the_api_hold_totals_and_windows() -> None:
     assert [row["count"] for row in rows] == [900, 100, 100, 50, 7]
     assert rows[0]["size"] == "all"
     assert rows[2]["start"] == "2027-01-15T07:58:00+00:00"
+
+
+def test_estimates_are_called_so_on_the_page_and_in_the_api() -> None:
+    """Case 20: 20,000 visitors were shown as 19,406 without a word."""
+    visitors = MetricSettings(
+        name="visitors", inputs=("access",), measure="unique", value="remote_addr"
+    )
+    one = counts(
+        name="visitors",
+        totals=(KeyCount((), 50_000, Decimal(19_406), is_estimate=True),),
+        keys_total=1,
+        is_unique=True,
+        windows=(
+            WindowSum(MINUTE_S - 120, 5_000, Decimal(1_300), 1, is_estimate=True),
+            WindowSum(MINUTE_S - 60, 500, Decimal(30), 1),
+        ),
+    )
+    view = metric_view(one, visitors, NOW_S)
+    assert view.total == "≈ 19,406"
+    assert view.window == "30", "a small window is exact"
+    assert view.facts[0] == ("total, an estimate within 3.3%", "≈ 19,406")
+    assert "xact up to 1,024 distinct values in a cell" in view.note
+    rows = count_rows(one, visitors)
+    assert [(row["estimate"], row["error"]) for row in rows] == [
+        (True, 0.033),
+        (True, 0.033),
+        (False, None),
+    ]
+
+
+def test_percentiles_of_many_values_are_called_estimates() -> None:
+    metric = MetricSettings(name="ms", inputs=("json",), measure="percentile", value="ms")
+    quantiles = '{"p50": 1.466666666667e-06, "p95": 16843.333333333333, "p99": 1e+18}'
+    for is_estimate, mark in ((False, ""), (True, "≈ ")):
+        one = counts(
+            totals=(KeyCount((), 201, Decimal("0.000001466667"), quantiles, is_estimate),),
+            windows=(),
+            keys_total=1,
+        )
+        view = metric_view(one, metric, NOW_S)
+        shown = ("0.00000146666666667", "16,843.3333333", "1,000,000,000,000,000,000")
+        assert view.keys[0].quantiles == tuple(mark + text for text in shown)
+        assert "exact up to 200 values" in view.note.lower()
+
+
+def test_numbers_on_the_page_keep_their_digits() -> None:
+    """Cases 21 and 30: a mean of microseconds was 0, and 19 digits were those of a double."""
+    for measure, value, text in [
+        ("mean", "0.000001466666666667", "0.00000146666666667"),
+        ("mean", "-16843.333333333333", "-16,843.3333333"),
+        ("max", "1725724716113000125", "1,725,724,716,113,000,125"),
+        ("sum", "92233720368547758070.5", "92,233,720,368,547,758,070"),
+        ("share", "0.25", "25.00 %"),
+        ("share", "0.000001466666666667", "0.000147 %"),
+        ("share", "0", "0.00 %"),
+    ]:
+        metric = MetricSettings(name="m", inputs=("json",), measure=measure, value="v")
+        one = counts(totals=(KeyCount((), 3, Decimal(value)),), windows=(), keys_total=1)
+        assert metric_view(one, metric, NOW_S).total == text
+        assert count_rows(one, metric)[0]["value"] == value

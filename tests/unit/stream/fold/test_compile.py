@@ -86,7 +86,7 @@ def test_what_metrics_share_is_judged_once() -> None:
 def test_how_a_value_travels(measure: str, value: str, kind: ValueKind) -> None:
     (reading,) = plan_of({"name": "m", "measure": measure, "value": value}).readings
     assert reading.kind is kind
-    sql = {"whole": "BIGINT", "decimal": "DECIMAL(28,12)", "text": "STRING"}[kind]
+    sql = {"whole": "BIGINT", "decimal": "DECIMAL(38,12)", "text": "STRING"}[kind]
     assert reading.value is not None
     assert columns_of_judged(plan_of({"name": "m", "measure": measure, "value": value}))[
         reading.value
