@@ -2,9 +2,9 @@
 
 Pure. A metric is told as a key (places in a list of names) and a value (whole numbers, -1 for none)
 of every line; all its cells of one window size are counted at once. Counts, sums, minima and maxima
-must be equal, and so must distinct values and percentiles where cells are small enough to be exact;
-a mean or a share may be off by its rounding, an estimate by what its sketch promises for the worst of
-many thousand cells.
+must be equal, and so must distinct values and percentiles where cells are small enough to be exact.
+A mean or a share may be off by its rounding, an estimate by what its sketch promises for the worst
+of many thousand cells.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
