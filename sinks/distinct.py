@@ -12,7 +12,7 @@ maxima, and the estimate is made of the registers alone.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import datasketches
 import numpy as np
@@ -41,18 +41,13 @@ _HIGH_REGISTER = 32
 _Words = NDArray[np.uint64]
 
 
-def of_words(words: Iterable[int]) -> bytes:
-    """The sketch of some words."""
-    return _written(_distinct(np.fromiter(words, np.uint64)))
-
-
 def unite(sketches: Sequence[bytes]) -> bytes | None:
     """One sketch of all; None of none."""
     if len(sketches) < 2:
         return sketches[0] if sketches else None
     exact = [sketch for sketch in sketches if sketch.startswith(EXACT_MARK)]
     others = [sketch for sketch in sketches if not sketch.startswith(EXACT_MARK)]
-    words = _distinct(np.concatenate([_words(one) for one in exact])) if exact else None
+    words = np.unique(np.concatenate([_words(one) for one in exact])) if exact else None
     if not others:
         assert words is not None
         return _written(words)
@@ -80,10 +75,6 @@ def number_of(sketch: bytes) -> int:
 def is_estimate(sketch: bytes) -> bool:
     """Whether the number of a sketch is an estimate."""
     return not sketch.startswith(EXACT_MARK)
-
-
-def _distinct(words: _Words) -> _Words:
-    return np.unique(words)
 
 
 def _words(sketch: bytes) -> _Words:

@@ -55,7 +55,7 @@ final class Distinct {
     }
   }
 
-  /** Keep a word; false for one that is there already. */
+  /** Keep a word; false if it is there already. */
   private boolean keep(long word) {
     int at = placeOf(word, words);
     if (words[at] == word) {

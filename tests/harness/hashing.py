@@ -1,5 +1,10 @@
 """MurmurHash3 of 128 bits in Python, written apart from the stream's, and the words made of it."""
 
+from collections.abc import Iterable
+
+from sinks.distinct import unite
+from sinks.estimates import EXACT_MARK, UNIQUE_EXACT_MAX
+
 SEED = 9001
 _BITS = (1 << 64) - 1
 _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
@@ -9,6 +14,18 @@ def word_of(value: str) -> int:
     """The 64 bits by which `sinks/distinct.py` knows a value; never 0."""
     first, second = murmur3(value.encode() or b"\xff")
     return ((first & 0x3FFFFFF) << 38 | second >> 26) or 1
+
+
+def sketch_of(words: Iterable[int]) -> bytes:
+    """The sketch of some words, united of sets that are exact."""
+    ordered = sorted(set(words))
+    parts = [
+        EXACT_MARK + b"".join(word.to_bytes(8, "big") for word in ordered[at:][:UNIQUE_EXACT_MAX])
+        for at in range(0, max(1, len(ordered)), UNIQUE_EXACT_MAX)
+    ]
+    united = unite(parts)
+    assert united is not None
+    return united
 
 
 def murmur3(octets: bytes, seed: int = SEED) -> tuple[int, int]:

@@ -11,14 +11,13 @@ from typing import Any
 import datasketches
 from pyspark.sql import DataFrame
 
-from sinks import distinct
 from sinks.estimates import KLL_K
 from sinks.rows import FoldRow, UnparsedSample
 from sinks.values import ARITHMETIC
 from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, Reading
 from stream.fold.counts import Counts, Key, PartitionCount, Reason, fault_reason, unparsed_rows
 from stream.fold.groupings import SAMPLES
-from tests.harness.hashing import word_of
+from tests.harness.hashing import sketch_of, word_of
 
 _Line = Sequence[Any]
 _Cells = dict[tuple[int, Key], Any]
@@ -183,7 +182,7 @@ def _rows(folder: _Folder, plan: FoldPlan) -> Iterable[FoldRow]:
         if measure == "count":
             yield FoldRow(name, start_s, key, found)
         elif measure == "unique":
-            hll = distinct.of_words(map(word_of, found.sketch))
+            hll = sketch_of(map(word_of, found.sketch))
             yield FoldRow(name, start_s, key, found.count, hll=hll)
         else:
             numbers = (Decimal(found.total), Decimal(found.least), Decimal(found.most))

@@ -71,8 +71,8 @@ VERSION_2 = (
 OF_VERSION = {1: VERSION_1, 2: VERSION_2}
 CELL_TABLES = ("window_cells", "window_keys")
 TABLES = ("windows", "window_keys", "ledger", "metrics")
-# By which number a window goes is nobody's business; measures are noted since version 3,
-# and what is an estimate is told since version 4.
+# No reader needs a window's number. Versions before 3 do not note measures, versions before 4 do
+# not say what is an estimate.
 UNTOLD = ("window_number", "measure", "estimate")
 
 PAIRS: list[Key] = [

@@ -117,7 +117,7 @@ def cells(
 ) -> dict[CellId, object]:
     """Every cell of every window, with its sketch of distinct values.
 
-    Of a sketch of ranks more is told where values `are_few`, so that it keeps all of them.
+    Where values `are_few`, a sketch of ranks keeps all of them, and its median is compared too.
     """
     # As of a time at which no window is too old to be kept: blocks were not asked that yet, either.
     folded = fold_to_windows(counts.rows, definitions, 0, left_out=set())

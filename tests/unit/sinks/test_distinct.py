@@ -3,9 +3,9 @@
 import datasketches
 import pytest
 
-from sinks.distinct import is_estimate, number_of, of_words, unite
+from sinks.distinct import is_estimate, number_of, unite
 from sinks.estimates import UNIQUE_ERROR, UNIQUE_EXACT_MAX, is_estimated
-from tests.harness.hashing import murmur3, word_of
+from tests.harness.hashing import murmur3, sketch_of, word_of
 from tests.harness.seed import seeded
 from tests.harness.worked import hll, older_hll
 
@@ -98,7 +98,7 @@ def test_an_empty_text_is_a_value() -> None:
 
 def test_words_without_any_bit_make_a_sketch() -> None:
     words = [1, *(word_of(name) for name in names(0, UNIQUE_EXACT_MAX)), 1 << 63]
-    assert number_of(of_words(words)) > UNIQUE_EXACT_MAX
+    assert number_of(sketch_of(words)) > UNIQUE_EXACT_MAX
 
 
 @pytest.mark.parametrize("count", [1_500, 20_000])
@@ -106,7 +106,7 @@ def test_estimates_are_as_near_as_is_promised(count: int) -> None:
     chance = seeded(f"unique of {count}")
     far = 0
     for _ in range(60):
-        found = number_of(of_words({chance.getrandbits(64) | 1 for _ in range(count)}))
+        found = number_of(sketch_of({chance.getrandbits(64) | 1 for _ in range(count)}))
         far += abs(found - count) > UNIQUE_ERROR * count
     assert far <= 9, "of 60, three are expected beyond"
 
