@@ -41,13 +41,20 @@ def exact_decimal(text: str) -> str:
     """
     held = f"try_cast({text} AS {EXACT_DECIMAL})"
     # Everything such a text can hold stands within 37 places where it is below one, and within 22
-    # where it is below 10^16; what is smaller still shows in the double alone.
-    finer = f"IF(abs({held}) < 1, try_cast({text} AS DECIMAL(38,37)), NULL)"
-    large = f"IF(length({text}) <= {_LARGE_CHARACTERS_MAX}, {held}, NULL)"
-    fine = f"coalesce({finer}, try_cast({text} AS DECIMAL(38,22)), {large})"
-    is_exact = f"{fine} = {held} AND ({held} <> 0 OR try_cast({text} AS DOUBLE) = 0)"
+    # where it is below 10^16; what is smaller still shows in the double alone. Both sides have one
+    # type, because Spark compares decimals of two types in a third one, which can have fewer places.
+    is_exact = (
+        f"CASE WHEN abs({held}) < 1 THEN {_is_same(text, held, 'DECIMAL(38,37)')}"
+        f" WHEN abs({held}) < {10**16} THEN {_is_same(text, held, 'DECIMAL(38,22)')}"
+        f" ELSE length({text}) <= {_LARGE_CHARACTERS_MAX} END"
+        f" AND ({held} <> 0 OR try_cast({text} AS DOUBLE) = 0)"
+    )
     return (
         f"CASE WHEN NOT {is_number(text)} THEN NULL"
         f" WHEN {text} RLIKE {quote_text(_PLAIN_EXACT)} THEN {held}"
         f" WHEN {text} RLIKE {quote_text(_SCIENTIFIC)} AND {is_exact} THEN {held} END"
     )
+
+
+def _is_same(text: str, held: str, sql_type: str) -> str:
+    return f"try_cast({text} AS {sql_type}) = try_cast({held} AS {sql_type})"
