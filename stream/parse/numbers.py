@@ -42,7 +42,7 @@ def exact_decimal(text: str) -> str:
     held = f"try_cast({text} AS {EXACT_DECIMAL})"
     # Everything such a text can hold stands within 37 places where it is below one, and within 22
     # where it is below 10^16; what is smaller still shows in the double alone. Both sides have one
-    # type, because Spark compares decimals of two types in a third one, which can have fewer places.
+    # type, because Spark compares decimals of two types in a third one with fewer places.
     is_exact = (
         f"CASE WHEN abs({held}) < 1 THEN {_is_same(text, held, 'DECIMAL(38,37)')}"
         f" WHEN abs({held}) < {10**16} THEN {_is_same(text, held, 'DECIMAL(38,22)')}"
