@@ -52,7 +52,13 @@ async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
             _row(known, heads[known.name], is_stored=known.name in stored)
             for known in _living(registry)
         ],
-        "problems": [*problems, *scan.problems, *_unread(registry, heads), *_unroutable(registry)],
+        "problems": [
+            *problems,
+            *scan.problems,
+            *map(shown, scan.passed[:UNREAD_MAX]),
+            *_unread(registry, heads),
+            *_unroutable(registry),
+        ],
     }
 
 
