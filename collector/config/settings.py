@@ -158,7 +158,8 @@ class InputSection(_Model):
     fields: dict[str, FieldValue] = Field(default_factory=dict)
     encoding: str = UTF_8
     on_invalid: Literal["keep", "replace", "dead_letter"] = "keep"
-    line_end: Literal["cut", "keep"] = "cut"
+    line_end: Literal["cut", "keep", "nul"] = "cut"
+    flush_after: DurationMs | None = Field(default=None, ge=100, le=86_400_000)
     multiline: MultilineSection | None = None
     max_line_bytes: SizeBytes = Field(default=1 << 20, ge=LINE_BYTES_MIN, le=1 << 30)
     on_overlong: Literal["split", "cut", "dead_letter"] = "split"
@@ -250,6 +251,15 @@ class InputSection(_Model):
             raise ValueError(
                 "found fields beside multiline, expected one of them: fields are put into lines"
                 " that are JSON objects, each by itself"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _events_of_lines(self) -> "InputSection":
+        if self.line_end == "nul" and self.multiline is not None:
+            raise ValueError(
+                "found multiline beside line_end: nul, expected one of them: a record that ends"
+                " with NUL holds all of its lines already"
             )
         return self
 

@@ -11,7 +11,7 @@ from collector.identity.handles import Unreadable, Vanished, open_file
 from collector.text.archive import CHUNK_BYTES, Inflater
 from collector.text.content import HEAD_BYTES, content_name, no_lines
 from collector.text.decompressors import compression_of
-from collector.text.encodings import Encoding
+from collector.text.encodings import NEWLINE, NUL, Encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ def report_head(generation: Generation) -> HeadReport | None:
         inflater = Inflater(compression)
         inflater.feed(head)
         head = inflater.inflate()
-    encoding = Encoding(section.encoding, OnInvalid(section.on_invalid))
+    line_end = NUL if section.line_end == "nul" else NEWLINE
+    encoding = Encoding(section.encoding, OnInvalid(section.on_invalid), line_end)
     found = no_lines(head[:HEAD_BYTES], encoding, is_unpacked=compression is not None)
     name = content_name(head, section.encoding) if found is None else found.name
     content = name if compression is None else f"{name}, {compression.name}"

@@ -29,6 +29,7 @@ from collector.identity.sightings import (
     WholeProbe,
 )
 from collector.read.copies import measure_copy, take_measure
+from collector.read.last_lines import flush_last_line
 from collector.read.open_events import OpenEvents
 from collector.read.turn import Turn
 from collector.read.waking import FieldsOf, LineLimit, Waker, Waking, content_of, content_size
@@ -307,7 +308,7 @@ class Reader:
             if generation.stamp != held.stamp:
                 # It may have been rewritten: a look compares it.
                 generation.stamp = None
-            return self._at_end(generation)
+            return flush_last_line(generation, handle, size, now_ms) or self._at_end(generation)
         return self._take(generation, handle, held, request, now_ms)
 
     def _take(

@@ -23,6 +23,8 @@ from collector.text.content import HEAD_BYTES, no_lines
 from collector.text.decompressors import HEAD_BYTES_MAX, compression_of, may_be_archive
 from collector.text.encodings import (
     MARK_BYTES_MAX,
+    NEWLINE,
+    NUL,
     UTF_16_MARK_BYTES,
     Encoding,
     byte_order,
@@ -122,7 +124,8 @@ class Waker:
                 return None
             else:
                 name = byte_order(head)
-        return Encoding(name, OnInvalid(section.on_invalid))
+        line_end = NUL if section.line_end == "nul" else NEWLINE
+        return Encoding(name, OnInvalid(section.on_invalid), line_end)
 
     def examine(self, generation: Generation, archive: Archive, handle: Handle, held: Held) -> bool:
         """Look at what an archive holds that was not looked at yet; False when there is nothing."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from collector.config.multiline import EventRules
 from collector.text.encodings import Positions
-from collector.text.lines import Block, Kind, find_newlines, single_block
+from collector.text.lines import Block, Kind, find_line_ends, single_block
 
 
 def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Block | None]:
@@ -156,5 +156,5 @@ def _without_cr(block: Block) -> Block:
         return replace(block, cut_cr=False)
     text = memoryview(data.replace(b"\r\n", b"\n"))
     return replace(
-        block, data=text, newlines=find_newlines(text), cut_cr=False, source_ends=_ends(block)
+        block, data=text, newlines=find_line_ends(text), cut_cr=False, source_ends=_ends(block)
     )

@@ -173,9 +173,17 @@ def single_block(
     return Block(data, newlines, start, end, False, kind, source, evidence)
 
 
-def find_newlines(data: memoryview) -> Positions:
-    """The places of all newlines in `data`."""
-    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == NEWLINE)
+def find_line_ends(data: memoryview, line_end: int = NEWLINE) -> Positions:
+    """The places of all line ends in `data`."""
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == line_end)
+
+
+def as_events(block: Block) -> Block:
+    """The same lines as records that may hold newlines, because their lines end otherwise."""
+    if block.kind is not Kind.LINES:
+        return block
+    ends = block.newlines + 1 if block.source_ends is None else block.source_ends
+    return replace(block, kind=Kind.EVENTS, source_ends=ends)
 
 
 def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:

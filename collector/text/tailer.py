@@ -19,6 +19,7 @@ from collector.text.lines import (
     Kind,
     LineRules,
     Overlong,
+    as_events,
     first_bytes,
     kind_of,
     single_block,
@@ -70,7 +71,7 @@ class Tailer:
         self.pending: Block | None = None
         """The whole lines of an event that the next line may belong to: to be closed by hand."""
         # Until the first other byte, NULs are the hole a writer without O_APPEND leaves behind.
-        self._only_nuls = evidence.position == 0
+        self._only_nuls = evidence.position == 0 and rules.encoding.ends_with_newline
 
     @property
     def position(self) -> int:
@@ -120,6 +121,8 @@ class Tailer:
             blocks = recode(blocks, encoding)
         if self._fields is not None:
             blocks = put_fields(blocks, self._fields)
+        if not encoding.ends_with_newline:
+            return [as_events(block) for block in blocks]
         return blocks if self.rules.events is None else self._events(blocks, self.rules.events)
 
     def _events(self, blocks: list[Block], rules: EventRules) -> list[Block]:
