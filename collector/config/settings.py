@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from collector.config.encoding_names import UTF_8, canonical_name
 from collector.config.globs import wildcard_count
 from collector.config.headers import FieldValue, check_fields, check_headers
-from collector.config.multiline import INDENTED, PRESETS, By, EventRules
+from collector.config.multiline import INDENTED, PARTIAL_PRESETS, PRESETS, By, EventRules
 from collector.config.topics import TopicTemplate, template_of
 from protocol.units import parse_duration_ms, parse_size_bytes
 
@@ -94,7 +94,7 @@ def check_input_topic(name: str) -> None:
 class MultilineSection(_Model):
     """Which lines are one event: by a preset, or by one pattern, or by indentation."""
 
-    preset: Literal["java", "python", "go"] | None = None
+    preset: Literal["java", "python", "go", "cri", "docker"] | None = None
     start: str | None = None
     continue_: str | None = Field(default=None, alias="continue")
     end: str | None = None
@@ -133,7 +133,9 @@ class MultilineSection(_Model):
     def rules(self) -> EventRules:
         """The same, ready to be applied."""
         by, text = By.CONTINUE, self.continue_
-        if self.preset is not None:
+        if self.preset in PARTIAL_PRESETS:
+            by, text = By.PARTIAL, PARTIAL_PRESETS[self.preset]
+        elif self.preset is not None:
             text = PRESETS[self.preset]
         elif self.start is not None:
             by, text = By.START, self.start

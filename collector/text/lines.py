@@ -70,7 +70,8 @@ class Block:
     `source` are the source's own bytes of that stretch; None where they were not all kept, and
     then `evidence` says what they amounted to. Where `data` is not the source, `source_ends` says
     where in it each record ends. Of the records, `altered` had bytes that are no text, `shortened`
-    are events that a limit has ended, `bare` could not be given fields.
+    are events that a limit has ended, `bare` could not be given fields. The records of a group
+    (`is_group`) are handed out in one go, and `is_rest` is what is left of one.
     """
 
     data: memoryview
@@ -85,6 +86,8 @@ class Block:
     altered: Positions | None = None
     shortened: Positions | None = None
     bare: Positions | None = None
+    is_group: bool = False
+    is_rest: bool = False
 
     @property
     def count(self) -> int:
@@ -141,6 +144,7 @@ class Block:
             altered=_from(self.altered, count),
             shortened=_from(self.shortened, count),
             bare=_from(self.bare, count),
+            is_rest=self.is_group,
         )
         return first, rest
 
