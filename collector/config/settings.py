@@ -162,6 +162,7 @@ class InputSection(_Model):
     on_invalid: Literal["keep", "replace", "dead_letter"] = "keep"
     line_end: Literal["cut", "keep", "nul"] = "cut"
     flush_after: DurationMs | None = Field(default=None, ge=100, le=86_400_000)
+    strip_ansi: bool = False
     multiline: MultilineSection | None = None
     max_line_bytes: SizeBytes = Field(default=1 << 20, ge=LINE_BYTES_MIN, le=1 << 30)
     on_overlong: Literal["split", "cut", "dead_letter"] = "split"

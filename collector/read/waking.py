@@ -162,7 +162,12 @@ class Waker:
         if events is not None:
             events = replace(events, max_bytes=min(events.max_bytes, limit))
         return LineRules(
-            limit, section.line_end == "cut", Overlong(section.on_overlong), encoding, events
+            limit,
+            section.line_end == "cut",
+            Overlong(section.on_overlong),
+            encoding,
+            events,
+            section.strip_ansi,
         )
 
     def _wake_archive(

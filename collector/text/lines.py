@@ -49,6 +49,7 @@ class LineRules:
     on_overlong: Overlong = Overlong.SPLIT
     encoding: Encoding = Encoding()  # noqa: RUF009  (frozen)
     events: EventRules | None = None
+    strip_ansi: bool = False
 
     @property
     def unfinished_max(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from collector.config.multiline import EventRules
 from collector.config.settings import BLOCK_BYTES
+from collector.text.clean import clean
 from collector.text.events import gather, unfinished
 from collector.text.fields import Fields, put_fields
 from collector.text.fingerprint import Evidence
@@ -119,6 +120,7 @@ class Tailer:
             blocks = self._take_lines(data)
         if not encoding.is_raw:
             blocks = recode(blocks, encoding)
+        blocks = clean(blocks, encoding.line_end, strip_ansi=self.rules.strip_ansi)
         if self._fields is not None:
             blocks = put_fields(blocks, self._fields)
         if not encoding.ends_with_newline:
@@ -231,6 +233,7 @@ class Tailer:
             content, begun.position, evidence.position, Kind.UNFINISHED, evidence=evidence
         )
         blocks = [block] if encoding.is_raw else recode([block], encoding)
+        blocks = clean(blocks, encoding.line_end, strip_ansi=self.rules.strip_ansi)
         return (blocks if self._fields is None else put_fields(blocks, self._fields))[0]
 
     def _skip_nuls(self, data: memoryview) -> memoryview:
