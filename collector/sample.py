@@ -67,11 +67,11 @@ def sample_file(
                 count += block.count
                 records.extend(_last_records(block, most))
     except Unreadable as error:
-        raise UnreadableFile(f"{path} is not read: {error}") from error
+        raise UnreadableFile(f"{path}: {error}") from error
     finally:
         reader.handles.close_all()
     if not count and not dead_letters and (why := file_error(generation)) is not None:
-        raise UnreadableFile(f"{path} is not read: {why}")
+        raise UnreadableFile(f"{path}: {why}")
     open_bytes = max(0, generation.size - generation.position)
     return FileSample(
         generation.record_key, generation.topic, tuple(records), count, dead_letters, open_bytes

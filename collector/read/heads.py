@@ -6,6 +6,7 @@ Floor: above `handles` and `archive`. Touches the disk through a handle of its o
 from dataclasses import dataclass
 
 from collector.config.encoding_names import OnInvalid
+from collector.config.settings import InputSection
 from collector.identity.generation import Generation
 from collector.identity.handles import Unreadable, Vanished, open_file
 from collector.text.archive import CHUNK_BYTES, Inflater
@@ -16,7 +17,7 @@ from collector.text.encodings import NEWLINE, NUL, Encoding
 
 @dataclass(frozen=True, slots=True)
 class HeadReport:
-    """The kind of content that a file has, and the reason why it is not read, if it is not."""
+    """The kind of content that a file has, and the reason why nothing of it is read, if it is."""
 
     content: str
     problem: str | None = None
@@ -42,9 +43,22 @@ def report_head(generation: Generation) -> HeadReport | None:
         inflater = Inflater(compression)
         inflater.feed(head)
         head = inflater.inflate()
+    name = content_name(head, section.encoding)
     line_end = NUL if section.line_end == "nul" else NEWLINE
-    encoding = Encoding(section.encoding, OnInvalid(section.on_invalid), line_end)
+    encoding = Encoding(name, OnInvalid(section.on_invalid), line_end)
     found = no_lines(head[:HEAD_BYTES], encoding, is_unpacked=compression is not None)
-    name = content_name(head, section.encoding) if found is None else found.name
-    content = name if compression is None else f"{name}, {compression.name}"
-    return HeadReport(content, None if found is None else str(found))
+    problem = _waiting(head, encoding, section) if found is None else str(found)
+    content = name if found is None else found.name
+    return HeadReport(content if compression is None else f"{content}, {compression.name}", problem)
+
+
+def _waiting(head: bytes, encoding: Encoding, section: InputSection) -> str | None:
+    """Say what a file waits for that holds no line end so far."""
+    whole = memoryview(head)[: len(head) - len(head) % encoding.unit_bytes]
+    if not len(whole) or len(encoding.newlines(whole)):
+        return None
+    if encoding.is_raw and encoding.ends_with_newline and bytes((NUL,)) in head.strip(b"\0"):
+        return "no newline so far, but NULs: set `line_end: nul` if its records end with NUL"
+    if section.flush_after is None:
+        return "no line end so far, so its line waits: set `flush_after` if none will come"
+    return None

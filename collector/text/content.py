@@ -7,9 +7,9 @@ its content.
 
 from dataclasses import dataclass
 
-from collector.config.encoding_names import UTF_8
+from collector.config.encoding_names import UTF_8, UTF_16
 from collector.text.decompressors import compression_of
-from collector.text.encodings import NEWLINE, Encoding, marked_encoding
+from collector.text.encodings import NEWLINE, Encoding, byte_order, marked_encoding
 
 HEAD_BYTES = 512
 """The length of a tar header, which is the longest signature."""
@@ -91,6 +91,8 @@ def no_lines(head: bytes, encoding: Encoding, *, is_unpacked: bool = False) -> N
 
 def content_name(head: bytes, encoding: str) -> str:
     """Name the text in a file that begins with these bytes."""
+    if encoding == UTF_16:
+        return byte_order(head)
     return marked_encoding(head) or encoding if encoding == UTF_8 else encoding
 
 

@@ -136,6 +136,31 @@ def test_the_check_tells_the_kind_of_text(tmp_path: Path, data: bytes, content: 
     assert report_head(generation) == HeadReport(content)
 
 
+@pytest.mark.parametrize(
+    ("data", "keys", "words"),
+    [
+        (b'{"a":1}\0{"a":2}\0', {}, "set `line_end: nul`"),
+        (b'{"a":1}\0{"a":2}\0', {"line_end": "nul"}, None),
+        (b'{"Records":[]}', {}, "set `flush_after`"),
+        (b'{"Records":[]}', {"flush_after": "5s"}, None),
+        (gzip.compress(b'{"Records":[]}'), {}, "set `flush_after`"),
+        ("x".encode("utf-16"), {}, "set `flush_after`"),
+        ("\u0a01".encode("utf-16"), {"encoding": "utf-16"}, "set `flush_after`"),
+        (b"x\n", {}, None),
+    ],
+)
+def test_the_check_tells_what_a_file_without_line_ends_waits_for(
+    tmp_path: Path, data: bytes, keys: dict[str, str], words: str | None
+) -> None:
+    world = World(tmp_path, ["**"], **keys)
+    world.path("a").write_bytes(data)
+    world.feeder.reader.judge(world.walker.scan(), world.now_ms)
+    (generation,) = world.registry.generations.values()
+    report = report_head(generation)
+    assert report is not None
+    assert report.problem is None if words is None else words in str(report.problem)
+
+
 def test_nothing_of_it_is_sent_when_a_one_shot_run_ends(tmp_path: Path) -> None:
     world = World(tmp_path, ["**"])
     world.path("a.zip").write_bytes(zipped())
