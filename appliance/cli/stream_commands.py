@@ -18,7 +18,7 @@ from appliance.cli.progress import progress_line, waiting
 from appliance.cli.purge_command import purge
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
-from appliance.settings import SINK_USER, sinks_settings, stream_check_settings
+from appliance.settings import SINK_USER, Mill, sinks_settings, stream_check_settings
 from appliance.stream_check import LINES_OF_LOG
 from appliance.supervisor.logs import end_of, last_words
 
@@ -69,24 +69,8 @@ def dry_run(
 
     The file is read as the collector's input would read it: encoding, archive, events, line ends.
     """
-    from appliance.dry_run import DryRunFault, samples_of
-    from collector.sample import UnreadableFile
-
     mill, _ = context.load_mill()
-    try:
-        samples = samples_of(mill, Path(normpath(Path.cwd() / file)), source, topic, RECORDS_MAX)
-    except (DryRunFault, UnreadableFile) as error:
-        raise CommandError(f"the lines could not be tried: {error}", Exit.USAGE) from error
-    for _, sample in samples:
-        _tell_rest(sample)
-    given = [
-        {
-            "name": name,
-            "key": sample.key.encode(errors="surrogateescape").decode(errors="backslashreplace"),
-            "records": [b64encode(record).decode() for record in sample.records],
-        }
-        for name, sample in samples
-    ]
+    given = _given(mill, Path(normpath(Path.cwd() / file)), source, topic)
     began = time.monotonic()
     with (
         waiting("Spark tries the lines"),
@@ -117,6 +101,29 @@ def dry_run(
         raise CommandError(f"the lines could not be tried:\n{end}", Exit.USAGE)
     out(said.decode(errors="replace").rstrip("\n"))
     say(f"nothing was stored ({time.monotonic() - began:.1f} s)")
+
+
+def _given(
+    mill: Mill, path: Path, source: str | None, topic: str | None
+) -> list[dict[str, object]]:
+    """What the stream is given of a file; says what of it is not tried."""
+    from appliance.dry_run import DryRunFault, samples_of
+    from collector.sample import UnreadableFile
+
+    try:
+        samples = samples_of(mill, path, source, topic, RECORDS_MAX)
+    except (DryRunFault, UnreadableFile) as error:
+        raise CommandError(f"the lines could not be tried: {error}", Exit.USAGE) from error
+    for _, sample in samples:
+        _tell_rest(sample)
+    return [
+        {
+            "name": name,
+            "key": sample.key.encode(errors="surrogateescape").decode(errors="backslashreplace"),
+            "records": [b64encode(record).decode() for record in sample.records],
+        }
+        for name, sample in samples
+    ]
 
 
 def _tell_rest(sample: "FileSample") -> None:
