@@ -1,77 +1,61 @@
 """What the metrics would count of a file: its lines through the real fold, nothing stored."""
 
+import json
+from base64 import b64decode
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from sinks.rows import FoldRow, UnparsedRow, size_text
-from stream.config.settings import StreamSection, StreamSettings
+from stream.config.settings import StreamSettings
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
 from stream.source.kafka import COLUMNS_DDL
 from stream.spark import java_classes
 
-LINES_MAX = 1_000
 ROWS_SHOWN = 20
 SAMPLES_SHOWN = 3
 LINE_SHOWN = 160
 
 
-class DryRunFault(Exception):
-    """The file cannot be read, or no input fits."""
+@dataclass(frozen=True, slots=True)
+class DryRunSample:
+    """The last records of a file as the collector makes them, and the input to try them as.
+
+    `key` is the record key of the file.
+    """
+
+    name: str
+    key: str
+    records: tuple[bytes, ...]
+
+
+def read_samples(text: str) -> list[DryRunSample]:
+    """Read what the `millrace` command writes: a JSON list, each record in base64."""
+    return [
+        DryRunSample(one["name"], one["key"], tuple(map(b64decode, one["records"])))
+        for one in json.loads(text)
+    ]
 
 
 def run_dry(
     start: Callable[[StreamSettings], SparkSession],
     settings: StreamSettings,
-    path: Path,
-    name: str | None,
+    samples: Sequence[DryRunSample],
     write: Callable[[str], object],
 ) -> None:
-    """Fold the file's last lines as each fitting input and write what comes out."""
-    names = fitting_inputs(settings.section, path, name)
-    lines = last_lines(path, LINES_MAX)
+    """Fold each sample as its input, and write what comes out."""
     session = start(settings)
     plan = compile_plan(settings.section)
     with java_classes.borrowed(session, settings.data_dir):
-        for index, given in enumerate(names):
-            topic = settings.section.from_[given].topic
-            counts = _fold_lines(session, plan, topic, str(path), lines)
-            write(("\n" if index else "") + report(given, plan, counts, len(lines)))
-
-
-def fitting_inputs(section: StreamSection, path: Path, name: str | None) -> list[str]:
-    """The named input; or those whose topic ends like one of the file's folders; or all."""
-    if name is not None:
-        if name not in section.from_:
-            known = ", ".join(section.from_) or "none"
-            raise DryRunFault(f"found input {name!r}, expected one of stream.from: {known}")
-        return [name]
-    folders = {part.lower() for part in path.resolve().parts[:-1]}
-    fitting = [
-        given
-        for given, one in section.from_.items()
-        if one.topic.rsplit(".", 1)[-1].lower() in folders
-    ]
-    if not section.from_:
-        raise DryRunFault("found no input, expected one under stream.from")
-    return fitting or list(section.from_)
-
-
-def last_lines(path: Path, count: int) -> list[bytes]:
-    """The last lines of a file, without their line ends."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise DryRunFault(f"{path} cannot be read: {error.strerror}") from error
-    if lines and not lines[-1]:
-        lines.pop()
-    if not lines:
-        raise DryRunFault(f"{path} holds no line")
-    return [line.removesuffix(b"\r") for line in lines[-count:]]
+        for index, sample in enumerate(samples):
+            topic = settings.section.from_[sample.name].topic
+            counts = _fold_lines(session, plan, topic, sample.key, sample.records)
+            text = report(sample.name, plan, counts, len(sample.records))
+            write(("\n" if index else "") + text)
 
 
 def _fold_lines(

@@ -139,7 +139,10 @@ def _instance(mill: Mill) -> str | None:
 
 
 def _print_check(found: dict[str, Any]) -> None:
-    heads = ["key", "topic", "verdict", "known_by", "state", "size_bytes", "position", "lag_bytes"]
+    heads = [
+        "key", "topic", "content", "verdict", "known_by", "state", "size_bytes", "position",
+        "lag_bytes",
+    ]  # fmt: skip
     broker = found["broker"]
     unknown = () if broker["reached"] else OF_POSITIONS
     rows = [
@@ -147,7 +150,7 @@ def _print_check(found: dict[str, Any]) -> None:
         for entry in found["files"]
     ]
     if rows:
-        print_table([head.upper() for head in heads], rows, right=frozenset({5, 6, 7}))
+        print_table([head.upper() for head in heads], rows, right=frozenset({6, 7, 8}))
     if not broker["reached"]:
         text = f"positions unknown: {broker['address']} gives no answer: {broker['reason']}"
         say(context.not_answered(text))

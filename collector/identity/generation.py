@@ -63,6 +63,8 @@ class Generation:
     refused_in: int = 0
     """The edition of the topics in which it was last asked for one."""
     error: str = ""
+    refusal: tuple[Stamp, str] | None = None
+    """Why its content is not read, as long as its file does not change."""
     backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
     still_since_ms: int | None = None
     read_at_ms: int = 0

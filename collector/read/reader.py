@@ -16,12 +16,11 @@ from collector.identity.decide import decide
 from collector.identity.evidence import line_start_before, whole_evidence
 from collector.identity.files import Scan
 from collector.identity.generation import Generation
-from collector.identity.handles import Handle, Handles, Unreadable, Vanished, open_file
+from collector.identity.handles import Handle, Handles, Unreadable, Vanished
 from collector.identity.probing import Prober
 from collector.identity.registry import Registry
 from collector.identity.sightings import (
     Held,
-    Judgement,
     Probe,
     Seen,
     Stamp,
@@ -29,11 +28,13 @@ from collector.identity.sightings import (
     Verdict,
     WholeProbe,
 )
+from collector.read.copies import measure_copy, take_measure
+from collector.read.last_lines import flush_last_line
 from collector.read.open_events import OpenEvents
 from collector.read.turn import Turn
 from collector.read.waking import FieldsOf, LineLimit, Waker, Waking, content_of, content_size
 from collector.text.encodings import Encoding
-from collector.text.fingerprint import FileId, Fingerprint
+from collector.text.fingerprint import FileId
 from collector.text.lines import Kind
 from collector.text.tailer import Request
 
@@ -89,7 +90,7 @@ class Reader:
         touched: dict[str, Generation] = {}
         for judgement in decision.judgements:
             try:
-                measure = self._measure(judgement)
+                measure = measure_copy(self.registry, judgement)
             except Unreadable:
                 # Without it the copy would be read as a file of its own: a later look judges it.
                 continue
@@ -97,7 +98,7 @@ class Reader:
             for generation in self.registry.apply(judgement, is_held, now_ms):
                 touched[generation.name] = generation
             if judgement.copy is not None:
-                self._take_measure(judgement.copy, measure)
+                take_measure(self.registry, judgement.copy, measure)
             if judgement.verdict is Verdict.SHRUNK and judgement.generation is not None:
                 self._shrink(self.registry.generations[judgement.generation])
         if scan.is_complete:
@@ -227,30 +228,6 @@ class Reader:
             found.append(replace(name, still_ms=now_ms - since_ms))
         return found
 
-    def _measure(self, judgement: Judgement) -> tuple[Fingerprint, Stamp] | None:
-        """The fingerprint of a file that is done as it is; None where it is its original's, or the
-        file is gone. Raises Unreadable."""
-        copy, original = judgement.copy, self.registry.generations.get(judgement.generation or "")
-        if copy is None or original is None or original.position == copy.size:
-            return None
-        try:
-            handle = open_file(copy.path, copy.file, copy.birth_ns)
-        except Vanished:
-            return None
-        try:
-            return whole_evidence(handle, copy.size).fingerprint(), handle.look().stamp
-        finally:
-            handle.close()
-
-    def _take_measure(self, copy: Seen, measure: tuple[Fingerprint, Stamp] | None) -> None:
-        generation = self.registry.at_path(copy.path)
-        if generation is None or generation.position == copy.size:
-            return
-        if measure is None:
-            self.registry.drop(generation)
-        else:
-            generation.fingerprint, generation.stamp = measure
-
     def _shrink(self, generation: Generation) -> None:
         """The file ends before the position: go on at the start of the line that its end cuts."""
         if not generation.is_settled:
@@ -331,7 +308,7 @@ class Reader:
             if generation.stamp != held.stamp:
                 # It may have been rewritten: a look compares it.
                 generation.stamp = None
-            return self._at_end(generation)
+            return flush_last_line(generation, handle, size, now_ms) or self._at_end(generation)
         return self._take(generation, handle, held, request, now_ms)
 
     def _take(
@@ -352,6 +329,8 @@ class Reader:
                 return self._changed(generation, now_ms)
             data = memoryview(content)[len(before) :]
         generation.stamp = held.stamp
+        if request.offset == 0:
+            self._waker.refuse_without_lines(generation, data, held)
         skipped = tailer.nul_bytes_skipped
         blocks = tailer.take(request, data)
         generation.grown_at_ms = now_ms

@@ -49,6 +49,7 @@ class LineRules:
     on_overlong: Overlong = Overlong.SPLIT
     encoding: Encoding = Encoding()  # noqa: RUF009  (frozen)
     events: EventRules | None = None
+    strip_ansi: bool = False
 
     @property
     def unfinished_max(self) -> int:
@@ -70,7 +71,8 @@ class Block:
     `source` are the source's own bytes of that stretch; None where they were not all kept, and
     then `evidence` says what they amounted to. Where `data` is not the source, `source_ends` says
     where in it each record ends. Of the records, `altered` had bytes that are no text, `shortened`
-    are events that a limit has ended, `bare` could not be given fields.
+    are events that a limit has ended, `bare` could not be given fields. The records of a group
+    (`is_group`) are handed out in one go, and `is_rest` is what is left of one.
     """
 
     data: memoryview
@@ -85,6 +87,8 @@ class Block:
     altered: Positions | None = None
     shortened: Positions | None = None
     bare: Positions | None = None
+    is_group: bool = False
+    is_rest: bool = False
 
     @property
     def count(self) -> int:
@@ -141,6 +145,7 @@ class Block:
             altered=_from(self.altered, count),
             shortened=_from(self.shortened, count),
             bare=_from(self.bare, count),
+            is_rest=self.is_group,
         )
         return first, rest
 
@@ -173,9 +178,17 @@ def single_block(
     return Block(data, newlines, start, end, False, kind, source, evidence)
 
 
-def find_newlines(data: memoryview) -> Positions:
-    """The places of all newlines in `data`."""
-    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == NEWLINE)
+def find_line_ends(data: memoryview, line_end: int = NEWLINE) -> Positions:
+    """The places of all line ends in `data`."""
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == line_end)
+
+
+def as_events(block: Block) -> Block:
+    """The same lines as records that may hold newlines, because their lines end otherwise."""
+    if block.kind is not Kind.LINES:
+        return block
+    ends = block.newlines + 1 if block.source_ends is None else block.source_ends
+    return replace(block, kind=Kind.EVENTS, source_ends=ends)
 
 
 def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:

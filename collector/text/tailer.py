@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from collector.config.multiline import EventRules
 from collector.config.settings import BLOCK_BYTES
+from collector.text.clean import clean
 from collector.text.events import gather, unfinished
 from collector.text.fields import Fields, put_fields
 from collector.text.fingerprint import Evidence
@@ -19,6 +20,7 @@ from collector.text.lines import (
     Kind,
     LineRules,
     Overlong,
+    as_events,
     first_bytes,
     kind_of,
     single_block,
@@ -70,7 +72,7 @@ class Tailer:
         self.pending: Block | None = None
         """The whole lines of an event that the next line may belong to: to be closed by hand."""
         # Until the first other byte, NULs are the hole a writer without O_APPEND leaves behind.
-        self._only_nuls = evidence.position == 0
+        self._only_nuls = evidence.position == 0 and rules.encoding.ends_with_newline
 
     @property
     def position(self) -> int:
@@ -118,8 +120,11 @@ class Tailer:
             blocks = self._take_lines(data)
         if not encoding.is_raw:
             blocks = recode(blocks, encoding)
+        blocks = clean(blocks, encoding.line_end, strip_ansi=self.rules.strip_ansi)
         if self._fields is not None:
             blocks = put_fields(blocks, self._fields)
+        if not encoding.ends_with_newline:
+            return [as_events(block) for block in blocks]
         return blocks if self.rules.events is None else self._events(blocks, self.rules.events)
 
     def _events(self, blocks: list[Block], rules: EventRules) -> list[Block]:
@@ -228,6 +233,7 @@ class Tailer:
             content, begun.position, evidence.position, Kind.UNFINISHED, evidence=evidence
         )
         blocks = [block] if encoding.is_raw else recode([block], encoding)
+        blocks = clean(blocks, encoding.line_end, strip_ansi=self.rules.strip_ansi)
         return (blocks if self._fields is None else put_fields(blocks, self._fields))[0]
 
     def _skip_nuls(self, data: memoryview) -> memoryview:

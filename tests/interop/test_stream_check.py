@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,14 @@ def test_a_pattern_that_recurses_is_tried_at_the_length_that_it_meets() -> None:
     assert pattern_faults(r'(?<a>(?:[^"\\]|\\.)*)$') == []
 
 
-def run_mode(tmp_path: Path, section: dict[str, Any], *arguments: str) -> tuple[int, str]:
-    """One of the command's modes, in a process of its own."""
+def run_mode(
+    tmp_path: Path, section: dict[str, Any], *arguments: str, given: str | None = None
+) -> tuple[int, str]:
+    """One of the command's modes, in a process of its own; `given` is its standard input."""
     stream = StreamProcess(tmp_path, section, SinksSettings(), "")
-    process = stream.spawn(*arguments, stdout=subprocess.PIPE)
-    output, _ = process.communicate(timeout=120)
+    stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
+    process = stream.spawn(*arguments, stdin=stdin, stdout=subprocess.PIPE)
+    output, _ = process.communicate(None if given is None else given.encode(), timeout=120)
     return process.returncode, output.decode()
 
 
@@ -90,11 +94,11 @@ def test_the_check_prints_json_alone(tmp_path: Path) -> None:
 
 def test_a_dry_run_shows_what_counts_and_what_does_not(tmp_path: Path) -> None:
     line = '1.2.3.4 - - [01/Aug/2026:10:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "x"'
-    sample = tmp_path / "sample.log"
-    sample.write_text(f"{line}\nnot a line\n{line}\n")
     metric = {"name": "by_status", "from": "access", "measure": "count", "key": "status"}
     section = {"from": FROM, "metrics": [metric]}
-    code, output = run_mode(tmp_path, section, "--dry-run", str(sample), "--from", "access")
+    records = [b64encode(record.encode()).decode() for record in (line, "not a line", line)]
+    given = [{"name": "access", "key": "access/sample.log", "records": records}]
+    code, output = run_mode(tmp_path, section, "--dry-run", given=json.dumps(given))
     assert code == 0
     assert "as access: 3 lines, 2 parse" in output
     assert "1 not counted: format:combined" in output
