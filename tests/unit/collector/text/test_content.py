@@ -48,15 +48,15 @@ WITHOUT_LINES: dict[str, tuple[bytes, str]] = {
     "a.zip": (zipped(), "zip archive"),
     "empty.zip": (b"PK\x05\x06" + bytes(18), "zip archive"),
     "zip.log": (zipped(), "zip archive"),
-    "a.zip.gz": (gzip.compress(zipped()), "zip archive"),
+    "a.zip.gz": (gzip.compress(zipped(), mtime=0), "zip archive"),
     "a.tar": (tar(), "tar archive"),
     "gnu.tar": (tar(tarfile.GNU_FORMAT), "tar archive"),
     "pax.tar": (tar(tarfile.PAX_FORMAT), "tar archive"),
     "old.tar": (old_tar(), "tar archive"),
-    "a.tar.gz": (gzip.compress(tar()), "tar archive"),
-    "a.tgz": (gzip.compress(tar()), "tar archive"),
+    "a.tar.gz": (gzip.compress(tar(), mtime=0), "tar archive"),
+    "a.tgz": (gzip.compress(tar(), mtime=0), "tar archive"),
     "a.tar.xz": (lzma.compress(tar()), "tar archive"),
-    "a.log.gz.gz": (gzip.compress(gzip.compress(LINES.encode())), "compressed again"),
+    "a.log.gz.gz": (gzip.compress(gzip.compress(LINES.encode(), mtime=0)), "compressed again"),
     "a.7z": (b"7z\xbc\xaf\x27\x1c\0\4" + LINES.encode(), "7z archive"),
     "a.rpm": (b"\xed\xab\xee\xdb\3\0\0\0" + LINES.encode(), "rpm package"),
     "a.deb": (
@@ -124,7 +124,7 @@ def test_the_check_names_it_before_anything_is_read(tmp_path: Path, name: str) -
     [
         (LINES.encode(), "utf-8"),
         (LINES.encode("utf-16"), "utf-16-le"),
-        (gzip.compress(LINES.encode("utf-16")), "utf-16-le, gzip"),
+        (gzip.compress(LINES.encode("utf-16"), mtime=0), "utf-16-le, gzip"),
         (b"", "utf-8"),
     ],
 )
@@ -143,7 +143,7 @@ def test_the_check_tells_the_kind_of_text(tmp_path: Path, data: bytes, content: 
         (b'{"a":1}\0{"a":2}\0', {"line_end": "nul"}, None),
         (b'{"Records":[]}', {}, "set `flush_after`"),
         (b'{"Records":[]}', {"flush_after": "5s"}, None),
-        (gzip.compress(b'{"Records":[]}'), {}, "set `flush_after`"),
+        (gzip.compress(b'{"Records":[]}', mtime=0), {}, "set `flush_after`"),
         ("x".encode("utf-16"), {}, "set `flush_after`"),
         ("\u0a01".encode("utf-16"), {"encoding": "utf-16"}, "set `flush_after`"),
         (b"x\n", {}, None),
@@ -241,6 +241,6 @@ def test_letters_of_other_encodings_are_no_signature(text: str) -> None:
 def test_a_gz_that_is_text_and_a_gzip_without_an_ending_are_read(tmp_path: Path) -> None:
     world = World(tmp_path, ["**"])
     world.path("text.gz").write_text("no archive\n")
-    world.path("backup").write_bytes(gzip.compress(b"an archive\n"))
+    world.path("backup").write_bytes(gzip.compress(b"an archive\n", mtime=0))
     world.look()
     assert sorted(world.lines) == [b"an archive", b"no archive"]
