@@ -24,6 +24,7 @@ from pydantic import (
 
 from protocol.units import parse_duration_ms, parse_size_bytes
 from stream.config import expression, formats
+from stream.config.functions import words
 from stream.config.windows import (
     ALL_WINDOW,
     KEEP_MYSQL,
@@ -39,7 +40,7 @@ TOP_MAX = 1_000
 METRICS_MAX = 500
 
 # Names of the sinks' tables, columns and keys; a metric's view and keys stand beside them.
-RESERVED_NAMES = expression.words(
+RESERVED_NAMES = words(
     """
     archived batch batch_id count day definition_hash end_offset epoch file file_hash guard hll id
     k1 k2 k3 k_hash keep_terms kll ledger line max meta metric metric_ranges metric_topics metrics

@@ -21,7 +21,7 @@ from stream.config.expression import (
     column_tokens,
     quote_name,
     quote_text,
-    rename_columns,
+    spark_sql,
 )
 from stream.config.metrics import Metric, resolve_metrics
 from stream.config.sections import InputSection
@@ -173,10 +173,10 @@ def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> Entry:
     spelling = {column.lower(): name for column, name in names.items()}
     keys = tuple(quote_name(spelling[column.lower()]) for column in metric.key)
     where, value = metric.section.where, metric.section.value
-    where = rename_columns(where, names) if where is not None else None
+    where = spark_sql(where, names).text if where is not None else None
     if value is None:
         return Entry(where, None, None, None, keys)
-    own = rename_columns(value, names)
+    own = spark_sql(value, names).text
     bare = bare_column(value, list(names))
     column = parsed.columns.get(bare) if bare is not None else None
     absent = None
