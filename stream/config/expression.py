@@ -130,6 +130,8 @@ def column_tokens(text: str, columns: Collection[str]) -> list[Token]:
     bound = _lambda_names(tokens)
     found: list[Token] = []
     for index, token in enumerate(tokens):
+        if token.kind is TokenKind.STRING:
+            _check_moment(tokens, index)
         if token.kind not in (TokenKind.WORD, TokenKind.QUOTED):
             continue
         before = tokens[index - 1].text if index else ""
@@ -241,6 +243,19 @@ def _check_call(tokens: list[Token], index: int) -> None:
         raise ExpressionFault(*fault, tokens[index].start + 1)
 
 
+def _check_moment(tokens: list[Token], index: int) -> None:
+    """Refuse a literal that Spark takes for the present day: DATE 'now', cast('today' AS date)."""
+    if literal_text(tokens[index].text).strip().lower() not in _MOMENTS or not index:
+        return
+    before = [token.text.lower() for token in tokens[max(0, index - 2) : index]]
+    if before[-1] in _TYPES or (before[-1] == "(" and before[0] in _TO_TIMES):
+        raise ExpressionFault(
+            f"{tokens[index].text}, which depends on the day it is read",
+            "a date or a time, such as DATE '2026-08-01'",
+            tokens[index].start + 1,
+        )
+
+
 def _is_call(tokens: list[Token], index: int) -> bool:
     """Whether the word before a parenthesis names a function, and is no operator."""
     word = tokens[index].text.lower()
@@ -288,6 +303,10 @@ def _is_syntax(tokens: list[Token], index: int, is_column: bool) -> bool:
         return True  # INTERVAL 5 MINUTES
     return word in _KEYWORDS and not (is_column and word not in _ALWAYS_SYNTAX)
 
+
+# Texts that Spark takes for a time that moves on, and what it makes a time of.
+_MOMENTS = words("now today tomorrow yesterday")
+_TO_TIMES = words("cast try_cast date timestamp timestamp_ltz timestamp_ntz")
 
 # Words after which a parenthesis is no list of arguments, and symbols before an operand.
 _BEFORE_PARENTHESES = words("and as between case else escape in is not or then when")

@@ -150,9 +150,12 @@ def compile_plan(section: StreamSection) -> FoldPlan:
 
 
 def column_names(name: str, given: InputSection) -> dict[str, str]:
-    """What each column of an input is called within the query."""
-    plain = {"file": "file", "line": "line"}
-    return {column: plain.get(column, f"{name}.{column}") for column in given.column_types()}
+    """What each column of an input is called within the query.
+
+    The colon keeps a column apart from the steps that take a line apart, such as `json.fields`.
+    """
+    plain = {"file": "file", "line": "line", "time": f"{name}.time"}
+    return {column: plain.get(column, f"{name}:{column}") for column in given.column_types()}
 
 
 def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[str]:
@@ -290,7 +293,7 @@ def _lines_query(
             for name, sql in step.items()
         }
     typed = {
-        f"{p.name}.{name}": _within(p.name, column.value)
+        f"{p.name}:{name}": _within(p.name, column.value)
         for p in parsed
         for name, column in p.columns.items()
     }

@@ -135,6 +135,9 @@ def test_expressions_that_change_their_meaning_are_known(text: str, otherwise: b
         ("status > 1 and regex_like(path, 'a')", "unknown function regex_like()", "regexp_like?"),
         ("sum(bytes) > 5", "sum(), which is over many lines", "measure: sum"),
         ("explode(array(true))", "unknown function explode()", "docs/reference/functions.md"),
+        ("time > TIMESTAMP 'now'", "'now', which depends on the day", "a date or a time"),
+        ("time > cast('Today ' as date)", "'Today ', which depends on the day", "a date"),
+        ("date('yesterday') < time", "'yesterday', which depends", "a date"),
         ("row_number() over (order by time) = 1", "unknown function row_number()", "functions.md"),
         ("any(status > 1)", "unknown function any()", "functions.md"),
         ("status in (select 1)", "select at character 12", "over the columns of one line"),
@@ -157,6 +160,7 @@ def test_functions_that_are_not_listed(text: str, found: str, expected: str) -> 
         "cast(bytes as decimal(10, 2)) > 1 and bytes::decimal(5,1) < 3",
         "LOWER(path) = 'a' and Date(time) = date",
         "path between ('a') and ('b') and status is not null",
+        "path = 'now' and concat('today', path) = 'x' and lower('now') = path",
         "map('a', 1)['a'] = 1 and if(exists(array(1), x -> (x > 0)), true, false)",
     ],
 )
