@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.stream_spark import count_lines, keys, one_input, reasons
+from tests.interop.stream_spark import count_lines, keys, one_input
 
 pytestmark = pytest.mark.live
 
@@ -20,7 +20,6 @@ def counted(where: str) -> list[str]:
     """The paths that a filter lets through."""
     config = one_input({"format": "combined"}, {"name": "m", "key": "path", "where": where})
     counts = count_lines(config, map(line_of, PATHS))
-    assert reasons(counts) == {"format:combined": 0} or not reasons(counts)
     return [path for path in PATHS if path in keys(counts, "m")]
 
 
