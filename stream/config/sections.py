@@ -217,12 +217,18 @@ class InputSection(Section):
         ]
 
 
-_inputs: ContextVar[Mapping[str, InputSection] | None] = ContextVar("inputs", default=None)
+_Inputs = Mapping[str, InputSection | None]
+_inputs: ContextVar[_Inputs | None] = ContextVar("inputs", default=None)
+
+
+def check_against(inputs: _Inputs) -> None:
+    """Let the metrics' own validators see the inputs; None is one that has faults itself."""
+    _inputs.set(inputs)
 
 
 @contextmanager
-def checked_against(inputs: Mapping[str, InputSection] | None) -> Iterator[None]:
-    """Let the metrics' own validators see the inputs, so that each fault stands at its key."""
+def checked_against(inputs: _Inputs | None) -> Iterator[None]:
+    """As `check_against`, until the end of the context."""
     token = _inputs.set(inputs)
     try:
         yield
@@ -325,9 +331,9 @@ def _columns_of(info: ValidationInfo) -> list[tuple[str, dict[str, str]]]:
     """Of each known input of the metric under check: its name, its columns by lower case."""
     inputs, names = _inputs.get() or {}, info.data.get("from_", ())
     return [
-        (name, {column.lower(): column for column in inputs[name].column_types()})
+        (name, {column.lower(): column for column in given.column_types()})
         for name in names
-        if name in inputs
+        if (given := inputs.get(name)) is not None
     ]
 
 
