@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.interop.stream_spark import count_lines, keys, one_input
+from stream.config.settings import StreamSection
+from stream.pattern_samples import pattern_samples
+from tests.interop.stream_spark import count_lines, frame, keys, one_input, spark
 
 pytestmark = pytest.mark.live
 
@@ -67,3 +69,24 @@ def test_literals_of_a_value_too(value: str, expected: set[str]) -> None:
     counts = count_lines(one_input({"format": "combined"}, given), map(line_of, PATHS))
     (row,) = counts.rows
     assert row.count == len(PATHS), where
+
+
+def test_the_dry_run_shows_what_each_pattern_finds() -> None:
+    """Case 13: a pattern that was meant as a glob shows that it finds something else."""
+    where = (
+        r"path rlike '^/v\d+/' OR path like '/100\%' OR exists(split(path, '/'), x -> x rlike 'c')"
+    )
+    config = one_input(
+        {"format": "combined"},
+        {"name": "m", "where": where},
+        {"name": "u", "measure": "unique", "value": r"regexp_extract(lower(path), 'a.*s', 0)"},
+    )
+    section = StreamSection.model_validate(config)
+    found = pattern_samples(spark(), section, "t", frame(map(line_of, PATHS)))
+    assert [(one.metric, one.key, one.pattern, one.lines, one.found) for one in found] == [
+        ("m", "where", r"^/v\d+/", 2, ("/v1/", "/v2/")),
+        ("m", "where", r"/100\%", 1, ("/100%",)),
+        ("m", "where", "/", len(PATHS), ("/",)),
+        ("u", "value", "a.*s", 3, ("a.js", "axjs", r"ack\slas")),
+    ]
+    assert str(found[0]) == r"where: pattern '^/v\\d+/' fits 2 lines, such as '/v1/', '/v2/'"
