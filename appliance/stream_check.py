@@ -52,7 +52,7 @@ class SparkAnswer:
 
 
 def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
-    """Check the stream's expressions; returns notes on those that may do what nobody expects.
+    """Check the stream's expressions; and return notes on risky patterns.
 
     Raises ConfigFaults with everything Spark objects to.
     """

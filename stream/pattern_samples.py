@@ -36,7 +36,7 @@ def pattern_samples(
 ) -> list[PatternSample]:
     """Match the patterns of all metrics that read an input against lines of it.
 
-    A pattern whose operand is no expression over columns by itself, as in a lambda, is left out.
+    A pattern is left out if its operand needs more than columns, such as a variable of a lambda.
     """
     columns = list(section.from_[name].column_types())
     wanted = [

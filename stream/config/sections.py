@@ -222,7 +222,7 @@ _inputs: ContextVar[_Inputs | None] = ContextVar("inputs", default=None)
 
 
 def check_against(inputs: _Inputs) -> None:
-    """Let the metrics' own validators see the inputs; None is one that has faults itself."""
+    """Let the metrics' own validators see the inputs; None stands for an input with faults."""
     _inputs.set(inputs)
 
 

@@ -33,7 +33,7 @@ public final class JsonTexts implements Serializable {
   private static final JsonFactory FACTORY =
       new JsonFactory()
           .enable(JsonParser.Feature.ALLOW_SINGLE_QUOTES)
-          // Lines may hold any number of different keys, which nobody would remove again.
+          // Lines may hold any number of different keys, which would stay in memory.
           .disable(JsonFactory.Feature.INTERN_FIELD_NAMES);
 
   private final String paths;
@@ -120,7 +120,7 @@ public final class JsonTexts implements Serializable {
     }
   }
 
-  /** Read what a text holds, if that is a document: one that is broken somewhere gives nothing. */
+  /** Read what a text holds, if it is a document. A broken document gives nothing. */
   private static void readText(String text, Place place, Object[] texts) {
     int first = 0;
     while (first < text.length() && text.charAt(first) <= ' ') {
