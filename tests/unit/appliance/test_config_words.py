@@ -33,7 +33,9 @@ stream:
   defaults: {windows: [1m], keep: {redis: {1m: 1d}, mysql: forever}}
   metrics: [{name: m, from: access, key: level, measure: count, keep: {redis: 1d}}]
 sinks: {redis: {host: h}, mysql: {host: h}}
-monitor: {clusters: [{name: b, bootstrap_servers: "h:1"}], alerts: {rules: [{name: a, 'on': lag, above: 5}]}}
+monitor:
+  clusters: [{name: b, bootstrap_servers: "h:1"}]
+  alerts: {rules: [{name: a, "on": lag, above: 5}]}
 ports: {}
 """
 
