@@ -154,8 +154,7 @@ class LiveConfiguration:
             self._stopped |= stopped_by(fault, before.section)
         for name, why in self._stopped.items():
             logger.error("stopped, the others are counted", extra=fields(what=name, why=why))
-        self._state.configured(self.now.names)
-        self._state.stopped_counting(self._stopped)
+        self._state.stopped_counting(self.now.names, self._stopped)
         return True
 
     def _judged(self, session: SparkSession, found: Wish) -> Counting | None:
@@ -181,7 +180,7 @@ class LiveConfiguration:
     def _accept(self) -> None:
         self._refused.clear()
         self._stopped = {}
-        self._state.stopped_counting(self._stopped)
+        self._state.stopped_counting(self.now.names, {})
         self._state.configured(self.now.names)
 
     def _refuse(self, why: str) -> None:

@@ -131,9 +131,10 @@ class StreamState:
         with self._lock:
             self._facts.refusal = why
 
-    def stopped_counting(self, stopped: Mapping[str, str]) -> None:
-        """These inputs and metrics are not counted, for the reason beside each."""
+    def stopped_counting(self, metrics: Sequence[str], stopped: Mapping[str, str]) -> None:
+        """These metrics are counted; inputs and metrics are stopped for the reason beside each."""
         with self._lock:
+            self._metrics = list(metrics)
             self._facts.stopped = dict(stopped)
 
     def recounting(self, recounts: Sequence[Recount]) -> None:

@@ -104,6 +104,14 @@ def test_what_fails_later_is_stopped_beside_what_is_stopped(
     ]
 
 
+def test_a_stop_does_not_hide_that_a_changed_file_was_refused(
+    configuration: LiveConfiguration, state: StreamState
+) -> None:
+    state.refused("why")
+    assert configuration.stop([Fault(("stream", "metrics", 0), "no plan", "a plan")])
+    assert [problem.code for problem in state.snapshot().problems] == ["configuration", "stopped"]
+
+
 def test_nothing_is_stopped_where_nothing_would_be_left(configuration: LiveConfiguration) -> None:
     every = [Fault(("stream", "from", name), "no plan", "a plan") for name in ("access", "json")]
     assert not configuration.stop(every)
