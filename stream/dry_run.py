@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sinks.rows import FoldRow, UnparsedRow, size_text
 from stream.config.settings import StreamSettings
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
+from stream.pattern_samples import pattern_samples
 from stream.source.kafka import COLUMNS_DDL
 from stream.spark import java_classes
 
@@ -53,21 +54,21 @@ def run_dry(
     with java_classes.borrowed(session, settings.data_dir):
         for index, sample in enumerate(samples):
             topic = settings.section.from_[sample.name].topic
-            counts = _fold_lines(session, plan, topic, sample.key, sample.records)
+            frame = _frame(session, topic, sample.key, sample.records)
+            counts = Folding(plan, as_blocks=False).fold_in_driver(frame)
             text = report(sample.name, plan, counts, len(sample.records))
             write(("\n" if index else "") + text)
+            for found in pattern_samples(session, settings.section, sample.name, frame):
+                write(f"  {found.metric}: {found}\n")
 
 
-def _fold_lines(
-    session: SparkSession, plan: FoldPlan, topic: str, file: str, lines: Sequence[bytes]
-) -> Counts:
+def _frame(session: SparkSession, topic: str, file: str, lines: Sequence[bytes]) -> DataFrame:
     arrival = datetime.now(UTC)
     rows = [
         (bytearray(file.encode()), bytearray(line), topic, 0, place, arrival)
         for place, line in enumerate(lines)
     ]
-    frame = session.createDataFrame(rows, COLUMNS_DDL).coalesce(1)
-    return Folding(plan, as_blocks=False).fold_in_driver(frame)
+    return session.createDataFrame(rows, COLUMNS_DDL).coalesce(1)
 
 
 def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:
