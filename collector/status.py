@@ -69,6 +69,7 @@ def file_row(generation: Generation) -> dict[str, object]:
         "size_bytes": generation.size,
         "position": generation.safe_position,
         "lag_bytes": generation.lag_bytes,
+        "unread_bytes": generation.unread_bytes,
         "lines": generation.committed_lines,
         "state": file_state(generation),
         "verdict": None if generation.verdict is None else str(generation.verdict),
@@ -96,7 +97,7 @@ def lost_row(generation: Generation) -> dict[str, object]:
         "path": shown(generation.path),
         "verdict": None if generation.verdict is None else str(generation.verdict),
         "position": generation.safe_position,
-        "size_bytes": generation.size,
+        "size_bytes": generation.text_end,
     }
 
 

@@ -21,7 +21,7 @@ STILL_MS_MIN = 60_000
 class StillFile:
     """A file of which nothing is read though it holds more, or that cannot be read.
 
-    `is_unended` where all that is left may be one line whose end is not written yet.
+    `is_unended` where all that is left is one line whose end is not written yet.
     """
 
     path: str
@@ -60,10 +60,19 @@ class FileMemory:
             tracks[path] = (at, since_ms)
             if now_ms - since_ms >= STILL_MS_MIN:
                 text = None if error is None else str(error)
-                is_unended = text is None and waiting < UNENDED_BYTES_MAX
+                is_unended = text is None and waiting < UNENDED_BYTES_MAX and _is_looked_at(row)
                 found.append(StillFile(path, since_ms, waiting, is_unended, text))
         self.tracks = tracks
         return tuple(sorted(found, key=lambda one: (one.since_ms, one.path)))
+
+
+def _is_looked_at(row: Mapping[str, object]) -> bool:
+    """Whether the collector has looked at all bytes of the file as they are now.
+
+    A collector of an older version does not say.
+    """
+    unread_bytes = row.get("unread_bytes")
+    return not isinstance(unread_bytes, int) or unread_bytes == 0
 
 
 @dataclass(slots=True)

@@ -92,8 +92,11 @@ class _Session:
         return True
 
     def _is_cut(self, known: Stored, size: int) -> bool:
-        """Whether bytes that a look had seen behind the position are in no file any more."""
-        if size >= known.size or not known.is_plain:
+        """Whether lines that a look had seen behind the position are in no file any more.
+
+        An open line is none: its writer may have replaced it.
+        """
+        if size >= known.unread_lines_end or not known.is_plain:
             return False
         return not any(
             name.size >= known.size and is_archive_name(known, name)
@@ -131,12 +134,32 @@ class _Session:
                 return False
             if shrunk:
                 self._round.add(Verdict.SHRUNK, known, name)  # 9
-            else:
-                self._round.add(
-                    Verdict.TRUNCATED, known, name, lost_possible=True, begins=name
-                )  # 10
-        else:
-            self._round.add(Verdict.REWRITTEN, known, name, lost_possible=True, begins=name)  # 11
+                return True
+        trimmed = self._judge_trimmed(known, name)
+        if trimmed is not False:
+            return trimmed is True
+        verdict = Verdict.TRUNCATED if content is Content.SHORTER else Verdict.REWRITTEN
+        self._round.add(verdict, known, name, lost_possible=True, begins=name)  # 10, 11
+        return True
+
+    def _judge_trimmed(self, known: Stored, name: Seen, held: Held | None = None) -> bool | None:
+        """Row 9a: the file holds the last lines that were read, and perhaps newer ones.
+
+        None: that is not known yet, or the lines of the old file, which is `held` open, are to be
+        read first.
+        """
+        unread = known.unread_lines_end - known.position
+        is_left = held is not None and (unread > 0 or held.size > known.seen_size)
+        kept_end = self._round.ask.kept_end(known, name)
+        if kept_end == 0:
+            return False
+        self._round.settled.add(name.file)
+        if kept_end is None or is_left:
+            self._round.noticed.add(known.generation)
+            self._round.is_waiting |= is_left
+            return None
+        lost = unread > name.size - kept_end
+        self._round.add(Verdict.TRIMMED, known, name, lost, kept_end=kept_end)
         return True
 
     def _is_shrunk(self, known: Stored, name: Seen) -> bool | None:
@@ -190,6 +213,8 @@ class _Session:
             and newcomer.file not in self._round.settled
             and not self._copies.is_copy(newcomer)
         ):
+            if self._judge_trimmed(known, newcomer) is not False:  # 9a
+                return
             self._begin(Verdict.REPLACED, known, newcomer)  # 15
         self._judge_gone(known)
 
@@ -225,7 +250,7 @@ class _Session:
                 self._round.add(Verdict.REPLACED_SAME_HEAD, known, newcomer)  # 14
             elif self._copies.is_copy(newcomer):
                 self._round.add(Verdict.DELETED, known, None)  # 6
-            else:
+            elif self._judge_trimmed(known, newcomer, held) is False:  # 9a
                 self._begin(Verdict.REPLACED, known, newcomer)  # 15
         elif held.links == 0:
             self._round.add(Verdict.DELETED, known, None)  # 6

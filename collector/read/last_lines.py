@@ -17,7 +17,12 @@ def flush_last_line(generation: Generation, handle: Handle, size: int, now_ms: i
     None if there is nothing to flush. The open event before the line goes with it.
     """
     tailer, after_ms = generation.tailer, generation.section.flush_after
-    if tailer is None or after_ms is None or not _is_flushed(generation):
+    if (
+        tailer is None
+        or after_ms is None
+        or tailer.doubt is not None
+        or not _is_flushed(generation)
+    ):
         return None
     encoding = tailer.rules.encoding
     size -= size % encoding.unit_bytes

@@ -12,7 +12,7 @@ from enum import Enum
 from collector.config.encoding_names import UTF_8, UTF_16, OnInvalid
 from collector.config.settings import BLOCK_BYTES, PREFIX_BYTES, InputSection
 from collector.identity.archive_names import COMPRESSED_ENDINGS
-from collector.identity.evidence import evidence_at, evidence_at_end
+from collector.identity.evidence import evidence_at, evidence_at_end, text_end
 from collector.identity.generation import Generation
 from collector.identity.handles import Handle, Unreadable
 from collector.identity.recognition import Compared, Recognition
@@ -84,7 +84,7 @@ class Waker:
                 return waking
         encoding = self.encoding(generation, handle)
         if encoding is None:
-            return _not_long_enough(generation, held)
+            return _not_long_enough(generation, handle)
         evidence = self._evidence(generation, handle, held, encoding)
         if isinstance(evidence, Evidence):
             evidence = _aligned(generation, handle, evidence, encoding)
@@ -98,7 +98,7 @@ class Waker:
         assert generation.tailer is not None
         encoding = self.encoding(generation, handle)
         if encoding is None:
-            return _not_long_enough(generation, held)
+            return _not_long_enough(generation, handle)
         evidence = _aligned(generation, handle, generation.tailer.evidence, encoding)
         if isinstance(evidence, Waking):
             return evidence
@@ -106,7 +106,8 @@ class Waker:
         return Waking.AWAKE
 
     def encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
-        """The file's encoding; None while it is too short to show which one, or not read so far.
+        """The file's encoding; None while it shows none, being too short or all NULs, or while it
+        is not read so far.
 
         A byte order mark of UTF-16 is no text in UTF-8, so such a file is read by its mark.
         """
@@ -123,6 +124,10 @@ class Waker:
             elif len(head) < UTF_16_MARK_BYTES:
                 return None
             else:
+                is_written = any(head) or generation.archive is not None
+                if not is_written and not text_end(handle, generation.size, Encoding()):
+                    # Preallocated: the byte order mark is not written yet.
+                    return None
                 name = byte_order(head)
         line_end = NUL if section.line_end == "nul" else NEWLINE
         return Encoding(name, OnInvalid(section.on_invalid), line_end)
@@ -231,10 +236,10 @@ def content_of(generation: Generation, handle: Handle, offset: int, length: int)
     return handle.read(offset, length)
 
 
-def _not_long_enough(generation: Generation, held: Held) -> Waking:
+def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
     """Why the encoding is not known yet."""
-    is_short = content_size(generation, held) < MARK_BYTES_MAX
-    return Waking.WAITING if is_short else Waking.AGAIN
+    head = content_of(generation, handle, 0, UTF_16_MARK_BYTES)
+    return Waking.AGAIN if head is None else Waking.WAITING
 
 
 def _aligned(

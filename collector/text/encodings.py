@@ -7,6 +7,7 @@ those; what follows is a matter of each line alone. UTF-8 that is kept passes wi
 import codecs
 import functools
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,35 @@ class Encoding:
         units = np.frombuffer(data, dtype=UTF_16_ORDERS[self.name])
         return np.flatnonzero(units == self.line_end) * 2
 
+    def units(self, data: memoryview) -> NDArray[np.unsignedinteger[Any]]:
+        """The whole code units of `data`, in no particular byte order."""
+        whole = data[: len(data) - len(data) % self.unit_bytes]
+        return np.frombuffer(whole, dtype=np.uint8 if self.unit_bytes == 1 else np.uint16)
+
+    def text_begins(self, data: memoryview, begins: Positions) -> Positions:
+        """Where the first byte that is no NUL stands, from each place on.
+
+        Some other byte follows each place.
+        """
+        units, unit_begins = self.units(data), begins // self.unit_bytes
+        if not self.ends_with_newline or units[unit_begins].all():
+            return begins
+        text = np.flatnonzero(units)
+        found: Positions = text[np.searchsorted(text, unit_begins)] * self.unit_bytes
+        return found
+
+    def leading_nul_bytes(self, data: memoryview) -> int:
+        """How many bytes of NULs the data begin with; none of those that end lines."""
+        if not self.ends_with_newline:
+            return 0
+        return _zeros(self.units(data)) * self.unit_bytes
+
+    def trailing_nul_bytes(self, data: memoryview) -> int:
+        """How many bytes of NULs the data end with; none of those that end lines."""
+        if len(data) % self.unit_bytes or not self.ends_with_newline:
+            return 0
+        return _zeros(self.units(data)[::-1]) * self.unit_bytes
+
     def ends_in_cr(self, data: memoryview) -> bool:
         """Whether the last code unit is a CR."""
         mark = _carriage_return(self.name)
@@ -115,6 +145,14 @@ class Encoding:
             return None
         errors = "replace" if self.on_invalid is OnInvalid.REPLACE else "backslashreplace"
         return bytes(data).decode(self.name, errors).encode()
+
+
+def _zeros(units: NDArray[np.unsignedinteger[Any]]) -> int:
+    """How many zeros come first."""
+    if not len(units) or units[0]:
+        return 0
+    is_text = units != 0
+    return int(is_text.argmax()) if is_text.any() else len(units)
 
 
 @functools.cache

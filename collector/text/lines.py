@@ -205,10 +205,11 @@ def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
     begins = np.empty_like(newlines)
     begins[0] = 0
     begins[1:] = newlines[:-1] + unit
+    texts = rules.encoding.text_begins(data, begins)
     overlong = [
         index
-        for index in np.flatnonzero(newlines - begins > rules.limit_bytes).tolist()
-        if _is_overlong(data[int(begins[index]) : int(newlines[index])], rules)
+        for index in np.flatnonzero(newlines - texts > rules.limit_bytes).tolist()
+        if _is_overlong(data[int(texts[index]) : int(newlines[index])], rules)
     ]
     blocks: list[Block] = []
     done = 0
@@ -238,31 +239,45 @@ def _is_overlong(line: memoryview, rules: LineRules) -> bool:
 
 
 def _overlong_line(line: memoryview, start: int, rules: LineRules) -> list[Block]:
-    """The blocks of one line (with its newline) that is longer than the limit."""
+    """The blocks of one line (with its newline) that is longer than the limit.
+
+    NULs at the beginning or the end of a piece are no part of its record.
+    """
     limit, end, unit = rules.limit_bytes, start + len(line), rules.encoding.unit_bytes
+    text = rules.encoding.leading_nul_bytes(line)
     if rules.on_overlong is not Overlong.SPLIT:
-        first = first_bytes(line[:limit], rules)
+        first = first_bytes(line[text : text + limit], rules)
         return [single_block(first, start, end, kind_of(rules), source=line)]
     content = len(line) - unit
     if rules.cut_cr and rules.encoding.ends_in_cr(line[:content]):
         content -= unit
     blocks = []
     begin = 0
-    while content - begin > limit:
-        piece = line[begin : begin + limit]
-        piece = piece[: rules.encoding.whole_bytes(piece)]
-        position = start + begin
-        blocks.append(
-            single_block(piece, position, position + len(piece), Kind.PIECE, source=piece)
-        )
-        begin += len(piece)
-    rest = line[begin:content]
+    while content - text > limit:
+        piece = first_piece(line[text:], rules)
+        after = text + len(piece)
+        blocks.append(piece_block(piece, start + begin, line[begin:after], rules))
+        begin = after
+        text = begin + rules.encoding.leading_nul_bytes(line[begin:content])
+    rest = line[text:content]
     blocks.append(single_block(rest, start + begin, end, Kind.PIECE, source=line[begin:]))
     return blocks
 
 
+def first_piece(data: memoryview, rules: LineRules) -> memoryview:
+    """The first piece of a line that is split."""
+    return data[: rules.encoding.whole_bytes(data[: rules.limit_bytes])]
+
+
+def piece_block(piece: memoryview, start: int, source: memoryview, rules: LineRules) -> Block:
+    """A piece that the bytes of `source` stand for, which begin at `start`."""
+    text = piece[: len(piece) - rules.encoding.trailing_nul_bytes(piece)]
+    return single_block(text, start, start + len(source), Kind.PIECE, source=source)
+
+
 def first_bytes(data: memoryview, rules: LineRules) -> memoryview:
     """What an overlong line that is not split begins with: whole characters, or any bytes."""
+    data = data[: len(data) - rules.encoding.trailing_nul_bytes(data)]
     is_cut = rules.on_overlong is Overlong.CUT
     return data[: rules.encoding.whole_bytes(data)] if is_cut else data
 

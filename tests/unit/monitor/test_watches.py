@@ -26,6 +26,16 @@ def test_a_little_at_the_end_may_be_a_line_without_an_end() -> None:
     assert found.text() == "its last 96 bytes have no line end"
 
 
+def test_bytes_that_the_collector_has_not_looked_at_are_no_open_line() -> None:
+    memory = FileMemory()
+    for unread_bytes, is_unended in ((0, True), (40, False)):
+        rows = [row("a", 10, 96) | {"unread_bytes": unread_bytes}]
+        memory.still(rows, 0)
+        (found,) = memory.still(rows, STILL_MS_MIN)
+        assert found.is_unended is is_unended
+    assert found.text() == "96 bytes wait in it and none is read"
+
+
 def test_a_file_at_its_end_never_stands_still_but_one_with_a_fault_does() -> None:
     memory = FileMemory()
     rows = [row("well", 10, 0), row("ill", 0, 0, "Permission denied")]
