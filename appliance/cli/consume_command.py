@@ -45,6 +45,12 @@ def consume(
     no_commit: Annotated[
         bool, typer.Option("--no-commit", help="With -g: commit nothing.")
     ] = False,
+    skip_errors: Annotated[
+        bool,
+        typer.Option(
+            "--skip-message-on-error", help="Pass over batches that cannot be opened, and say so."
+        ),
+    ] = False,
     idle: Annotated[
         float | None, typer.Option("--idle", help="End when nothing came for so many seconds.")
     ] = None,
@@ -64,6 +70,7 @@ def consume(
         count_max=count,
         idle_ms=None if idle is None else round(idle * 1000),
         ends=at_end,
+        skipped=(lambda error: say(f"{error}; skipped")) if skip_errors else None,
     )
     if group is not None and wanted.partitions is not None:
         raise CommandError("-p and -g exclude each other: a group shares out itself", Exit.USAGE)

@@ -14,9 +14,11 @@ Floor: client. A broker's refusal is `protocol.errors.ApiError`; these are the c
         NoCommittedOffset       a consumer has no position to begin at, and no policy to find one
         TransactionFailed       the transaction can only be aborted
         ProducerFenced          another producer has taken over the transactional id: close this one
+
+UnreadableBatch is a CorruptBatch: it also says which batch of a log a reader cannot open.
 """
 
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.types import TopicPartition
 
 
@@ -83,6 +85,21 @@ class TransactionFailed(ClientError):
 
 class ProducerFenced(ClientError):
     """A newer producer uses the same transactional id; nothing but `close` is left to this one."""
+
+
+class UnreadableBatch(CorruptBatch):
+    """A batch of a partition cannot be opened; a seek to `next_offset` passes over it.
+
+    `next_offset` is None where the checksum is wrong too, because the header says nothing then.
+    """
+
+    def __init__(
+        self, tp: TopicPartition, offset: int, next_offset: int | None, reason: str
+    ) -> None:
+        super().__init__(f"{tp} at offset {offset}: {reason}")
+        self.tp = tp
+        self.offset = offset
+        self.next_offset = next_offset
 
 
 def is_transient(error: BaseException) -> bool:
