@@ -74,28 +74,36 @@ def consume(
     )
     if group is not None and wanted.partitions is not None:
         raise CommandError("-p and -g exclude each other: a group shares out itself", Exit.USAGE)
-    pieces = pieces_of(form)
+    printer = _Printer(form, as_json=as_json)
     asked = servers(bootstrap)
-    handed_out = 0
-
-    def hand_out(one: "ReadRecord") -> None:
-        nonlocal handed_out
-        handed_out += 1
-        if as_json:
-            out(json.dumps(json_of(one), ensure_ascii=False))
-        else:
-            sys.stdout.buffer.write(b"".join(_piece(piece, one) for piece in pieces))
-        sys.stdout.flush()
-        sys.stdout.buffer.flush()
 
     async def work() -> None:
         async with connected(asked) as cluster:
-            await read(cluster, wanted, hand_out)
+            await read(cluster, wanted, printer.print)
 
     try:
         run(work())
     finally:
-        say(counted(handed_out, "record"))
+        say(counted(printer.count, "record"))
+
+
+class _Printer:
+    """Records on standard output, each at once, in one form. Raises CommandError for a wrong one."""
+
+    def __init__(self, form: str, *, as_json: bool) -> None:
+        self.count = 0
+        self._pieces = pieces_of(form)
+        self._as_json = as_json
+
+    def print(self, one: "ReadRecord") -> None:
+        """Print one record."""
+        self.count += 1
+        if self._as_json:
+            out(json.dumps(json_of(one), ensure_ascii=False))
+        else:
+            sys.stdout.buffer.write(b"".join(_piece(piece, one) for piece in self._pieces))
+        sys.stdout.flush()
+        sys.stdout.buffer.flush()
 
 
 def beginning_of(text: str) -> "Beginning":
