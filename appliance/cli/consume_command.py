@@ -13,6 +13,7 @@ from appliance.cli.output import CommandError, Exit, counted, out, say, utc_text
 if TYPE_CHECKING:
     from appliance.kafka.consume import Beginning, ReadRecord
 
+SKIP_HELP = "Pass over batches that cannot be opened, and say so."
 DEFAULT_FORM = r"%s\n"
 FORM_HELP = r"%t topic, %p partition, %o offset, %k key, %s value, %T time, %h headers, \t \n"
 
@@ -45,12 +46,7 @@ def consume(
     no_commit: Annotated[
         bool, typer.Option("--no-commit", help="With -g: commit nothing.")
     ] = False,
-    skip_errors: Annotated[
-        bool,
-        typer.Option(
-            "--skip-message-on-error", help="Pass over batches that cannot be opened, and say so."
-        ),
-    ] = False,
+    skip_errors: Annotated[bool, typer.Option("--skip-message-on-error", help=SKIP_HELP)] = False,
     idle: Annotated[
         float | None, typer.Option("--idle", help="End when nothing came for so many seconds.")
     ] = None,
@@ -75,10 +71,9 @@ def consume(
     if group is not None and wanted.partitions is not None:
         raise CommandError("-p and -g exclude each other: a group shares out itself", Exit.USAGE)
     printer = _Printer(form, as_json=as_json)
-    asked = servers(bootstrap)
 
     async def work() -> None:
-        async with connected(asked) as cluster:
+        async with connected(servers(bootstrap)) as cluster:
             await read(cluster, wanted, printer.print)
 
     try:
@@ -88,7 +83,7 @@ def consume(
 
 
 class _Printer:
-    """Records on standard output, each at once, in one form. Raises CommandError for a wrong one."""
+    """Prints records on standard output, each at once. Raises CommandError for a wrong form."""
 
     def __init__(self, form: str, *, as_json: bool) -> None:
         self.count = 0
