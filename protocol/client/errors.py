@@ -11,6 +11,7 @@ Floor: client. A broker's refusal is `protocol.errors.ApiError`; these are the c
         RecordTooLarge          a record or batch cannot be sent under the limits set
         DeliveryTimedOut        a batch was not acknowledged within delivery_timeout_ms
         OffsetOutOfRange        a reader's position does not exist in the log (any more)
+            LogTruncated            what stood below the position was truncated by a new leader
         NoCommittedOffset       a consumer has no position to begin at, and no policy to find one
         TransactionFailed       the transaction can only be aborted
         ProducerFenced          another producer has taken over the transactional id: close this one
@@ -69,6 +70,22 @@ class OffsetOutOfRange(ClientError):
         self.tp = tp
         self.offset = offset
         self.log_start_offset = log_start_offset
+
+
+class LogTruncated(OffsetOutOfRange):
+    """A new leader has truncated records that this reader was given (KIP-320).
+
+    `end_offset` is where the log that was read and the log of the new leader part; -1: unknown.
+    """
+
+    def __init__(self, tp: TopicPartition, offset: int, end_offset: int) -> None:
+        ClientError.__init__(
+            self, f"{tp} was truncated to offset {end_offset}, and is read up to {offset}"
+        )
+        self.tp = tp
+        self.offset = offset
+        self.log_start_offset = -1
+        self.end_offset = end_offset
 
 
 class NoCommittedOffset(ClientError):

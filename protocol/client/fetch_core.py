@@ -52,6 +52,8 @@ class FetchedBatch:
     last_stable_offset: int
     log_start_offset: int
     origins: Sequence[BatchOrigin] = ()
+    leader_epoch: int | None = None
+    """Of the last batch that was read or skipped; None where there was no batch."""
 
 
 def read_partition(
@@ -70,6 +72,7 @@ def read_partition(
     """
     records: list[Record] = []
     origins: list[BatchOrigin] = []
+    leader_epoch: int | None = None
     good_count = 0
     next_offset = offset
     aborted = _Aborted(data.aborted_transactions or (), isolation_level)
@@ -89,6 +92,7 @@ def read_partition(
                 origins.append(_origin(header))
             good_count = len(records)
             next_offset = header.last_offset + 1
+            leader_epoch = header.partition_leader_epoch
         if len(buffer) and header is None:
             raise CorruptBatch(f"the broker sent {len(buffer)} bytes without a whole batch")
     except WireError as error:
@@ -107,6 +111,7 @@ def read_partition(
         data.last_stable_offset,
         data.log_start_offset,
         origins,
+        leader_epoch,
     )
 
 
