@@ -152,6 +152,7 @@ class LogManager:
             is_point_known=bool(
                 found[checkpoint.RECOVERY_POINTS] or not found[checkpoint.HIGH_WATERMARKS]
             ),
+            is_start_known=self._disk.exists(f"{self._folder}/{checkpoint.LOG_START_OFFSETS}"),
         )
 
     def _vouch(self, *, frees_room: bool) -> None:
