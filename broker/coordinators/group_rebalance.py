@@ -41,8 +41,7 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 heartbeats yet, and if its client has long gone it would come back with every retry."""
 
 ABSENT_WAIT_MS_MIN = 1_000
-"""Where only static members are left and none has joined, the group looks again no sooner: a
-member may name a rebalance timeout of 0, which would keep the loop busy until its session ends."""
+"""How soon a group of absent static members looks again, because their timeout may be 0."""
 
 
 class AlarmKind(Enum):
