@@ -148,10 +148,11 @@ class LogManager:
             now_ms=now_ms,
             has_gaps=topic_partition in found[checkpoint.CLEANED_OFFSETS],
             has_gap_mark=self._disk.exists(gap_mark_path(path)),
-            # This one is written before the others.
             is_point_known=bool(
-                found[checkpoint.RECOVERY_POINTS] or not found[checkpoint.HIGH_WATERMARKS]
+                found[checkpoint.RECOVERY_POINTS]  # written before the others
+                or not found[checkpoint.HIGH_WATERMARKS]
             ),
+            is_start_known=self._disk.exists(f"{self._folder}/{checkpoint.LOG_START_OFFSETS}"),
         )
 
     def _vouch(self, *, frees_room: bool) -> None:
