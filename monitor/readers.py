@@ -11,7 +11,7 @@ from typing import NamedTuple
 from monitor.columns import signed
 from monitor.group_memory import RATE_SPAN_MS, GroupMemories, GroupMemory
 from monitor.history import History
-from monitor.lag import Lag, Measured, add_up, judge, time_lag, worst_time_lag
+from monitor.lag import CellState, Lag, Measured, add_up, judge, time_lag, worst_time_lag
 from monitor.reader_status import (
     Judged,
     Look,
@@ -243,10 +243,14 @@ def _judged(
 
 
 def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float | None:
-    """Seconds until the slowest partition has caught up; None unless every lagging one closes in.
+    """Return the seconds until the slowest partition has caught up; None if that is not known.
 
-    The greatest of the partitions' own times, because a ratio of sums would hide a stuck one.
+    That is the greatest of the partitions' own times, because a ratio of sums would hide a stuck
+    one. It is known when every partition with a lag closes in, at least one lag is known, and no
+    partition that may have records to read has an unknown lag.
     """
+    if all(cell.lag.lag is None for cell in cells) or any(map(_may_hide_a_lag, cells)):
+        return None
     slowest = 0.0
     for cell in cells:
         if not cell.lag.lag:
@@ -261,6 +265,13 @@ def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float 
             return None
         slowest = max(slowest, cell.lag.lag / closing)
     return min(slowest, ETA_MAX_S)
+
+
+def _may_hide_a_lag(cell: LagCell) -> bool:
+    """Whether the lag is unknown though there may be records: not so of an empty or deleted one."""
+    if cell.state is CellState.NO_COMMIT:
+        return cell.lag.backlog != 0
+    return cell.lag.lag is None and cell.state is not CellState.DELETED
 
 
 def _sum_of_known(rates: Iterable[float | None]) -> float | None:

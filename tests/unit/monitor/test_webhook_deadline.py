@@ -79,7 +79,7 @@ def failure_of(url: str) -> WebhookFailed:
 def test_an_answer_that_drips_ends_with_the_deadline(first: bytes, drip: bytes) -> None:
     with receiver(first, drip) as address:
         error = failure_of(f"http://{address}")
-    # Of a hundred headers http.client has had enough by itself.
+    # http.client gives up on its own after a hundred headers.
     if "got more than" not in str(error):
         assert isinstance(error, WebhookUnanswered)
         assert "timed out after 0.5 s (monitor.alerts.timeout)" in str(error)
