@@ -257,7 +257,6 @@ def _add_pages(
     def groups_page(request: Request, sort: str = "name", q: str = "") -> Response:
         return page(request, "groups.html", lambda s: site.groups(s, sort, q))
 
-    # A group may be named with slashes; the link has them escaped and the server does not.
     @route(f"/groups/{{group_id:{NAME}}}")
     def group_page(
         request: Request, group_id: str, id: str | None = None, range: str = "10m",

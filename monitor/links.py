@@ -11,7 +11,10 @@ _DOTS = (".", "..")
 
 
 class AnyName(Convertor[str]):
-    """A name at the end of a path. Starlette's own `path` stops at a line end."""
+    """A name at the end of a path, with slashes, which links quote and the server unquotes.
+
+    Starlette's own `path` stops at a line end.
+    """
 
     regex = r"[\s\S]*"
 
