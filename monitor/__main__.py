@@ -62,7 +62,7 @@ def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
     if section.webhook is None:
         return None
     token = None if section.token is None else section.token.get_secret_value()
-    webhook = Webhook(section.webhook.get_secret_value(), token)
+    webhook = Webhook(section.webhook.get_secret_value(), token, timeout_s=section.timeout_s)
     return Notifier(
         alerts,
         webhook.send,

@@ -145,6 +145,7 @@ class AlertsSection(BaseModel):
 
     webhook: SecretStr | None = Field(default=None, description="where messages are posted")
     token: SecretStr | None = Field(default=None, description="sent as a bearer token")
+    timeout: str = Field(default="10s", description="for one message, its answer included")
     repeat: str = Field(default="4h", description="an alert that stands is told again")
     rules: tuple[RuleSection, ...] = SHIPPED_RULES
 
@@ -175,6 +176,13 @@ class AlertsSection(BaseModel):
             raise ValueError("found a value that is not shown, expected printable ASCII, no blanks")
         return value
 
+    @field_validator("timeout")
+    @classmethod
+    def _check_timeout(cls, value: str) -> str:
+        if not 1_000 <= parse_duration_ms(value) <= 60_000:
+            raise ValueError(f"found {value!r}, expected 1s to 60s")
+        return value
+
     @field_validator("repeat")
     @classmethod
     def _check_repeat(cls, value: str) -> str:
@@ -192,6 +200,11 @@ class AlertsSection(BaseModel):
             if names.count(name) > 1:
                 raise ValueError(f"found the rule {name!r} twice, expected a name for each")
         return value
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds for one message, its answer included."""
+        return parse_duration_ms(self.timeout) / 1000
 
     @property
     def repeat_ms(self) -> int:

@@ -18,6 +18,7 @@ from monitor.alerts_view import alert_rows, rule_rows
 from monitor.config import MonitorSettings
 from monitor.counts import SIZES, Counts, count_rows, described
 from monitor.findings import findings_of
+from monitor.links import NAME, named
 from monitor.ranges import axis_of, slots_of, span_of
 from monitor.sampler import Sampler
 from monitor.snapshot import Snapshot
@@ -86,9 +87,17 @@ class Answers:
         return self._sampler.snapshot
 
     def give(
-        self, schema: str, data: list[Row], form: Format = "json", table: list[Row] | None = None
+        self,
+        schema: str,
+        data: list[Row],
+        form: Format = "json",
+        table: list[Row] | None = None,
+        faults: Sequence[Fault] = (),
     ) -> Response:
-        """The rows in the form asked for; `table` where a table has other rows than the JSON."""
+        """Return the rows in the form asked for; a `table` has other rows than the JSON.
+
+        `faults` say what is missing in these rows, beside what the whole look could not read.
+        """
         snapshot = self.snapshot
         if form == "csv":
             return as_csv(data if table is None else table, schema.partition("/")[0])
@@ -99,7 +108,7 @@ class Answers:
             seq=snapshot.seq,
             kafka_at_ms=snapshot.kafka_at_ms,
             data=data,
-            errors=[Fault(source=e.source, text=e.text) for e in snapshot.errors],
+            errors=[*faults, *(Fault(source=e.source, text=e.text) for e in snapshot.errors)],
         )
         return JSONResponse(envelope.model_dump(mode="json", by_alias=True))
 
@@ -124,9 +133,17 @@ def _add_readers(router: APIRouter, answers: Answers) -> None:
     async def lag(
         per: Literal["partition", "topic", "group"] = "partition",
         group: str | None = Query(None, description="only this group"),
-        topic: str | None = Query(None, description="only this topic; not with per=group"),
+        topic: str | None = Query(
+            None, description="only this topic; 422 with per=group, whose rows sum all topics"
+        ),
         format: Format = "json",
     ) -> Response:
+        if per == "group" and topic is not None:
+            raise HTTPException(
+                422,
+                f"topic: found {topic!r} with per=group, expected per=topic or per=partition:"
+                " a row of a group sums all of its topics",
+            )
         found = rows.lag_rows(answers.snapshot, per)
         found = [row for row in found if group is None or row["group"] == group]
         found = [row for row in found if topic in (None, row.get("topic"))]
@@ -138,9 +155,14 @@ def _add_readers(router: APIRouter, answers: Answers) -> None:
         return answers.give("groups/1", found, format)
 
     @router.get(
-        "/groups/{group_id:path}", summary="One group, by partition", response_model=Envelope
+        f"/groups/{{group_id:{NAME}}}", summary="One group, by partition", response_model=Envelope
     )
-    async def group(group_id: str, format: Format = "json") -> Response:
+    async def group(
+        group_id: str,
+        id: str | None = Query(None, description="its name, if that is . or ..: /groups/?id=.."),
+        format: Format = "json",
+    ) -> Response:
+        group_id = named(group_id, id)
         if answers.snapshot.group(group_id) is None:
             raise HTTPException(404, f"no group {group_id!r} is known")
         found = [row for row in rows.lag_rows(answers.snapshot) if row["group"] == group_id]

@@ -7,11 +7,19 @@ waits for none of it, and every bound has a name: how many ask at once, for how 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from monitor.ask_brokers import FAILURES, say
-from monitor.messages import Begin, Found, Wanted, beginnings, chosen, holds
+from monitor.messages import (
+    SEARCH_BACK_MAX,
+    Begin,
+    Found,
+    Wanted,
+    beginnings,
+    chosen,
+    holds,
+)
 from protocol.client.cluster import Cluster
 from protocol.client.fetch_core import FetchedBatch, IsolationLevel, read_partition
 from protocol.client.offsets_by_time import list_offsets
@@ -110,9 +118,24 @@ class _Reading:
                 )
                 break
             found += [(row, record) for record in await self._partition(row, offset, ends[row])]
+        if len(found) < self._wanted.count:
+            self._note_what_was_not_searched(starts, begins)
         return Found(
             chosen(found, self._wanted), tuple(self._problems), self._looked_at, starts, ends
         )
+
+    def _note_what_was_not_searched(
+        self, starts: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int]
+    ) -> None:
+        """A search for the latest records ends at a bound: say what lies before it."""
+        if not self._wanted.contains or self._wanted.begin is not Begin.LATEST:
+            return
+        for row, offset in begins.items():
+            if offset > starts.get(row, offset):
+                self._problems.append(
+                    f"partition {row.partition}: searched the last {SEARCH_BACK_MAX:,} offsets"
+                    f" only, from {offset:,} on; an earlier beginning finds what lies before"
+                )
 
     async def _offsets(
         self, rows: Sequence[TopicPartition], which: int
@@ -148,6 +171,9 @@ class _Reading:
                     break
                 batch = await self._fetch(leader, row, offset)
                 if batch.next_offset <= offset:
+                    self._problems.append(
+                        f"partition {row.partition}: the broker gave nothing at offset {offset:,}"
+                    )
                     break
                 offset = batch.next_offset
                 records = [one for one in batch.records if one.offset < end]

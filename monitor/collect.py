@@ -204,6 +204,7 @@ class Collector:
         ends, errors = await self._offsets(admin, rows, LATEST_TIMESTAMP)
         widths = {topic.name: len(topic.partitions) for topic in topics}
         self._turns.note(groups, widths, errors.keys(), now_ms)
+        times = await self._times.read(cluster, groups, self._group_ids, starts, ends)
         return KafkaReading(
             at_ms=now_ms,
             cluster_id=metadata.cluster_id,
@@ -214,9 +215,8 @@ class Collector:
             starts=starts,
             ends=ends,
             partition_errors=errors,
-            record_timestamps=await self._times.read(
-                cluster, groups, self._group_ids, starts, ends
-            ),
+            record_timestamps=times,
+            only_markers=self._times.only_markers,
             topic_configs=await self._topic_configs(
                 admin, [topic.name for topic in topics], now_ms
             ),

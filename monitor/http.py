@@ -29,7 +29,7 @@ from monitor.counts import Counts
 from monitor.exposition import metric_pieces
 from monitor.findings import GLYPHS
 from monitor.lag import CellState
-from monitor.links import group_href
+from monitor.links import NAME, group_href, named, with_query
 from monitor.message_pages import message_routes
 from monitor.operating import Orders
 from monitor.ranges import span_keys
@@ -142,6 +142,7 @@ def _templates(settings: MonitorSettings) -> Environment:
     templates.globals["states"] = CellState
     templates.globals["glyphs"] = GLYPHS
     templates.globals["group_href"] = group_href
+    templates.filters["with_query"] = with_query
     templates.globals["pages"] = tuple(PAGES.items())
     templates.globals["spans"] = span_keys()
     templates.globals["version"] = VERSION
@@ -256,11 +257,12 @@ def _add_pages(
     def groups_page(request: Request, sort: str = "name", q: str = "") -> Response:
         return page(request, "groups.html", lambda s: site.groups(s, sort, q))
 
-    # A group may be named with slashes; the link has them escaped and the server does not.
-    @route("/groups/{group_id:path}")
+    @route(f"/groups/{{group_id:{NAME}}}")
     def group_page(
-        request: Request, group_id: str, range: str = "10m", sort: str = "partition"
-    ) -> Response:
+        request: Request, group_id: str, id: str | None = None, range: str = "10m",
+        sort: str = "partition",
+    ) -> Response:  # fmt: skip
+        group_id = named(group_id, id)
         group = sampler.snapshot.group(group_id) if sampler.snapshot else None
         if sampler.snapshot is not None and group is None:
             return missing(request, "group", group_id)

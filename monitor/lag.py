@@ -12,6 +12,12 @@ from typing import NamedTuple
 
 from monitor.offset_series import Series
 
+PLAUSIBLE_SINCE_MS = 315_532_800_000
+"""1980: an earlier timestamp says that the producer had no clock, not when it wrote."""
+
+CLOCK_SKEW_MS = 5_000
+"""Up to this much the clocks of a producer and of the monitor are expected to differ."""
+
 
 class CellState(StrEnum):
     """What is known of one reader in one partition."""
@@ -117,20 +123,23 @@ def time_lag(
     record_timestamp_ms: int | None,
     samples: Series,
     now_ms: int,
+    only_markers: bool = False,
 ) -> TimeLag:
-    """How old the oldest unread record is.
+    """Return how old the oldest unread record is.
 
-    `record_timestamp_ms` is the timestamp of the first record at or after the commit, where it was
-    read; producers' clocks lie, so it is held to the past. Otherwise the moment at which the log's
-    end passed the commit is interpolated between two `samples` (oldest first); below the oldest
-    sample only "at least" can be said: nothing is ever extrapolated.
+    `record_timestamp_ms` is the timestamp of the first record at or after the commit, if it was
+    read. A timestamp in the future or before 1980 gives an unknown age, because the record's true
+    age cannot be told from it. Without a timestamp, the moment at which the log's end passed the
+    commit is interpolated between two `samples` (oldest first). Below the oldest sample the age is
+    a lower bound: nothing is extrapolated. `only_markers` says that nothing but the markers of
+    transactions waits, so there is no record that could be old.
     """
     if lag.lag is None or committed_offset is None:
         return TimeLag(None, Bound.UNKNOWN)
-    if lag.lag == 0:
+    if lag.lag == 0 or only_markers:
         return TimeLag(0, Bound.EXACT)
-    if record_timestamp_ms is not None and record_timestamp_ms >= 0:
-        return TimeLag(max(0, now_ms - record_timestamp_ms), Bound.EXACT)
+    if record_timestamp_ms is not None:
+        return _age_of_record(record_timestamp_ms, now_ms)
     if len(samples) < 2:
         return TimeLag(None, Bound.MEASURING)
     if committed_offset < samples.offsets[0]:
@@ -139,6 +148,14 @@ def time_lag(
     if passed_at_ms is None:
         return TimeLag(None, Bound.MEASURING)
     return TimeLag(max(0, round(now_ms - passed_at_ms)), Bound.ABOUT)
+
+
+def _age_of_record(written_ms: int, now_ms: int) -> TimeLag:
+    if written_ms < PLAUSIBLE_SINCE_MS or written_ms > now_ms + CLOCK_SKEW_MS:
+        return TimeLag(None, Bound.UNKNOWN)
+    if written_ms > now_ms:
+        return TimeLag(0, Bound.ABOUT)
+    return TimeLag(now_ms - written_ms, Bound.EXACT)
 
 
 def worst_time_lag(parts: Iterable[TimeLag]) -> TimeLag:

@@ -7,10 +7,12 @@ from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 
-from monitor.api import Answers, Envelope
+from monitor.api import Answers, Envelope, Fault
 from monitor.browse import BrowseFailed, Reads
 from monitor.messages import (
+    CONTAINS_CHARACTERS_MAX,
     COUNTS,
+    PARTITIONS_MAX,
     Asked,
     Begin,
     Found,
@@ -35,16 +37,31 @@ BEGINS = (
 )
 SWITCHED_OFF = "messages are not shown here: monitor.messages is false"
 
-Text = Annotated[str, Query(max_length=1_000)]
-
 
 def _asked(
-    partition: Text = "",
-    begin: Annotated[str, Query(alias="from", max_length=1_000)] = Begin.LATEST,
-    at: Text = "",
-    n: Text = str(COUNTS[1]),
-    q: Text = "",
-    uncommitted: Text = "",
+    partition: Annotated[
+        str, Query(max_length=1_000, description=f"one; all of at most {PARTITIONS_MAX} without it")
+    ] = "",
+    begin: Annotated[
+        str, Query(alias="from", max_length=1_000, description=f"one of {', '.join(Begin)}")
+    ] = Begin.LATEST,
+    at: Annotated[
+        str, Query(max_length=1_000, description="the offset, or the time, to begin from")
+    ] = "",
+    n: Annotated[
+        str,
+        Query(max_length=1_000, description=f"records at most: {', '.join(map(str, COUNTS))}"),
+    ] = str(COUNTS[1]),
+    q: Annotated[
+        str,
+        Query(
+            max_length=1_000,
+            description=f"only records with this text of at most {CONTAINS_CHARACTERS_MAX} letters",
+        ),
+    ] = "",
+    uncommitted: Annotated[
+        str, Query(max_length=1_000, description="1 shows records of open and aborted transactions")
+    ] = "",
 ) -> Asked:
     return Asked(partition, begin, at, n, q, uncommitted)
 
@@ -115,7 +132,12 @@ def message_routes(
             raise HTTPException(422, str(error)) from error
         except BrowseFailed as error:
             raise HTTPException(503, str(error)) from error
-        return answers.give("messages/1", record_rows(found.records), format)
+        found_rows = record_rows(found.records)
+        faults = [Fault(source=f"topic {name}", text=text) for text in found.problems]
+        # A table has no other place for what is missing in it.
+        table = [{**one, "errors": None} for one in found_rows]
+        table += [{"errors": text} for text in found.problems]
+        return answers.give("messages/1", found_rows, format, table, faults)
 
     return router
 

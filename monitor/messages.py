@@ -123,13 +123,12 @@ def wanted_of(topic: str, asked: Asked, partitions: int, now_ms: int) -> Wanted:
             at = parse_moment_ms(asked.at.strip(), now_ms)
         except ValueError as error:
             raise ValueError(f"at: {error}") from error
-    count = _number(asked.count, "count")
+    count = _number(asked.count, "n")
     if count not in COUNTS:
-        raise ValueError(f"count: found {count}, expected one of {', '.join(map(str, COUNTS))}")
+        raise ValueError(f"n: found {count}, expected one of {', '.join(map(str, COUNTS))}")
     if len(asked.contains) > CONTAINS_CHARACTERS_MAX:
         raise ValueError(
-            f"contains: found {len(asked.contains)} characters, expected at most"
-            f" {CONTAINS_CHARACTERS_MAX}"
+            f"q: found {len(asked.contains)} characters, expected at most {CONTAINS_CHARACTERS_MAX}"
         )
     return Wanted(
         topic, partition, begin, at, count, asked.contains, asked.uncommitted not in ("1", "on")
@@ -311,7 +310,7 @@ def record_rows(records: Sequence[tuple[TopicPartition, Record]]) -> list[dict[s
             {
                 "partition": row.partition,
                 "offset": record.offset,
-                "timestamp_ms": record.timestamp_ms,
+                "timestamp_ms": record.timestamp_ms if record.timestamp_ms >= 0 else None,
                 **_encoded("key", record.key),
                 "headers": [
                     {"name": name, **_encoded("value", data)} for name, data in record.headers

@@ -111,10 +111,13 @@ class Window:
         return self.held
 
 
-def judge_reader(lag: Lag, window: Window, now_ms: int, *, is_read: bool) -> Judged:
-    """The verdict of this moment, before it is latched.
+def judge_reader(
+    lag: Lag, window: Window, now_ms: int, *, is_read: bool, only_markers: bool = False
+) -> Judged:
+    """Return the verdict of this moment, before it is latched.
 
-    `is_read` says whether anybody holds the partition: a member, or a part of ours.
+    `is_read` says whether a member, or a part of ours, reads the partition. `only_markers` says
+    that no record waits, only markers of transactions: some readers never commit behind those.
     """
     if lag.state is CellState.NO_COMMIT:
         return Judged(ReaderStatus.NO_COMMIT, "nothing was ever committed here")
@@ -127,6 +130,8 @@ def judge_reader(lag: Lag, window: Window, now_ms: int, *, is_read: bool) -> Jud
         return Judged(ReaderStatus.LOST, reason, now_ms)
     if lag.lag == 0:
         return Judged(ReaderStatus.OK, "caught up")
+    if only_markers:
+        return Judged(ReaderStatus.OK, "caught up: only markers of transactions are left")
     still_ms = now_ms - (window.moved_at_ms or now_ms)
     looks = list(window.looks)
     if len(looks) < SAMPLES_TO_JUDGE or looks[-1].at_ms - looks[0].at_ms < SPAN_TO_JUDGE_MS:

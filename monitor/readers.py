@@ -11,7 +11,7 @@ from typing import NamedTuple
 from monitor.columns import signed
 from monitor.group_memory import RATE_SPAN_MS, GroupMemories, GroupMemory
 from monitor.history import History
-from monitor.lag import Lag, Measured, add_up, judge, time_lag, worst_time_lag
+from monitor.lag import CellState, Lag, Measured, add_up, judge, time_lag, worst_time_lag
 from monitor.reader_status import (
     Judged,
     Look,
@@ -162,9 +162,10 @@ def _cell(
     lag = judge(Measured(offset, start, end, topic_exists=exists))
     # A reader behind the log's start will next read its first record.
     next_offset = offset if offset is None or start is None else max(offset, start)
-    timestamp_ms = None
-    if kafka.record_timestamps and next_offset is not None:
+    timestamp_ms, only_markers = None, False
+    if next_offset is not None:
         timestamp_ms = kafka.record_timestamps.get((row, next_offset))
+        only_markers = (row, next_offset) in kafka.only_markers
     window = memory.window(row)
     last: tuple[int | None, int | None] = (lag.lag, kafka.at_ms)
     if lag.lag is None:
@@ -179,6 +180,7 @@ def _cell(
             record_timestamp_ms=timestamp_ms,
             samples=context.memory.ends.samples(row),
             now_ms=kafka.at_ms,
+            only_markers=only_markers,
         ),
         committed_offset=offset,
         log_start_offset=start,
@@ -187,7 +189,14 @@ def _cell(
         last_lag=last[0],
         last_lag_at_ms=last[1],
         metadata=metadata,
-        judged=_judged(lag, offset, window, kafka.at_ms, is_read=is_read or holder is not None),
+        judged=_judged(
+            lag,
+            offset,
+            window,
+            kafka.at_ms,
+            is_read=is_read or holder is not None,
+            only_markers=only_markers,
+        ),
         moved_at_ms=window.moved_at_ms,
         write_rate=context.write_rate(row),
         member=holder,
@@ -213,22 +222,35 @@ def _stands(old: LagCell, now: tuple[object, ...]) -> bool:
     return was == now and old.lag.lag == 0 and not old.read_rate and not old.write_rate
 
 
-def _judged(lag: Lag, offset: int | None, window: Window, now_ms: int, *, is_read: bool) -> Judged:
+def _judged(
+    lag: Lag,
+    offset: int | None,
+    window: Window,
+    now_ms: int,
+    *,
+    is_read: bool,
+    only_markers: bool,
+) -> Judged:
     """The verdict over a reader; its window is judged only when it has taken up a look."""
     if lag.lag is None or offset is None:
         return judge_reader(lag, window, now_ms, is_read=is_read)
     if window.add(Look(now_ms, offset, lag.lag)):
-        return window.conclude(judge_reader(lag, window, now_ms, is_read=is_read))
+        found = judge_reader(lag, window, now_ms, is_read=is_read, only_markers=only_markers)
+        return window.conclude(found)
     if window.held.status is ReaderStatus.MEASURING and lag.lag == 0:
         return CAUGHT_UP
     return window.held
 
 
 def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float | None:
-    """Seconds until the slowest partition has caught up; None unless every lagging one closes in.
+    """Return the seconds until the slowest partition has caught up; None if that is not known.
 
-    The greatest of the partitions' own times, because a ratio of sums would hide a stuck one.
+    That is the greatest of the partitions' own times, because a ratio of sums would hide a stuck
+    one. It is known when every partition with a lag closes in, at least one lag is known, and no
+    partition that may have records to read has an unknown lag.
     """
+    if all(cell.lag.lag is None for cell in cells) or any(map(_may_hide_a_lag, cells)):
+        return None
     slowest = 0.0
     for cell in cells:
         if not cell.lag.lag:
@@ -243,6 +265,13 @@ def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float 
             return None
         slowest = max(slowest, cell.lag.lag / closing)
     return min(slowest, ETA_MAX_S)
+
+
+def _may_hide_a_lag(cell: LagCell) -> bool:
+    """Whether the lag is unknown though there may be records: not so of an empty or deleted one."""
+    if cell.state is CellState.NO_COMMIT:
+        return cell.lag.backlog != 0
+    return cell.lag.lag is None and cell.state is not CellState.DELETED
 
 
 def _sum_of_known(rates: Iterable[float | None]) -> float | None:

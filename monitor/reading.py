@@ -139,6 +139,8 @@ class KafkaReading:
     ends: Mapping[TopicPartition, int]
     partition_errors: Mapping[TopicPartition, str] = field(default_factory=dict)
     record_timestamps: Mapping[tuple[TopicPartition, int], int] = field(default_factory=dict)
+    only_markers: frozenset[tuple[TopicPartition, int]] = frozenset()
+    """Places from which to the end of the log no record waits, only markers of transactions."""
     topic_configs: Mapping[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
     quorum: QuorumView | None = None
     quorum_error: str | None = None

@@ -206,6 +206,8 @@ def eta(group: GroupView) -> str:
         return "growing"
     if status is ReaderStatus.MEASURING or not group.total.known:
         return "measuring" if group.total.known else UNKNOWN
+    if not group.total.complete and status not in BAD:
+        return UNKNOWN
     return "not draining"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from monitor.lag import Bound
+from monitor.lag import Bound, worst_time_lag
 from monitor.render import health
 from monitor.snapshot import BrokerView, DiskView, GroupView, LagCell, PartView, Snapshot, TopicView
 
@@ -69,7 +69,7 @@ def _topic_rows(group: GroupView) -> list[dict[str, object]]:
     for topic in sorted({cell.topic for cell in group.cells}):
         cells = [cell for cell in group.cells if cell.topic == topic]
         known = [cell.lag.lag for cell in cells if cell.lag.lag is not None]
-        ages = [cell.time_lag.age_ms for cell in cells if cell.time_lag.age_ms is not None]
+        oldest = worst_time_lag(cell.time_lag for cell in cells)
         rows.append(
             {
                 "group": group.group_id,
@@ -77,7 +77,8 @@ def _topic_rows(group: GroupView) -> list[dict[str, object]]:
                 "lag": sum(known) if known else None,
                 "known": len(known),
                 "partitions": len(cells),
-                "time_lag_ms": max(ages) if ages else None,
+                "time_lag_ms": oldest.age_ms,
+                "time_lag_bound": str(oldest.bound),
             }
         )
     return rows
@@ -93,7 +94,7 @@ def _cell_row(group: GroupView, cell: LagCell) -> dict[str, object]:
         "log_start_offset": cell.log_start_offset,
         "log_end_offset": cell.log_end_offset,
         "lag": cell.lag.lag,
-        "lost": cell.lag.lost,
+        "lost": cell.lag.lost if cell.lag.lag is not None else None,
         "status": str(cell.judged.status),
         "reason": cell.judged.reason,
         "last_commit_moved_ms": cell.moved_at_ms,

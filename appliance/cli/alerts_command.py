@@ -69,7 +69,7 @@ def test(as_json: EnvelopeOption = False) -> None:
             Exit.NOT_FOUND,
         )
     token = None if section.token is None else section.token.get_secret_value()
-    webhook = Webhook(section.webhook.get_secret_value(), token)
+    webhook = Webhook(section.webhook.get_secret_value(), token, timeout_s=section.timeout_s)
     now_ms = round(time.time() * 1000)
     page = f"http://{mill.config.monitor.listen}"
     began_s = time.monotonic()

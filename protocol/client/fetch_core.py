@@ -17,7 +17,13 @@ from protocol.errors import CorruptBatch, WireError
 from protocol.messages.fetch import AbortedTransaction, PartitionData
 from protocol.types import TopicPartition
 from protocol.wire.record import Record, read_marker
-from protocol.wire.records import BatchHeader, check_crc, iterate_batches, iterate_records
+from protocol.wire.records import (
+    BatchHeader,
+    check_crc,
+    iterate_batches,
+    iterate_places,
+    iterate_records,
+)
 
 DECOMPRESSED_BYTES_MAX = 64 << 20
 
@@ -113,6 +119,36 @@ def read_partition(
         origins,
         leader_epoch,
     )
+
+
+def first_timestamp(
+    data: PartitionData,
+    offset: int,
+    isolation_level: int,
+    *,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> tuple[int | None, int]:
+    """Return the timestamp of the first record from `offset` on that a reader sees, and the
+    offset up to which `data` was searched.
+
+    Only the batch that holds the record is opened, because a caller asks this of many partitions.
+    The timestamp is None when `data` holds markers and aborted records only. Raise CorruptBatch or
+    another WireError when that batch cannot be opened.
+    """
+    aborted = _Aborted(data.aborted_transactions or (), isolation_level)
+    next_offset = offset
+    for header, batch in iterate_batches(data.records or b""):
+        hidden = aborted.hides(header, batch)
+        if header.last_offset < offset:
+            continue
+        if not hidden:
+            if not check_crc(batch):
+                raise CorruptBatch("the CRC of the batch is wrong")
+            for record_offset, timestamp_ms, _ in iterate_places(batch, decompressed_bytes_max):
+                if record_offset >= offset:
+                    return timestamp_ms, next_offset
+        next_offset = header.last_offset + 1
+    return None, next_offset
 
 
 def _origin(header: BatchHeader) -> BatchOrigin:

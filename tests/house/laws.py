@@ -134,6 +134,7 @@ SOCKET_FILES = {
 BROAD_EXCEPT_FILES = {
     "broker/sessions/session.py": "a fault of one session closes that session",
     "protocol/status_http.py": "a fault of one status request must not end the part",
+    "monitor/daemon_thread.py": "what the call raises is raised where its future is waited for",
     "protocol/client/connection.py": "a fault of one connection fails that connection's requests",
     "stream/quarantine/bisection.py": "what a count raises is judged, or passed on",
     "stream/write_behind.py": "what the work raises is raised where it is waited for",

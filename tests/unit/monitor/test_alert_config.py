@@ -13,6 +13,7 @@ from monitor.alert_config import (
     RuleSection,
 )
 from monitor.config import MonitorSection
+from monitor.webhook import TIMEOUT_S
 
 
 def rule(**keys: Any) -> Rule:
@@ -64,6 +65,13 @@ def test_limits_are_written_in_the_units_people_use(
 )
 def test_what_is_wrong_with_a_rule_is_said(keys: dict[str, Any], words: str) -> None:
     assert words in said(rules=[{"name": "r", **keys}])
+
+
+@pytest.mark.parametrize("timeout", ["0s", "999ms", "61s", "1h"])
+def test_a_message_has_a_deadline_in_bounds(timeout: str) -> None:
+    assert f"found '{timeout}', expected 1s to 60s" in said(timeout=timeout)
+    assert AlertsSection.model_validate({"timeout": "1500ms"}).timeout_s == 1.5
+    assert AlertsSection().timeout_s == TIMEOUT_S
 
 
 def test_names_are_used_once_and_rules_have_a_bound() -> None:

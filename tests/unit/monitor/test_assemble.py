@@ -5,7 +5,7 @@ from dataclasses import replace
 from monitor import render
 from monitor.assemble import assemble
 from monitor.findings import findings_of
-from monitor.lag import Bound, CellState
+from monitor.lag import Bound, CellState, TimeLag
 from monitor.progress import ProgressMemory
 from monitor.reader_status import ReaderStatus
 from monitor.readers import Memory
@@ -28,6 +28,8 @@ from tests.unit.monitor.readings import (
     row,
     topic_reading,
 )
+
+NOW_MS = 1_800_000_000_000
 
 
 class Cycles:
@@ -117,12 +119,12 @@ def test_a_part_that_goes_down_keeps_what_it_last_said() -> None:
 
 def test_the_time_a_stopped_reader_lags_is_the_age_of_its_next_record() -> None:
     kafka = kafka_reading(
-        60_000,
+        NOW_MS,
         commits={row(0): 7},
         ends={row(0): 10, row(1): 0},
-        timestamps={(row(0), 7): 20_000},
+        timestamps={(row(0), 7): NOW_MS - 40_000},
     )
-    group = Cycles().feed(reading(60_000, kafka)).group(GROUP)
+    group = Cycles().feed(reading(NOW_MS, kafka)).group(GROUP)
     assert group is not None
     assert group.cells[0].time_lag.age_ms == 40_000
     # The other partition holds nothing and nothing is committed there: not known, so "at least".
@@ -131,17 +133,45 @@ def test_the_time_a_stopped_reader_lags_is_the_age_of_its_next_record() -> None:
 
 def test_a_reader_behind_the_logs_start_is_judged_from_that_start() -> None:
     kafka = kafka_reading(
-        60_000,
+        NOW_MS,
         commits={row(0): 2},
         ends={row(0): 10},
         starts={row(0): 5},
         topics=(topic_reading(partitions=1),),
-        timestamps={(row(0), 5): 50_000},
+        timestamps={(row(0), 5): NOW_MS - 10_000},
     )
-    group = Cycles().feed(reading(60_000, kafka)).group(GROUP)
+    group = Cycles().feed(reading(NOW_MS, kafka)).group(GROUP)
     assert group is not None
     assert (group.cells[0].state, group.cells[0].lag.lost) == (CellState.LOST, 3)
     assert group.cells[0].time_lag.age_ms == 10_000
+
+
+def test_a_reader_before_markers_only_is_caught_up_and_ages_no_group() -> None:
+    """Some readers commit the offset behind the last record, never that behind the marker."""
+    cycles = Cycles()
+    for step in range(40):
+        now_ms = NOW_MS + step * 10_000
+        kafka = kafka_reading(
+            now_ms, commits={row(0): 7}, ends={row(0): 8}, topics=(topic_reading(partitions=1),)
+        )
+        kafka = replace(kafka, only_markers=frozenset({(row(0), 7)}))
+        snapshot = cycles.feed(reading(now_ms, kafka))
+    group = snapshot.group(GROUP)
+    assert group is not None
+    assert (group.total.lag, group.time_lag) == (1, TimeLag(0, Bound.EXACT))
+    assert group.judged.status is ReaderStatus.OK, "its commit does not move, and need not"
+
+
+def test_a_group_with_a_record_of_unknown_age_is_never_shown_as_young() -> None:
+    kafka = kafka_reading(
+        NOW_MS,
+        commits={row(0): 7, row(1): 3},
+        ends={row(0): 10, row(1): 10},
+        timestamps={(row(0), 7): 1_000, (row(1), 3): NOW_MS + 3_600_000},
+    )
+    group = Cycles().feed(reading(NOW_MS, kafka)).group(GROUP)
+    assert group is not None
+    assert group.time_lag == TimeLag(None, Bound.UNKNOWN)
 
 
 def test_the_eta_is_the_slowest_partitions_and_absent_while_one_stands_still() -> None:

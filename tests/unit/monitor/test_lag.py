@@ -3,6 +3,8 @@
 import pytest
 
 from monitor.lag import (
+    CLOCK_SKEW_MS,
+    PLAUSIBLE_SINCE_MS,
     Bound,
     CellState,
     Lag,
@@ -46,7 +48,10 @@ def test_a_sum_counts_the_known_and_says_how_many() -> None:
     assert add_up([]).complete
 
 
-SAMPLES = Series([(1_000, 100), (3_000, 200), (5_000, 200), (6_000, 300)])
+NOW_MS = 1_800_000_000_000
+SAMPLES = Series(
+    [(NOW_MS - 9_000, 100), (NOW_MS - 7_000, 200), (NOW_MS - 5_000, 200), (NOW_MS - 4_000, 300)]
+)
 
 
 @pytest.mark.parametrize(
@@ -54,19 +59,38 @@ SAMPLES = Series([(1_000, 100), (3_000, 200), (5_000, 200), (6_000, 300)])
     [
         (300, 300, None, TimeLag(0, Bound.EXACT)),
         # The record's own timestamp wins over interpolation.
-        (150, 300, 4_000, TimeLag(6_000, Bound.EXACT)),
-        # A producer's clock ahead of ours never makes a negative age.
-        (150, 300, 99_000, TimeLag(0, Bound.EXACT)),
+        (150, 300, NOW_MS - 6_000, TimeLag(6_000, Bound.EXACT)),
+        (150, 300, NOW_MS, TimeLag(0, Bound.EXACT)),
+        # Two machines' clocks differ by a little; such an age is near 0, but not measured.
+        (150, 300, NOW_MS + CLOCK_SKEW_MS, TimeLag(0, Bound.ABOUT)),
+        # A timestamp of the future or of a producer without a clock says nothing of the age.
+        (150, 300, NOW_MS + CLOCK_SKEW_MS + 1, TimeLag(None, Bound.UNKNOWN)),
+        (150, 300, NOW_MS + 3_600_000, TimeLag(None, Bound.UNKNOWN)),
+        (150, 300, (1 << 63) - 1, TimeLag(None, Bound.UNKNOWN)),
+        (150, 300, PLAUSIBLE_SINCE_MS, TimeLag(NOW_MS - PLAUSIBLE_SINCE_MS, Bound.EXACT)),
+        (150, 300, PLAUSIBLE_SINCE_MS - 1, TimeLag(None, Bound.UNKNOWN)),
+        (150, 300, 1_000, TimeLag(None, Bound.UNKNOWN)),
+        (150, 300, NOW_MS // 1_000, TimeLag(None, Bound.UNKNOWN)),
+        (150, 300, 0, TimeLag(None, Bound.UNKNOWN)),
+        (150, 300, -1, TimeLag(None, Bound.UNKNOWN)),
         (150, 300, None, TimeLag(8_000, Bound.ABOUT)),
-        # The flat stretch: the end passed 200 only after 5,000.
+        # The flat stretch: the end passed 200 only 5 s ago.
         (200, 300, None, TimeLag(5_000, Bound.ABOUT)),
         (50, 300, None, TimeLag(9_000, Bound.AT_LEAST)),
     ],
 )
 def test_time_lag(committed: int, end: int, timestamp: int | None, expected: TimeLag) -> None:
     lag = judge(Measured(committed, 0, end))
-    found = time_lag(lag, committed, record_timestamp_ms=timestamp, samples=SAMPLES, now_ms=10_000)
+    found = time_lag(lag, committed, record_timestamp_ms=timestamp, samples=SAMPLES, now_ms=NOW_MS)
     assert found == expected
+
+
+def test_a_reader_before_markers_only_has_no_time_lag() -> None:
+    lag = judge(Measured(50, 0, 300))
+    found = time_lag(
+        lag, 50, record_timestamp_ms=None, samples=SAMPLES, now_ms=NOW_MS, only_markers=True
+    )
+    assert found == TimeLag(0, Bound.EXACT)
 
 
 def test_time_lag_is_measuring_while_there_is_one_sample_and_unknown_without_a_lag() -> None:
@@ -76,9 +100,8 @@ def test_time_lag_is_measuring_while_there_is_one_sample_and_unknown_without_a_l
         None, Bound.MEASURING
     )
     unknown = judge(Measured(None, 0, 10))
-    assert time_lag(unknown, None, record_timestamp_ms=1, samples=SAMPLES, now_ms=2_000) == TimeLag(
-        None, Bound.UNKNOWN
-    )
+    found = time_lag(unknown, None, record_timestamp_ms=1, samples=SAMPLES, now_ms=NOW_MS)
+    assert found == TimeLag(None, Bound.UNKNOWN)
 
 
 def test_a_groups_age_is_its_oldest_partitions() -> None:

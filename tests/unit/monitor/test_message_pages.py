@@ -154,6 +154,34 @@ def test_rows_for_programs(client: TestClient) -> None:
     assert lines[1]["value"] == ""
 
 
+def test_what_the_page_says_in_words_the_api_says_in_errors(
+    client: TestClient, script: Script
+) -> None:
+    problems = ("partition 1: stopped at offset 7, after 3 s or 16 MiB", "partition 2: no leader")
+    script.found = Found(RECORDS, problems, 17)
+    assert all(text in client.get(PATH).text for text in problems)
+    errors = client.get(f"/api/v1{PATH}").json()["errors"]
+    assert [(one["source"], one["text"]) for one in errors] == [
+        ("topic logs.access", text) for text in problems
+    ]
+    table = client.get(f"/api/v1{PATH}", params={"format": "csv"}).text
+    lines = list(csv.DictReader(io.StringIO(table)))
+    assert [one["errors"] for one in lines] == ["", "", "", *problems]
+    assert [one["offset"] for one in lines] == ["40", "41", "42", "", ""]
+    script.found = Found((), problems, 17)
+    table = client.get(f"/api/v1{PATH}", params={"format": "csv"}).text
+    assert [one["errors"] for one in csv.DictReader(io.StringIO(table))] == [*problems]
+    script.found = Found(RECORDS, (), 3)
+    assert client.get(f"/api/v1{PATH}").json()["errors"] == []
+    heads = csv.DictReader(io.StringIO(client.get(f"/api/v1{PATH}?format=csv").text)).fieldnames
+    assert heads is not None and "errors" in heads, "the column is there without any"
+
+
+def test_a_record_without_a_timestamp_has_none(client: TestClient) -> None:
+    rows = client.get(f"/api/v1{PATH}").json()["data"]
+    assert [one["timestamp_ms"] for one in rows] == [NOW_MS, None, 1 << 62]
+
+
 def test_links_end_where_the_log_does() -> None:
     found = Found(RECORDS, (), 3, {ROW: 40}, {ROW: 43})
     assert steps(Wanted("logs.access", 1), found) == []

@@ -63,7 +63,7 @@ def test_the_words_of_a_request_become_what_is_read() -> None:
         (Asked(begin="offset", at="5"), "partition: found none, expected one"),
         (Asked(begin="middle"), "from: found 'middle', expected one of latest, earliest"),
         (Asked(begin="time", at="noon"), "at: found 'noon', expected a duration ago"),
-        (Asked(count="7"), "count: found 7, expected one of 10, 20, 50, 100"),
+        (Asked(count="7"), "n: found 7, expected one of 10, 20, 50, 100"),
         (Asked(contains="x" * (CONTAINS_CHARACTERS_MAX + 1)), "expected at most 200"),
     ],
 )
