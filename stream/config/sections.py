@@ -24,6 +24,7 @@ from pydantic import (
 
 from protocol.units import parse_duration_ms, parse_size_bytes
 from stream.config import expression, formats
+from stream.config.times import Time, TimeSection
 from stream.config.windows import (
     ALL_WINDOW,
     KEEP_MYSQL,
@@ -55,7 +56,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 # Which keys of an input belong to which formats; all others have them all.
 _FORMAT_KEYS = {
     "columns": ("json", "logfmt", "csv", "regex"),
-    "time": ("json", "logfmt", "csv", "regex"),
+    "time": ("json", "logfmt", "csv", "regex", "combined", "common", "syslog"),
     "pattern": ("regex",),
     "delimiter": ("csv",),
     "quote": ("csv",),
@@ -106,7 +107,7 @@ class InputSection(Section):
     quote: str | None = None
     pattern: str | None = Field(default=None, validate_default=True)
     columns: dict[str, str] | None = None
-    time: str | None = None
+    time: Time | None = None
 
     @field_validator("topic")
     @classmethod
@@ -178,10 +179,19 @@ class InputSection(Section):
 
     @field_validator("time")
     @classmethod
-    def _check_time(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_time(cls, value: TimeSection | None, info: ValidationInfo) -> TimeSection | None:
         line_format = info.data.get("format")
-        if value is not None and line_format in formats.ADDRESSES:
-            cls._check_group(formats.parse_address(value, line_format)[0], info)
+        if value is None or line_format is None:
+            return value
+        if line_format not in formats.ADDRESSES:
+            if value.column:
+                allowed = ", ".join(formats.ADDRESSES)
+                raise fault(f"a time column with format {line_format}", f"it only with {allowed}")
+        elif not value.column:
+            raise fault("no column", "column: the field that holds the time")
+        for name in (name for field in value.fields() for name in field):
+            if line_format in formats.ADDRESSES:
+                cls._check_group(formats.parse_address(name, line_format)[0], info)
         return value
 
     @classmethod
@@ -191,6 +201,11 @@ class InputSection(Section):
             groups = formats.group_names(pattern)
             if name not in groups:
                 raise fault(f"group {name!r}", f"one of the pattern's: {', '.join(groups)}")
+
+    def time_names(self) -> list[str]:
+        """The addresses of all fields that may hold the time, each once."""
+        fields = () if self.time is None else self.time.fields()
+        return list(dict.fromkeys(name for field in fields for name in field))
 
     def column_types(self) -> dict[str, str]:
         """Every column an expression over this input may name, with its SQL type."""
@@ -207,7 +222,7 @@ class InputSection(Section):
         ]
         if self.format != "regex" or self.pattern is None:
             return given
-        named = {column.steps[0] for column in given} | {self.time}
+        named = {column.steps[0] for column in given} | set(self.time_names())
         names = {column.name.lower() for column in given} | {*formats.COMMON_COLUMNS}
         return given + [
             formats.Declared(group, (group,), "string")

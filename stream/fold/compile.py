@@ -26,8 +26,9 @@ from stream.config.expression import (
 from stream.config.metrics import Metric, resolve_metrics
 from stream.config.sections import InputSection
 from stream.config.settings import StreamSection
-from stream.parse.columns import ColumnSql, ParsedInput, parse_input, plausible_time
+from stream.parse.columns import ColumnSql, ParsedInput, parse_input
 from stream.parse.numbers import EXACT_DECIMAL, exact_decimal
+from stream.parse.times import TIME_REASON, plausible_time
 from stream.parse.try_expression import attempt, attempt_of_user
 
 LINES_VIEW = "millrace_lines"
@@ -351,8 +352,10 @@ def _time(parsed: ParsedInput) -> str:
 
 
 def _reason(parsed: ParsedInput) -> str:
-    """Why a line is not counted; NULL for a line that parses."""
+    """Why a line is not counted; NULL for a line that parses and has a time."""
+    fault = f"coalesce({attempt(parsed.time_fault)}, {quote_text(TIME_REASON)})"
     return (
         f"CASE WHEN line IS NULL THEN 'null' WHEN NOT coalesce({parsed.matches}, false) THEN"
-        f" {quote_text(parsed.reason)} WHEN {plausible_time(_time(parsed))} IS NULL THEN 'time' END"
+        f" {quote_text(parsed.reason)}"
+        f" WHEN {plausible_time(_time(parsed))} IS NULL THEN {fault} END"
     )

@@ -189,15 +189,17 @@ public final class Access {
     int second = number(text, 18, 2);
     int zoneMinute = number(text, 24, 2);
     int zone = number(text, 22, 2) * 60 + zoneMinute;
+    // As `TimeFields` has it: midnight may be the day's end, and a leap second is its minute's.
+    boolean isEnd = hour == 24 && minute == 0 && second == 0;
     boolean isTime =
-        month > 0 && day > 0 && day <= days(year, month) && hour < 24 && minute < 60 && second < 60
-            && zoneMinute < 60 && zone <= ZONE_MINUTES_MAX;
+        month > 0 && day > 0 && day <= days(year, month) && (hour < 24 || isEnd) && minute < 60
+            && second <= 60 && zoneMinute < 60 && zone <= ZONE_MINUTES_MAX;
     if (!isTime) {
       return null;
     }
     long minutes = (daysSince1970(year, month, day) * 24L + hour) * 60 + minute;
     minutes += text.getByte(21) == '-' ? zone : -zone;
-    return Long.valueOf((minutes * 60 + second) * MICROS);
+    return Long.valueOf((minutes * 60 + Math.min(second, 59)) * MICROS);
   }
 
   private static int number(UTF8String text, int begin, int digits) {

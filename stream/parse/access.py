@@ -8,14 +8,10 @@ text by text; a test compares the two on lines made to tell them apart. Any othe
 pattern.
 """
 
-from stream.config.expression import quote_text
-
 _QUOTED = r'([^"\\]*+(?:\\.[^"\\]*+)*+)'
 _HEAD = r"(?s)^(\S++) (\S++) (.+?) \[([^\[\]]++)\] " rf'"{_QUOTED}" (\d{{3}}|-) (\d++|-)'
 _COMMON = _HEAD + r"(?:\s.*)?$"
 _COMBINED = _HEAD + rf'(?: "{_QUOTED}"?(?: "{_QUOTED}"?)?)?\s*$'
-
-_TIME_FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
 
 # The texts of a plain line, as `java/Access.java` gives them.
 _PLAIN_TEXTS = (
@@ -47,11 +43,6 @@ def plain_texts(words: str, *, combined: bool) -> dict[str, str]:
 
 def _word(words: str, name: str) -> str:
     return f"{words}[{_PLAIN_TEXTS.index(name)}]"
-
-
-def access_time_sql(text: str) -> str:
-    """The time that an access log's spelling of it says, NULL where it is spelled otherwise."""
-    return f"try_to_timestamp({text}, {quote_text(_TIME_FORMAT)})"
 
 
 def plain_time_sql(words: str) -> str:

@@ -18,20 +18,17 @@ from stream.config.formats import Declared, parse_address, repeats_groups
 from stream.config.sections import InputSection
 from stream.parse.access import (
     access_pattern,
-    access_time_sql,
     pattern_texts,
     plain_texts,
     plain_time_sql,
     words_sql,
 )
 from stream.parse.json_paths import json_fields, json_text, json_tree
-from stream.parse.numbers import is_number, number
+from stream.parse.numbers import number
+from stream.parse.times import TimeSql, line_time, parse_time
 
 # Stands between the fields when a pattern's groups are written out in one replacement.
 _SEPARATOR = "\x01"
-
-# Times outside of these are unreadable: MySQL's DATETIME ends there, and no log is older.
-_TIME_MAX_S = 253_402_300_800
 
 _STRUCTURED_DATA = r"(?:-|(?:\[[^\]\\]*+(?:\\.[^\]\\]*+)*+\])++)"
 _SYSLOG = (
@@ -55,13 +52,12 @@ STACK_BYTES = 128 << 20
 # A line with more columns does not parse; the parser's own limit is as high.
 CSV_COLUMNS_MAX = 20_480
 
+_BLANK = ", ' ', "
+
 _ESCAPED = r"(?s)\\(.)"
 _BACKSLASH = "\\"
 
 _CORRUPT = "_millrace_corrupt"
-
-# Whatever stands behind the time of day is a zone: Z, +02, -0330, GMT+3, [Europe/Paris].
-_ZONED = r":[0-9]{2}(?:[.,][0-9]+)?\s*[^\s0-9.,:]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ class ParsedInput:
 
     `steps` take the line apart: columns, each over those of the steps before it; the last of them
     are single texts. `matches` says whether taking apart succeeded; `time` is NULL where the line's
-    time is absent or unreadable.
+    time is absent or unreadable, and `time_fault` is the reason for that.
     """
 
     name: str
@@ -87,6 +83,7 @@ class ParsedInput:
     steps: tuple[Mapping[str, str], ...]
     matches: str
     time: str
+    time_fault: str
     columns: Mapping[str, ColumnSql]
 
 
@@ -108,24 +105,21 @@ def parse_input(name: str, section: InputSection, wanted: Collection[str]) -> Pa
     texts = _Texts(name, section, {column.lower() for column in wanted})
     steps, matches, time, columns = builders[section.format](texts)
     columns = {column: sql for column, sql in columns.items() if column.lower() in texts.wanted}
-    readers = [time, matches, *(sql.value for sql in columns.values())]
+    readers = [time.value, time.fault, matches, *(sql.value for sql in columns.values())]
     held = {
         column: sql
         for column, sql in texts.held.items()
         if any(quote_name(column) in reader for reader in readers)
     }
     reason = f"format:{section.format}"
-    return ParsedInput(name, section.topic, reason, (*steps, held), matches, time, columns)
-
-
-def plausible_time(time: str) -> str:
-    """A time that can be stored, else NULL."""
-    return f"CASE WHEN unix_seconds({time}) BETWEEN 0 AND {_TIME_MAX_S - 1} THEN {time} END"
+    return ParsedInput(
+        name, section.topic, reason, (*steps, held), matches, time.value, time.fault, columns
+    )
 
 
 _Steps = tuple[Mapping[str, str], ...]
 # The steps that take a line apart; matches, time, columns.
-_Built = tuple[_Steps, str, str, dict[str, ColumnSql]]
+_Built = tuple[_Steps, str, TimeSql, dict[str, ColumnSql]]
 
 
 class _Texts:
@@ -168,13 +162,23 @@ class _Texts:
             for column in self.columns
         }
 
-    def time(self, text_of: Callable[[Declared], str]) -> str:
-        """The line's time: the field that `time:` names, or else its arrival."""
+    def time(self, text_of: Callable[[Declared], str]) -> TimeSql:
+        """The line's time: the first readable one of the fields that `time:` names, or its arrival.
+
+        The texts of a field such as ``date + time`` are joined by a blank.
+        """
         section = self.section
         if section.time is None:
-            return "arrival"
-        steps = parse_address(section.time, section.format)
-        return parse_time(self.hold("time", text_of(Declared("time", steps, "string"))), section.tz)
+            return TimeSql("arrival")
+        texts = []
+        for place, field in enumerate(section.time.fields()):
+            found = [
+                text_of(Declared("time", parse_address(one, section.format), "string"))
+                for one in field
+            ]
+            joined = f"concat({_BLANK.join(found)})" if len(found) > 1 else found[0]
+            texts.append(self.hold("time" if place == 0 else f"time{place}", joined))
+        return line_time(texts, section.tz, section.time)
 
 
 def _access(texts: _Texts) -> _Built:
@@ -197,7 +201,12 @@ def _access(texts: _Texts) -> _Built:
         # An optional field that is not there leaves an empty text behind.
         for name in ("referer", "user_agent"):
             columns[name] = ColumnSql(f"nullif(nullif({either[name]}, '-'), '')")
-    time = f"IF({plain}, {plain_time_sql(words)}, {access_time_sql(field[4])})"
+    given = texts.section.time
+    other = line_time([field[4]], texts.section.tz, given)
+    usual = plain_time_sql(words)
+    if given is not None and given.fallback == "arrival":
+        usual = f"coalesce({usual}, arrival)"
+    time = TimeSql(f"IF({plain}, {usual}, {other.value})", other.fault)
     steps = (
         {f"{texts.name}.words": words_sql(combined=combined)},
         {f"{texts.name}.fields": f"IF({plain}, NULL, {taken})"},
@@ -208,8 +217,7 @@ def _access(texts: _Texts) -> _Built:
 def _json(texts: _Texts) -> _Built:
     section, fields = texts.section, texts.fields
     paths = [column.steps for column in texts.columns]
-    if section.time is not None:
-        paths.append(parse_address(section.time, "json"))
+    paths += [parse_address(name, "json") for name in section.time_names()]
     tree = json_tree(paths)
     schema = f"{json_fields(tree)}{', ' if tree else ''}{_CORRUPT} STRING"
     options = f"map('columnNameOfCorruptRecord', '{_CORRUPT}', 'allowNonNumericNumbers', 'false')"
@@ -263,39 +271,21 @@ def _logfmt(texts: _Texts) -> _Built:
 def _syslog(texts: _Texts) -> _Built:
     taken, matches = _by_groups(_SYSLOG, [str(i + 1) for i in range(11)], texts.fields)
     field = [f"nullif({texts.fields}[{index}], '')" for index in range(12)]
-    short = texts.hold("short_time", field[6])
-    iso = texts.hold("iso_time", f"coalesce({field[1]}, {field[7]})")
+    stamp = texts.hold("time", f"coalesce({field[6]}, {field[1]}, {field[7]})")
     columns = {
         "host": ColumnSql(f"nullif(coalesce({field[2]}, {field[8]}), '-')"),
         "program": ColumnSql(f"nullif(coalesce({field[3]}, {field[9]}), '-')"),
         "pid": texts.typed("pid", f"coalesce({field[4]}, {field[10]})", "int"),
         "message": ColumnSql(f"coalesce({field[5]}, {field[11]}, '')"),
     }
-    tz = texts.section.tz
-    time = f"IF({short} IS NULL, {parse_time(iso, tz)}, {_yearless(short, tz)})"
+    time = line_time([stamp], texts.section.tz, texts.section.time)
     return texts.in_one_step(taken), matches, time, columns
-
-
-def _yearless(text: str, tz: str) -> str:
-    """A time without a year: the latest year that puts it at most one day after arrival."""
-    zone = quote_text(tz)
-    limit = "(arrival + INTERVAL 1 DAY)"
-    year = f"year(from_utc_timestamp({limit}, {zone}))"
-
-    def in_year(back: int) -> str:
-        spelled = f"concat({year} - {back}, ' ', replace({text}, '  ', ' '))"
-        return f"to_utc_timestamp(try_to_timestamp({spelled}, 'yyyy MMM d HH:mm:ss'), {zone})"
-
-    # The further years are for the 29th of February alone.
-    earlier = ", ".join(in_year(back) for back in range(1, 9))
-    return f"IF({in_year(0)} <= {limit}, {in_year(0)}, coalesce({earlier}))"
 
 
 def _csv(texts: _Texts) -> _Built:
     section, fields = texts.section, texts.fields
     positions = [int(column.steps[0]) for column in texts.columns]
-    if section.time is not None:
-        positions.append(int(section.time))
+    positions += [int(name) for name in section.time_names()]
     quote = section.quote or '"'
     schema = ", ".join(f"c{place} STRING" for place in range(1, max(positions, default=1) + 1))
     options = {
@@ -325,8 +315,7 @@ def _regex(texts: _Texts) -> _Built:
     section = texts.section
     assert section.pattern is not None
     names = sorted({str(column.steps[0]) for column in texts.columns})
-    if section.time is not None and section.time not in names:
-        names.append(section.time)
+    names += [name for name in section.time_names() if name not in names]
     groups = [f"{{{name}}}" for name in names]
     taken, matches = _by_groups(section.pattern, groups, texts.fields)
     if repeats_groups(section.pattern):
@@ -340,7 +329,7 @@ def _regex(texts: _Texts) -> _Built:
 
 
 def _raw(texts: _Texts) -> _Built:
-    return texts.in_one_step("line"), "(line IS NOT NULL)", "arrival", {}
+    return texts.in_one_step("line"), "(line IS NOT NULL)", TimeSql("arrival"), {}
 
 
 def _by_groups(pattern: str, groups: list[str], fields: str) -> tuple[str, str]:
@@ -358,26 +347,3 @@ def _by_groups(pattern: str, groups: list[str], fields: str) -> tuple[str, str]:
     between = f"IF({holds_it}, concat({pieces}, {other}), {replacement})"
     replaced = f"regexp_replace(line, {quote_text(pattern)}, {between})"
     return f"split({replaced}, {separator})", f"(coalesce(size({fields}), 0) > {len(groups) + 1})"
-
-
-def parse_time(text: str, tz: str) -> str:
-    """Epoch seconds, milliseconds or microseconds (told apart by size), or ISO 8601.
-
-    A text without zone is in `tz`. The access log's own spelling is understood, too.
-    """
-    epoch = f"try_cast({text} AS DECIMAL(26,6))"
-    scaled = (
-        f"CASE WHEN abs({epoch}) < 100000000000 THEN {epoch} * 1000000"
-        f" WHEN abs({epoch}) < 100000000000000 THEN {epoch} * 1000 ELSE {epoch} END"
-    )
-    # Spark would read 10:00 as today's.
-    dated = f"{text} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'"
-    iso = f"try_cast(replace({text}, ',', '.') AS TIMESTAMP)"
-    basic = f"try_to_timestamp({text}, 'yyyyMMdd\\'T\\'HHmmssX')"
-    if tz != "UTC":
-        zoned = quote_text(_ZONED)
-        iso = f"IF({text} RLIKE {zoned}, {iso}, to_utc_timestamp({iso}, {quote_text(tz)}))"
-    return (
-        f"CASE WHEN {is_number(text)} THEN timestamp_micros(try_cast({scaled} AS BIGINT))"
-        f" WHEN {dated} THEN {iso} ELSE coalesce({basic}, {access_time_sql(text)}) END"
-    )

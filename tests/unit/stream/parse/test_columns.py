@@ -91,12 +91,22 @@ def test_a_text_column_has_no_text_besides_its_value_and_a_number_has() -> None:
 def test_a_line_without_a_time_of_its_own_has_that_of_its_arrival() -> None:
     assert parsed("logfmt", time=None).time == "arrival"
     assert parsed("raw").time == "arrival"
-    assert "arrival" not in parsed("logfmt").time
+    assert not parsed("logfmt").time.endswith(", arrival)")
+    late = parsed("logfmt", time={"column": "ts", "fallback": "arrival"})
+    assert late.time.endswith(", arrival)")
 
 
 def test_a_text_without_a_zone_is_in_the_inputs() -> None:
-    assert "to_utc_timestamp" not in parsed("logfmt").time
-    assert "'Europe/Berlin'" in parsed("logfmt", tz="Europe/Berlin").time
+    assert '"tz":"UTC"' in parsed("logfmt").time
+    assert '"tz":"Europe/Berlin"' in parsed("logfmt", tz="Europe/Berlin").time
+
+
+def test_the_texts_of_two_fields_make_one_time() -> None:
+    found = parsed("json", time=["@timestamp", "date + time"])
+    held = found.steps[-1]
+    assert held["t.time.text"] == "`t.fields`.`@timestamp`"
+    assert held["t.time1.text"] == "concat(`t.fields`.`date`, ' ', `t.fields`.`time`)"
+    assert found.time.index("`t.time.text`") < found.time.index("`t.time1.text`")
 
 
 def test_a_csv_is_read_up_to_the_last_column_that_is_named() -> None:
