@@ -10,12 +10,16 @@ from decimal import Decimal
 
 ALL_WINDOW_S = 0
 
+# Stands for the slice of lines without a readable time, which count in `all` alone.
+NO_TIME_S = -1
+
 
 @dataclass(frozen=True, slots=True)
 class FoldRow:
     """One (metric, slice, key) of a batch with its mergeable aggregates.
 
-    `slice_start_s` is a multiple of the metric's `slice_s`, or 0 for a metric with `all` alone.
+    `slice_start_s` is a multiple of the metric's `slice_s`, 0 for a metric with `all` alone, or
+    NO_TIME_S for lines without a time.
     `sum`, `min` and `max` are None where the measure has no value, `hll` and `kll` (Spark's
     sketch binaries) unless the measure needs them.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sinks.keys import Key, is_other, key_hash, other_key
-from sinks.rows import ALL_WINDOW_S, FoldRow, MetricDefinition
+from sinks.rows import ALL_WINDOW_S, NO_TIME_S, FoldRow, MetricDefinition
 from sinks.values import Aggregate, Measure, combined, value_of
 
 MAX_KEYS = 10_000
@@ -98,6 +98,8 @@ def fold_to_windows(
         k_hash = key_hash(row.key)
         aggregate = Aggregate(row.count, row.sum, row.min, row.max, row.hll, row.kll)
         for size_s in definition.windows_s:
+            if row.slice_start_s == NO_TIME_S and size_s != ALL_WINDOW_S:
+                continue
             start_s = window_start(row.slice_start_s, size_s)
             cell_id = CellId(row.metric, size_s, start_s, k_hash)
             if is_kept(start_s, size_s, keep_s(definition, size_s), now_s):

@@ -16,6 +16,7 @@ from sinks.unparsed import SAMPLES_PER_FILE_AND_DAY
 from sinks.values import HLL_LG_K
 from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, FoldPlan, Reading, ValueKind
 from stream.parse.numbers import EXACT_DIGITS, EXACT_PLACES
+from stream.parse.times import TIME_REASON
 
 # Samples of lines that are not counted: at most this many a partition, file and reason, for the
 # sinks keep no more.
@@ -84,6 +85,7 @@ def fold_spec(plan: FoldPlan, *, as_blocks: bool) -> str:
             "as_blocks": as_blocks,
             "frames": FRAMES,
             "columns": {name: at[name] for name in LINE_COLUMNS},
+            "time_reason": TIME_REASON,
             "counted": COUNTED,
             "faulty": FAULTY,
             "key_characters": K_COLUMN_CHARACTERS,

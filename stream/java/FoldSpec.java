@@ -27,6 +27,8 @@ final class FoldSpec {
     final int sketchSize;
     final boolean isDistinct;
     final boolean isRanked;
+    /** Whether it has the window that holds lines without a time, too. */
+    final boolean hasAll;
 
     Reading(JsonNode json) {
       number = json.get("number").asInt();
@@ -42,6 +44,7 @@ final class FoldSpec {
       sketchSize = json.get("sketch_size").asInt();
       isDistinct = measure.equals("unique");
       isRanked = measure.equals("percentile");
+      hasAll = hasWindow(0);
     }
 
     boolean hasWindow(int size) {
@@ -124,6 +127,8 @@ final class FoldSpec {
   final int textFrame;
   /** Of the last frame. Without it a socket that broke would look like the end of the cells. */
   final byte endFrame;
+  /** Why a line counts in `all` alone begins with this. */
+  final UTF8String timeReason;
   /** What a verdict says. */
   final byte counted;
   final byte faulty;
@@ -175,6 +180,7 @@ final class FoldSpec {
     taskFrame = frames.get("task").asInt();
     textFrame = frames.get("text").asInt();
     endFrame = (byte) frames.get("end").asInt();
+    timeReason = UTF8String.fromString(json.get("time_reason").asText());
     counted = (byte) json.get("counted").asInt();
     faulty = (byte) json.get("faulty").asInt();
     hashOctets = json.get("hash_octets").asInt();
