@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from sinks.local_time import LocalZone
+
 ALL_WINDOW_S = 0
 
 # Stands for the slice of lines without a readable time, which count in `all` alone.
@@ -113,7 +115,8 @@ class Batch:
 class MetricDefinition:
     """A metric as the sinks need it. `windows_s` are sizes in seconds, 0 for `all`.
 
-    `topics` are those that its lines come from; none named means any.
+    `topics` are those that its lines come from; none named means any. Windows begin by the clock of
+    `zone`, or of UTC where it is None.
 
     `keep_redis_s` and `keep_mysql_s` map each size to how long a window is kept after its end; a
     size with None, or without an entry, is kept for ever. `definition_hash` is 16 bytes and changes
@@ -131,6 +134,7 @@ class MetricDefinition:
     max_keys: int | None
     definition_hash: bytes
     topics: tuple[str, ...] = ()
+    zone: LocalZone | None = None
 
 
 def size_text(size_s: int) -> str:

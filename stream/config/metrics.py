@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from sinks.local_time import LocalZone
 from sinks.rows import MetricDefinition
 from stream.config.expression import column_tokens
 from stream.config.sections import InputSection, MetricSection
 from stream.config.settings import StreamSection
 from stream.config.windows import KEEP_MYSQL, KEEP_REDIS, SLICE_S, kept_s, window_s
+from stream.config.zones import window_zone
 
 HASH_BYTES = 16
 
@@ -49,14 +51,17 @@ def slice_of(windows_s: Sequence[int]) -> int:
 
 
 def definition_hash(
-    metric: MetricSection, inputs: Mapping[str, InputSection], windows_s: Sequence[int]
+    metric: MetricSection,
+    inputs: Mapping[str, InputSection],
+    windows_s: Sequence[int],
+    zone: LocalZone | None = None,
 ) -> bytes:
     """A hash of what the metric's numbers mean: `from` with its format, filter, key, measure.
 
     Of an input's declared columns only those the metric names take part, so that a further column
     declared for another metric does not change this one. Neither does the order of windows.
     """
-    meaning = {
+    meaning: dict[str, object] = {
         "from": [_input_meaning(metric, inputs[name]) for name in sorted(metric.from_)],
         "where": metric.where,
         "key": list(metric.key),
@@ -64,12 +69,16 @@ def definition_hash(
         "value": metric.value,
         "windows": sorted(windows_s),
     }
+    if zone is not None:
+        # Left out where windows are those of UTC: then they are what they were without the key.
+        meaning["tz"] = zone.name
     text = json.dumps(meaning, sort_keys=True, ensure_ascii=False)
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
 def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
     windows_s = tuple(window_s(text) for text in metric.windows or section.defaults.windows)
+    zone = window_zone(_tz(metric, section), windows_s)
     columns = section.from_[metric.from_[0]].column_types()
     spelling = {column.lower(): column for column in columns}
     key = tuple(spelling[column.lower()] for column in metric.key)
@@ -84,10 +93,18 @@ def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
         keep_mysql_s=kept_s(KEEP_MYSQL, [keep.mysql for keep in keeps], windows_s),
         top=metric.top,
         max_keys=metric.max_keys or section.defaults.max_keys,
-        definition_hash=definition_hash(metric, section.from_, windows_s),
+        definition_hash=definition_hash(metric, section.from_, windows_s, zone),
         topics=tuple(sorted(section.from_[name].topic for name in metric.from_)),
+        zone=zone,
     )
     return Metric(metric, metric.from_, key, definition)
+
+
+def _tz(metric: MetricSection, section: StreamSection) -> str:
+    """By whose clock a metric's days begin: as it says, or the one zone of all its inputs."""
+    said = metric.tz or section.defaults.tz
+    zones = {section.from_[name].tz for name in metric.from_}
+    return said or (zones.pop() if len(zones) == 1 else "UTC")
 
 
 def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, object]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Annotated, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -23,8 +22,9 @@ from pydantic import (
 )
 
 from protocol.units import parse_duration_ms, parse_size_bytes
+from sinks.local_time import DAY_S
 from stream.config import expression, formats
-from stream.config.times import Time, TimeSection
+from stream.config.times import Time, TimeSection, listed
 from stream.config.windows import (
     ALL_WINDOW,
     KEEP_MYSQL,
@@ -33,7 +33,9 @@ from stream.config.windows import (
     check_windows,
     fault,
     over,
+    window_s,
 )
+from stream.config.zones import check_zone
 
 KEY_COLUMNS_MAX = 3
 TOP_MAX = 1_000
@@ -71,10 +73,6 @@ def _duration(value: str) -> str:
 def _size(value: str) -> str:
     parse_size_bytes(value)
     return value
-
-
-def listed(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
 
 
 DurationText = Annotated[str, AfterValidator(_duration)]
@@ -119,13 +117,7 @@ class InputSection(Section):
     @field_validator("tz")
     @classmethod
     def _check_tz(cls, value: str) -> str:
-        if re.fullmatch(r"[+-](0[0-9]|1[0-7]):[0-5][0-9]", value):
-            return value
-        try:
-            ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise fault(repr(value), "a time zone such as UTC, Europe/Berlin or +02:00") from None
-        return value
+        return check_zone(value)
 
     @field_validator("columns", "time", "pattern", "delimiter", "quote")
     @classmethod
@@ -254,6 +246,7 @@ class MetricSection(Section):
     measure: Literal["count", "sum", "min", "max", "mean", "share", "unique", "percentile"]
     value: str | None = Field(default=None, validate_default=True)
     windows: Names | None = None
+    tz: str | None = None
     keep: KeepSection | None = None
     top: int | None = Field(default=None, ge=1, le=TOP_MAX)
     max_keys: int | None = Field(default=None, ge=1, le=10_000_000)
@@ -322,6 +315,15 @@ class MetricSection(Section):
     def _check_windows(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return value if value is None else check_windows(value)
 
+    @field_validator("tz")
+    @classmethod
+    def _check_tz(cls, value: str | None, info: ValidationInfo) -> str | None:
+        for text in (info.data.get("windows") or ()) if value is not None else ():
+            size_s = window_s(text)
+            if size_s and DAY_S % size_s:
+                raise fault(f"a window of {text} with tz", "windows that divide a day, such as 6h")
+        return value if value is None else check_zone(value)
+
     @field_validator("top")
     @classmethod
     def _check_top(cls, value: int | None, info: ValidationInfo) -> int | None:
@@ -349,6 +351,7 @@ class DefaultsSection(Section):
     """What a metric has that says nothing itself."""
 
     windows: Names = ("1m", "1h", ALL_WINDOW)
+    tz: str | None = None
     keep: KeepSection = Field(default=KeepSection(), validate_default=True)
     max_keys: int | None = Field(default=None, ge=1, le=10_000_000)
 
@@ -357,6 +360,11 @@ class DefaultsSection(Section):
     def _fill(cls, value: KeepSection) -> KeepSection:
         """What holds, so that `config show` shows it: the presets under what is said."""
         return KeepSection(redis=over(KEEP_REDIS, value.redis), mysql=over(KEEP_MYSQL, value.mysql))
+
+    @field_validator("tz")
+    @classmethod
+    def _check_tz(cls, value: str | None) -> str | None:
+        return value if value is None else check_zone(value)
 
     @field_validator("windows")
     @classmethod

@@ -5,10 +5,14 @@ Ground of the room. Reads the system's time zone database. An abbreviation that 
 part: to Java, BST is Bangladesh and ART is Cairo.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sinks.local_time import DAY_S, LocalZone, local_zone
+from stream.config.windows import fault
 
 # Offsets from UTC. MSK was an hour ahead of today's from 2011 to 2014, so it stands for its region.
 UNAMBIGUOUS: Mapping[str, str] = {
@@ -27,9 +31,35 @@ UNAMBIGUOUS: Mapping[str, str] = {
 # In Australia these were said of local time until 2014, and programs still do.
 _AUSTRALIAN = ("EST", "EDT", "CST", "CDT")
 
+# The names of UTC; windows of such a zone are those that a metric without a zone has.
+_UTC = ("UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "+00:00", "-00:00")
+
+_FIXED = re.compile(r"[+-](0[0-9]|1[0-7]):[0-5][0-9]\Z")
+
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP = timedelta(days=14)
 _STEPS = 68 * 26
+
+
+def check_zone(value: str) -> str:
+    """A zone that there is, as it was written; raises ValueError for others."""
+    if not _FIXED.match(value):
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise fault(repr(value), "a time zone such as UTC, Europe/Berlin or +02:00") from None
+    return value
+
+
+def window_zone(tz: str, windows_s: Sequence[int]) -> LocalZone | None:
+    """The zone by whose clock windows begin; None where they are those of UTC.
+
+    So are windows of a size that does not divide a day: they have no place in a local day.
+    """
+    if tz in _UTC or any(size and DAY_S % size for size in windows_s):
+        return None
+    zone = local_zone(tz)
+    return zone if any(map(zone.moves, windows_s)) else None
 
 
 @cache

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 
+from sinks.local_time import LocalZone
 from sinks.unparsed import SAMPLE_BYTES_MAX
 from stream.config.expression import (
     bare_column,
@@ -72,6 +73,7 @@ class Reading:
     slice_s: int
     windows_s: tuple[int, ...]
     measure: str
+    zone: LocalZone | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +262,7 @@ def _reading(
         metric.slice_s,
         metric.definition.windows_s,
         metric.definition.measure,
+        metric.definition.zone,
     )
 
 

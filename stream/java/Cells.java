@@ -68,10 +68,8 @@ final class Cells {
   }
 
   private long startOf(long seconds) {
-    if (grouping.slice == 0) {
-      return 0;
-    }
-    return seconds == NO_TIME ? NO_TIME : seconds - seconds % grouping.slice;
+    boolean isTimeless = seconds == NO_TIME && grouping.slice != 0;
+    return isTimeless ? NO_TIME : grouping.windowStart(seconds, grouping.slice);
   }
 
   /** Send the cells where they belong, those of windows as chunks for `Blocks`. */
@@ -99,7 +97,7 @@ final class Cells {
           if (start == NO_TIME && size != 0) {
             continue;
           }
-          long begin = size == 0 ? 0 : start - start % size;
+          long begin = grouping.windowStart(start, size);
           cell(within(coarser[at], Long.valueOf(begin)), key).add(cell);
         }
       }

@@ -63,6 +63,8 @@ final class FoldSpec {
     final int[] keysAt;
     final int slice;
     final int[] coarser;
+    /** By whose clock windows begin; null for UTC. */
+    final LocalZone zone;
     final Reading[] readings;
     final boolean hasAmounts;
     final boolean isSketched;
@@ -75,6 +77,7 @@ final class FoldSpec {
       keysAt = numbers(json.get("keys"));
       slice = json.get("slice_s").asInt();
       coarser = numbers(json.get("coarser_s"));
+      zone = json.get("zone").isNull() ? null : new LocalZone(json.get("zone"));
       readings = new Reading[json.get("readings").size()];
       boolean any = false;
       for (int at = 0; at < readings.length; at++) {
@@ -83,6 +86,14 @@ final class FoldSpec {
       }
       hasAmounts = any;
       isSketched = readings[0].isDistinct || readings[0].isRanked;
+    }
+
+    /** The start of the window of a size, 0 for `all`, that holds a moment. */
+    long windowStart(long seconds, int size) {
+      if (size == 0) {
+        return 0;
+      }
+      return zone == null ? seconds - seconds % size : zone.start(seconds, size);
     }
 
     boolean hasTopic(UTF8String topic) {

@@ -11,6 +11,7 @@ from typing import Any
 import datasketches
 from pyspark.sql import DataFrame
 
+from sinks.cells.merge import window_start
 from sinks.rows import ALL_WINDOW_S, NO_TIME_S, FoldRow, UnparsedSample
 from sinks.values import ARITHMETIC, HLL_LG_K
 from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, Reading
@@ -53,8 +54,9 @@ class _Folder:
         slice_s = self.reading.slice_s
         if seconds == NO_TIME_S and ALL_WINDOW_S not in self.reading.windows_s:
             return True
-        start_s = seconds - seconds % slice_s if slice_s and seconds != NO_TIME_S else seconds
-        start_s = start_s if slice_s else 0
+        start_s = seconds if slice_s else 0
+        if start_s != NO_TIME_S:
+            start_s = window_start(seconds, slice_s, self.reading.zone)
         key = tuple([line[at] for at in self.keys_at])
         self.add(self.cells, (start_s, key), None if self.value_at is None else line[self.value_at])
         return True

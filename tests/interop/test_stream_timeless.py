@@ -43,7 +43,7 @@ def section(time: Any, *metrics: dict[str, Any]) -> dict[str, Any]:
     return one_input({"format": "json", "time": time, "columns": COLUMNS}, *metrics)
 
 
-def cells(counts: Counts, of: dict[str, Any]) -> dict[tuple[str, int, int, Any], tuple[Any, ...]]:
+def cells(counts: Counts, of: dict[str, Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """Every cell that the sinks would get: by metric, size, start and key."""
     plan = compile_plan(StreamSection.model_validate(of))
     definitions = {metric.name: metric.definition for metric in plan.metrics}
