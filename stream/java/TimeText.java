@@ -277,7 +277,7 @@ final class TimeText extends TimeCursor {
     int candidates = 0;
     if (thirdDigits != 1) {
       candidates += candidate(third, thirdDigits, second, first);
-      // Nobody writes month.day.year: dots are a day's.
+      // With dots, the day stands first.
       if (mark != '.' && first != second) {
         candidates += candidate(third, thirdDigits, first, second);
       }
