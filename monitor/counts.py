@@ -349,8 +349,8 @@ def _size_word(size_s: int) -> str:
 def _clock(at_s: int, size_s: int) -> str:
     """A window's name: its time of day in UTC, or its date by the clock that it follows.
 
-    A day that begins at 10:00 UTC or earlier has the date of that moment, as in Hawaii; one that
-    begins later has the next date, as in New Zealand and in all zones east of Greenwich.
+    A day that begins at 10:00 UTC or earlier has the date of that moment, as in Hawaii; a day
+    that begins later has the next date, as in New Zealand and in all zones east of Greenwich.
     """
     if size_s < SIZES["1d"]:
         return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M")

@@ -69,7 +69,7 @@ def plausible_time(time: str) -> str:
 
 
 def _spec(tz: str, layout: Sequence[str], is_picky: bool) -> str:
-    """What `java/Times.java` is told, as a literal."""
+    """The specification that `java/Times.java` reads, as a literal."""
     return quote_text(
         json.dumps(
             {
