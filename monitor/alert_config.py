@@ -49,7 +49,7 @@ def parse_limit(kind: Kind, value: str) -> tuple[float, Unit]:
             limit, unit = float(int(value)), Unit.OFFSETS
         else:
             raise found
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise found from error
     if limit <= 0 or (unit is Unit.SHARE and limit >= 1):
         raise found

@@ -98,15 +98,17 @@ def run(settings: StreamSettings) -> int:
 
 
 def check(settings: StreamSettings) -> int:
-    """Print the faults as a JSON list; 0 when there are none, 2 otherwise."""
-    from stream.parse.check import check_section
+    """Print the faults as a JSON list; 0 if there are none, else 2. Without faults, print notes."""
+    from stream.plan_check import check_configuration, notes_on
     from stream.spark import java_classes
     from stream.spark.session import start_session
 
     session = start_session(settings, is_brief=True)
     with java_classes.borrowed(session, settings.data_dir):
-        faults = check_section(session, settings.section)
-    sys.stdout.write(json.dumps([fault.to_json() for fault in faults]) + "\n")
+        faults = check_configuration(session, settings.section)
+        notes = [] if faults else notes_on(settings.section)
+    told = [fault.to_json() for fault in (*faults, *notes)]
+    sys.stdout.write(json.dumps(told) + "\n")
     return 2 if faults else 0
 
 

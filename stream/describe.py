@@ -57,6 +57,6 @@ def _describe(metric: Metric, plan: FoldPlan) -> Iterator[str]:
             if entry.absent is not None:
                 yield f"    absent {entry.absent}"
         for key in entry.keys:
-            column = key.strip("`").removeprefix(f"{name}.")
+            column = key.strip("`").removeprefix(f"{name}:").removeprefix(f"{name}.")
             sql = parsed.columns.get(column)
             yield f"    key    {column}" + (f" = {sql.value}" if sql is not None else "")

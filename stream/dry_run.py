@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sinks.rows import NO_TIME_S, FoldRow, UnparsedRow, size_text
 from stream.config.settings import StreamSection, StreamSettings
@@ -12,6 +12,7 @@ from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
 from stream.parse.times import TIME_REASON
+from stream.pattern_samples import pattern_samples
 from stream.source.kafka import COLUMNS_DDL
 from stream.spark import java_classes
 
@@ -40,8 +41,11 @@ def run_dry(
     with java_classes.borrowed(session, settings.data_dir):
         for index, given in enumerate(names):
             topic = settings.section.from_[given].topic
-            counts = _fold_lines(session, plan, topic, str(path), lines)
+            frame = _frame(session, topic, str(path), lines)
+            counts = Folding(plan, as_blocks=False).fold_in_driver(frame)
             write(("\n" if index else "") + report(given, plan, counts, len(lines)))
+            for sample in pattern_samples(session, settings.section, given, frame):
+                write(f"  {sample.metric}: {sample}\n")
 
 
 def fitting_inputs(section: StreamSection, path: Path, name: str | None) -> list[str]:
@@ -75,16 +79,13 @@ def last_lines(path: Path, count: int) -> list[bytes]:
     return [line.removesuffix(b"\r") for line in lines[-count:]]
 
 
-def _fold_lines(
-    session: SparkSession, plan: FoldPlan, topic: str, file: str, lines: Sequence[bytes]
-) -> Counts:
+def _frame(session: SparkSession, topic: str, file: str, lines: Sequence[bytes]) -> DataFrame:
     arrival = datetime.now(UTC)
     rows = [
         (bytearray(file.encode()), bytearray(line), topic, 0, place, arrival)
         for place, line in enumerate(lines)
     ]
-    frame = session.createDataFrame(rows, COLUMNS_DDL).coalesce(1)
-    return Folding(plan, as_blocks=False).fold_in_driver(frame)
+    return session.createDataFrame(rows, COLUMNS_DDL).coalesce(1)
 
 
 def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:

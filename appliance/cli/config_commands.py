@@ -50,8 +50,8 @@ def check(
         if asks:
             from appliance.cli.judging import judge
 
-            judge(mill, loaded)
-        notes = (*loaded.notes, *deletions(mill, asks=asks))
+            notes = judge(mill, loaded)
+        notes = (*loaded.notes, *notes, *deletions(mill, asks=asks))
         if unchecked is not None:
             notes = (*notes, f"expressions were not checked: {unchecked}")
     except ConfigFaults as error:

@@ -3,6 +3,7 @@
 Floor: ground of `stream`. Pure, no JVM. `parse/columns.py` turns what stands here into SQL.
 """
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -117,6 +118,21 @@ def group_names(pattern: str) -> list[str]:
     return [match[1] for match in matches if match is not None]
 
 
+def misspelt_group(pattern: str) -> tuple[str, str] | None:
+    """A named group that Java does not know, and how it spells one; None if there is none."""
+    wrong = re.compile(r"\(\?(?:P<(\w+)>|P=(\w+)\)|<(\w*_\w*)>)")
+    for place in _syntax(pattern):
+        match = wrong.match(pattern, place)
+        if match is not None:
+            name = next(name for name in match.groups() if name is not None)
+            first, *others = [part for part in name.split("_") if part] or ["group"]
+            own = first + "".join(part.capitalize() for part in others)
+            spelt = f"\\k<{own}>" if match[2] is not None else f"(?<{own}>"
+            why = "" if own == name else ", for the name of a group has letters and digits only"
+            return match[0], f"{spelt}, as Java spells it{why}"
+    return None
+
+
 def repeats_groups(pattern: str) -> bool:
     """Whether a Java pattern repeats a group otherwise than possessively: Java recurses then."""
     repeated = re.compile(r"\)(?:[*+]|\{[0-9]+,[0-9]*\}|\{[0-9]{2,}\})(?!\+)")
@@ -151,10 +167,11 @@ def _split_type(text: str, expected: str) -> tuple[str, str]:
         if not text:
             raise ValueError(f"found nothing, expected {expected}")
         return text, "string"
-    return text[: match.start()].rstrip(), _canonical_type(match[1])
+    return text[: match.start()].rstrip(), canonical_type(match[1])
 
 
-def _canonical_type(text: str) -> str:
+def canonical_type(text: str) -> str:
+    """The name of a type; raises ValueError for what is none."""
     lowered = text.lower().replace(" ", "")
     lowered = _TYPE_SYNONYMS.get(lowered, lowered)
     if lowered in TYPES:
@@ -164,7 +181,9 @@ def _canonical_type(text: str) -> str:
         precision, scale = int(decimal[1]), int(decimal[2] or 0)
         if 1 <= precision <= 38 and scale <= precision:
             return f"decimal({precision},{scale})"
-    raise ValueError(f"found type {text!r}, expected one of {', '.join(TYPES)}, decimal(p,s)")
+    near = difflib.get_close_matches(lowered, (*TYPES, *_TYPE_SYNONYMS), n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise ValueError(f"found type {text!r}, expected one of {', '.join(TYPES)}, decimal(p,s){hint}")
 
 
 def _parse_path(address: str) -> tuple[str | int, ...]:

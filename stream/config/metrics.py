@@ -12,13 +12,16 @@ from hashlib import blake2b
 
 from sinks.local_time import LocalZone
 from sinks.rows import MetricDefinition
-from stream.config.expression import column_tokens
+from stream.config.expression import column_tokens, reads_otherwise_in_spark
 from stream.config.sections import InputSection, MetricSection
 from stream.config.settings import StreamSection
 from stream.config.windows import KEEP_MYSQL, KEEP_REDIS, SLICE_S, kept_s, window_s
 from stream.config.zones import window_zone
 
 HASH_BYTES = 16
+
+# By which rules the text literals of expressions are read (decision 0113); Spark's were the first.
+LITERALS_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ def definition_hash(
     """A hash of what the metric's numbers mean: `from` with its format, filter, key, measure.
 
     Of an input's declared columns only those the metric names take part, so that a further column
-    declared for another metric does not change this one. Neither does the order of windows.
+    declared for another metric does not change this one. Neither does the order of windows. An
+    expression with a literal that older versions let Spark read otherwise means something else now.
     """
     meaning: dict[str, object] = {
         "from": [_input_meaning(metric, inputs[name]) for name in sorted(metric.from_)],
@@ -72,6 +76,9 @@ def definition_hash(
     if zone is not None:
         # Left out where windows are those of UTC: then they are what they were without the key.
         meaning["tz"] = zone.name
+    expressions = (metric.where, metric.value)
+    if any(text is not None and reads_otherwise_in_spark(text) for text in expressions):
+        meaning["literals"] = LITERALS_VERSION
     text = json.dumps(meaning, sort_keys=True, ensure_ascii=False)
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 

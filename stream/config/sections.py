@@ -18,12 +18,15 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
 )
 
 from protocol.units import parse_duration_ms, parse_size_bytes
 from sinks.local_time import DAY_S
 from stream.config import expression, formats
+from stream.config.declarations import Declaration, declared_column, declaring, named
+from stream.config.functions import words
 from stream.config.times import Time, TimeSection, listed
 from stream.config.windows import (
     ALL_WINDOW,
@@ -42,7 +45,7 @@ TOP_MAX = 1_000
 METRICS_MAX = 500
 
 # Names of the sinks' tables, columns and keys; a metric's view and keys stand beside them.
-RESERVED_NAMES = expression.words(
+RESERVED_NAMES = words(
     """
     archived batch batch_id count day definition_hash end_offset epoch file file_hash guard hll id
     k1 k2 k3 k_hash keep_terms kll ledger line max meta metric metric_ranges metric_topics metrics
@@ -104,7 +107,7 @@ class InputSection(Section):
     delimiter: str | None = None
     quote: str | None = None
     pattern: str | None = Field(default=None, validate_default=True)
-    columns: dict[str, str] | None = None
+    columns: dict[str, Declaration] | None = None
     time: Time | None = None
 
     @field_validator("topic")
@@ -144,6 +147,9 @@ class InputSection(Section):
         if value is None and info.data.get("format") == "regex":
             raise fault("format regex without pattern", "pattern: with groups such as (?<name>…)")
         if value is not None:
+            misspelt = formats.misspelt_group(value)
+            if misspelt is not None:
+                raise fault(*misspelt)
             names = formats.group_names(value)
             if not names:
                 raise fault("a pattern without named groups", "groups such as (?<name>…)")
@@ -152,22 +158,17 @@ class InputSection(Section):
                     formats.check_column_name(name, "regex")
         return value
 
-    @field_validator("columns")
+    @field_validator("columns", mode="wrap")
     @classmethod
     def _check_columns(
-        cls, value: dict[str, str] | None, info: ValidationInfo
-    ) -> dict[str, str] | None:
-        line_format = info.data.get("format")
-        if value is None or line_format not in formats.ADDRESSES:
-            return value
-        lowered: set[str] = set()
-        for name, text in value.items():
-            declared = formats.parse_declaration(name, text, line_format)
-            if name.lower() in lowered:
-                raise fault(f"column {name!r} twice", "each name once, whatever its case")
-            lowered.add(name.lower())
-            cls._check_group(declared.steps[0], info)
-        return value
+        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> object:
+        line_format, pattern = info.data.get("format"), info.data.get("pattern")
+        if line_format not in formats.ADDRESSES:
+            return handler(value)
+        groups = formats.group_names(pattern) if isinstance(pattern, str) else None
+        with declaring(line_format, groups if line_format == "regex" else None):
+            return handler(named(value))
 
     @field_validator("time")
     @classmethod
@@ -209,8 +210,8 @@ class InputSection(Section):
     def declared(self) -> list[formats.Declared]:
         """The declared columns, and for a regex the groups that are not declared, as text."""
         given = [
-            formats.parse_declaration(name, text, self.format)
-            for name, text in (self.columns or {}).items()
+            declared_column(name, given, self.format)
+            for name, given in (self.columns or {}).items()
         ]
         if self.format != "regex" or self.pattern is None:
             return given
@@ -223,12 +224,18 @@ class InputSection(Section):
         ]
 
 
-_inputs: ContextVar[Mapping[str, InputSection] | None] = ContextVar("inputs", default=None)
+_Inputs = Mapping[str, InputSection | None]
+_inputs: ContextVar[_Inputs | None] = ContextVar("inputs", default=None)
+
+
+def check_against(inputs: _Inputs) -> None:
+    """Let the metrics' own validators see the inputs; None stands for an input with faults."""
+    _inputs.set(inputs)
 
 
 @contextmanager
-def checked_against(inputs: Mapping[str, InputSection] | None) -> Iterator[None]:
-    """Let the metrics' own validators see the inputs, so that each fault stands at its key."""
+def checked_against(inputs: _Inputs | None) -> Iterator[None]:
+    """As `check_against`, until the end of the context."""
     token = _inputs.set(inputs)
     try:
         yield
@@ -341,9 +348,9 @@ def _columns_of(info: ValidationInfo) -> list[tuple[str, dict[str, str]]]:
     """Of each known input of the metric under check: its name, its columns by lower case."""
     inputs, names = _inputs.get() or {}, info.data.get("from_", ())
     return [
-        (name, {column.lower(): column for column in inputs[name].column_types()})
+        (name, {column.lower(): column for column in given.column_types()})
         for name in names
-        if name in inputs
+        if (given := inputs.get(name)) is not None
     ]
 
 

@@ -22,7 +22,7 @@ from stream.config.expression import (
     column_tokens,
     quote_name,
     quote_text,
-    rename_columns,
+    spark_sql,
 )
 from stream.config.metrics import Metric, resolve_metrics
 from stream.config.sections import InputSection
@@ -153,9 +153,12 @@ def compile_plan(section: StreamSection) -> FoldPlan:
 
 
 def column_names(name: str, given: InputSection) -> dict[str, str]:
-    """What each column of an input is called within the query."""
-    plain = {"file": "file", "line": "line"}
-    return {column: plain.get(column, f"{name}.{column}") for column in given.column_types()}
+    """What each column of an input is called within the query.
+
+    The colon keeps a column apart from the steps that take a line apart, such as `json.fields`.
+    """
+    plain = {"file": "file", "line": "line", "time": f"{name}.time"}
+    return {column: plain.get(column, f"{name}:{column}") for column in given.column_types()}
 
 
 def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[str]:
@@ -176,10 +179,10 @@ def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> Entry:
     spelling = {column.lower(): name for column, name in names.items()}
     keys = tuple(quote_name(spelling[column.lower()]) for column in metric.key)
     where, value = metric.section.where, metric.section.value
-    where = rename_columns(where, names) if where is not None else None
+    where = spark_sql(where, names).text if where is not None else None
     if value is None:
         return Entry(where, None, None, None, keys)
-    own = rename_columns(value, names)
+    own = spark_sql(value, names).text
     bare = bare_column(value, list(names))
     column = parsed.columns.get(bare) if bare is not None else None
     absent = None
@@ -294,7 +297,7 @@ def _lines_query(
             for name, sql in step.items()
         }
     typed = {
-        f"{p.name}.{name}": _within(p.name, column.value)
+        f"{p.name}:{name}": _within(p.name, column.value)
         for p in parsed
         for name, column in p.columns.items()
     }

@@ -1,11 +1,15 @@
 package millrace;
 
+import java.io.IOException;
+
 import org.apache.spark.sql.catalyst.analysis.FunctionRegistry;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.TryEval;
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.ObjectType;
 import scala.Option;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
@@ -23,6 +27,7 @@ public final class Functions {
     add(registry, "millrace_access_time", new OfClass(Access.class, "time", DataTypes.TimestampType));
     add(registry, "millrace_time", new OfClass(Times.class, "time", DataTypes.TimestampType));
     add(registry, "millrace_time_fault", new OfClass(Times.class, "fault", DataTypes.StringType));
+    add(registry, "millrace_json", new OfJson());
   }
 
   private static void add(FunctionRegistry registry, String name, AbstractFunction1 builder) {
@@ -58,6 +63,22 @@ public final class Functions {
       Seq none = (Seq) Nil$.MODULE$;
       return new StaticInvoke(
           of, type, method, (Seq) arguments, none, true, true, true, Option.empty());
+    }
+  }
+
+  /** The texts of a line at the paths that a literal names; NULL of NULL. */
+  private static final class OfJson extends AbstractFunction1 {
+    public Object apply(Object arguments) {
+      Expression line = (Expression) ((Seq) arguments).apply(0);
+      Object paths = ((Expression) ((Seq) arguments).apply(1)).eval(null);
+      try {
+        Object wanted = new JsonTexts(paths.toString());
+        Expression[] both = {line, new Literal(wanted, new ObjectType(JsonTexts.class))};
+        DataType texts = DataTypes.createArrayType(DataTypes.StringType, true);
+        return Exchange.call(JsonTexts.class, texts, "texts", both);
+      } catch (IOException error) {
+        throw new IllegalArgumentException("no paths: " + paths, error);
+      }
     }
   }
 }

@@ -23,7 +23,7 @@ from stream.parse.access import (
     plain_time_sql,
     words_sql,
 )
-from stream.parse.json_paths import json_fields, json_text, json_tree
+from stream.parse.json_paths import json_texts
 from stream.parse.numbers import number
 from stream.parse.times import TimeSql, line_time, parse_time
 
@@ -57,7 +57,6 @@ _BLANK = ", ' ', "
 _ESCAPED = r"(?s)\\(.)"
 _BACKSLASH = "\\"
 
-_CORRUPT = "_millrace_corrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,30 +217,14 @@ def _json(texts: _Texts) -> _Built:
     section, fields = texts.section, texts.fields
     paths = [column.steps for column in texts.columns]
     paths += [parse_address(name, "json") for name in section.time_names()]
-    tree = json_tree(paths)
-    schema = f"{json_fields(tree)}{', ' if tree else ''}{_CORRUPT} STRING"
-    options = f"map('columnNameOfCorruptRecord', '{_CORRUPT}', 'allowNonNumericNumbers', 'false')"
-    whole = r"trim(BOTH ' \t\r\n' FROM line)"
-    taken = (
-        f"IF(startswith({whole}, '{{') AND endswith({whole}, '}}'),"
-        f" from_json(line, {quote_text(schema)}, {options}), NULL)"
-    )
-    # A field of another shape than declared is absent; the line is broken only if no JSON.
-    sound = f"({fields}.{_CORRUPT} IS NULL OR json_object_keys(line) IS NOT NULL)"
-    # Behind the document's end Spark looks at nothing. A line with one brace of each kind ends with
-    # its document; of any other it is asked how many documents there are.
-    single = (
-        " (length(line) - length(replace(line, '{', '')) = 1"
-        " AND length(line) - length(replace(line, '}', '')) = 1"
-        " OR json_array_length(concat('[', line, ']')) <=> 1)"
-    )
+    paths = list(dict.fromkeys(paths))
 
     def text(column: Declared) -> str:
-        return json_text(tree, fields, column.steps)
+        return f"{fields}[{paths.index(column.steps)}]"
 
     return (
-        texts.in_one_step(taken),
-        f"({fields} IS NOT NULL AND {sound} AND{single})",
+        texts.in_one_step(json_texts(paths)),
+        f"({fields} IS NOT NULL)",
         texts.time(text),
         texts.declared(text),
     )
@@ -342,8 +325,8 @@ def _by_groups(pattern: str, groups: list[str], fields: str) -> tuple[str, str]:
     holds_it = f"contains(line, {usual})"
     other = f"concat({usual}, md5(line))"
     replacement = quote_text("".join(f"{_SEPARATOR}${group}" for group in groups) + _SEPARATOR)
-    pieces = ", ".join(f"{other}, {quote_text(f'${group}')}" for group in groups)
+    pieces = "".join(f"{other}, {quote_text(f'${group}')}, " for group in groups)
     separator = f"IF({holds_it}, {other}, {usual})"
-    between = f"IF({holds_it}, concat({pieces}, {other}), {replacement})"
+    between = f"IF({holds_it}, concat({pieces}{other}), {replacement})"
     replaced = f"regexp_replace(line, {quote_text(pattern)}, {between})"
     return f"split({replaced}, {separator})", f"(coalesce(size({fields}), 0) > {len(groups) + 1})"

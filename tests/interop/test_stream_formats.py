@@ -214,14 +214,14 @@ def test_lines_that_are_not_json(line: str) -> None:
 
 
 def test_json_numbers() -> None:
-    """Whole numbers and quoted ones are exact; Spark reads a fraction as a double."""
+    """Numbers are as the document spells them."""
     columns = {"a": "a string", "b": "d.b decimal(28,6)", "c": "d.c string", "q": "q decimal(28,6)"}
     line = (
         '{"a": 0.020, "d": {"b": 123456789.123456, "c": 12345678901234567890},'
         ' "q": "1234567890123456.123456"}'
     )
     assert columns_of({"format": "json", "columns": columns}, line, *columns) == {
-        "a": "0.02",
+        "a": "0.020",
         "b": "123456789.123456",
         "c": "12345678901234567890",
         "q": "1234567890123456.123456",

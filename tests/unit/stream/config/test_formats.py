@@ -2,7 +2,7 @@
 
 import pytest
 
-from stream.config.formats import group_names, parse_declaration
+from stream.config.formats import group_names, misspelt_group, parse_declaration
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from stream.config.formats import group_names, parse_declaration
         ("m[1][22] decimal(10, 2)", ("m", 1, 22), "decimal(10,2)"),
         ("`a b` text", ("a b",), "string"),
         ("`a b`", ("a b",), "string"),
-        ("int", ("int",), "string"),
+        ("int string", ("int",), "string"),
         ("user-agent string", ("user-agent",), "string"),
     ],
 )
@@ -53,3 +53,23 @@ def test_faults(line_format: str, name: str, text: str, fault: str) -> None:
 def test_groups_of_a_pattern() -> None:
     pattern = r"(?<when>\S+) \(?<no>x [(?<no2>] \Q(?<no3>.)\E (?:(?<level>[A-Z]+)) (?<!x)(?<=y)"
     assert group_names(pattern) == ["when", "level"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        (r"^(?P<level>\w+)", ("(?P<level>", "(?<level>, as Java spells it")),
+        (r"(?<a>x)(?P=a)", ("(?P=a)", r"\k<a>, as Java spells it")),
+        (
+            r"(?<user_id>\d+)",
+            (
+                "(?<user_id>",
+                "(?<userId>, as Java spells it, for the name of a group has letters and digits"
+                " only",
+            ),
+        ),
+        (r"(?<a>x)(?<!b_c>)(?<=d_)\(?P<e>", None),
+    ],
+)
+def test_groups_that_java_spells_otherwise(pattern: str, found: tuple[str, str] | None) -> None:
+    assert misspelt_group(pattern) == found

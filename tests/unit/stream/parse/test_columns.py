@@ -1,5 +1,6 @@
 """How lines become columns, as far as the SQL says it without Spark."""
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -146,11 +147,13 @@ def test_a_pattern_that_recurses_sees_no_long_line() -> None:
         assert (guard in sql) is is_guarded
 
 
-def test_what_a_document_is_wanted_for_is_its_schema() -> None:
+def test_a_document_is_read_for_the_paths_that_are_wanted() -> None:
     (sql,) = parsed("json").steps[0].values()
-    (schema,) = (text for text in literals(sql) if text.endswith(" STRING"))
-    assert "`a` STRUCT<`b`: ARRAY<STRUCT<`who`: STRING>>>" in schema
-    assert "`ts` STRING" in schema
+    (paths,) = literals(sql)
+    assert ["a", "b", 0, "who"] in json.loads(paths)
+    assert ["ts"] in json.loads(paths)
+    (sql,) = parsed("json", []).steps[0].values()
+    assert json.loads(literals(sql)[0]) == [["ts"]]
 
 
 def pattern_of(line_format: str) -> re.Pattern[str]:
