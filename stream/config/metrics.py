@@ -13,7 +13,8 @@ from hashlib import blake2b
 from sinks.local_time import LocalZone
 from sinks.rows import MetricDefinition
 from stream.config.expression import column_tokens, reads_otherwise_in_spark
-from stream.config.sections import InputSection, MetricSection
+from stream.config.input_section import InputSection
+from stream.config.sections import MetricSection
 from stream.config.settings import StreamSection
 from stream.config.windows import KEEP_MYSQL, KEEP_REDIS, SLICE_S, kept_s, window_s
 from stream.config.zones import window_zone

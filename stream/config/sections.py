@@ -9,25 +9,19 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
     field_validator,
 )
 
-from protocol.units import parse_duration_ms, parse_size_bytes
 from sinks.local_time import DAY_S
-from stream.config import expression, formats
-from stream.config.declarations import Declaration, declared_column, declaring, named
+from stream.config import expression
+from stream.config.base import Names, Section
 from stream.config.functions import words
-from stream.config.times import Time, TimeSection, listed
+from stream.config.input_section import InputSection
 from stream.config.windows import (
     ALL_WINDOW,
     KEEP_MYSQL,
@@ -56,39 +50,6 @@ RESERVED_NAMES = words(
 )
 
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
-
-# Which keys of an input belong to which formats; all others have them all.
-_FORMAT_KEYS = {
-    "columns": ("json", "logfmt", "csv", "regex"),
-    "time": ("json", "logfmt", "csv", "regex", "combined", "common", "syslog"),
-    "pattern": ("regex",),
-    "delimiter": ("csv",),
-    "quote": ("csv",),
-}
-
-
-def _duration(value: str) -> str:
-    parse_duration_ms(value)
-    return value
-
-
-def _size(value: str) -> str:
-    parse_size_bytes(value)
-    return value
-
-
-DurationText = Annotated[str, AfterValidator(_duration)]
-SizeText = Annotated[str, AfterValidator(_size)]
-Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
-
-
-class Section(BaseModel):
-    """A part of the configuration: unknown keys are faults, values never change."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, serialize_by_alias=True, validate_by_name=True
-    )
 
 
 class KeepSection(Section):
@@ -96,132 +57,6 @@ class KeepSection(Section):
 
     redis: Keep | None = None
     mysql: Keep | None = None
-
-
-class InputSection(Section):
-    """One parsed input: the lines of a topic in one format."""
-
-    topic: str
-    format: Literal["combined", "common", "json", "logfmt", "syslog", "csv", "regex", "raw"]
-    tz: str = "UTC"
-    delimiter: str | None = None
-    quote: str | None = None
-    pattern: str | None = Field(default=None, validate_default=True)
-    columns: dict[str, Declaration] | None = None
-    time: Time | None = None
-
-    @field_validator("topic")
-    @classmethod
-    def _check_topic(cls, value: str) -> str:
-        if not _TOPIC_NAME.match(value) or value in (".", ".."):
-            raise fault(repr(value), "a topic name: letters, digits, '.', '_', '-'")
-        return value
-
-    @field_validator("tz")
-    @classmethod
-    def _check_tz(cls, value: str) -> str:
-        return check_zone(value)
-
-    @field_validator("columns", "time", "pattern", "delimiter", "quote")
-    @classmethod
-    def _check_belongs(cls, value: object, info: ValidationInfo) -> object:
-        line_format = info.data.get("format")
-        allowed = _FORMAT_KEYS[str(info.field_name)]
-        if value is not None and line_format is not None and line_format not in allowed:
-            raise fault(
-                f"{info.field_name} with format {line_format}",
-                f"it only with {', '.join(allowed)}",
-            )
-        return value
-
-    @field_validator("delimiter", "quote")
-    @classmethod
-    def _check_single(cls, value: str | None) -> str | None:
-        if value is not None and (len(value) != 1 or value in "\n\r\\"):
-            raise fault(repr(value), "one character")
-        return value
-
-    @field_validator("pattern")
-    @classmethod
-    def _check_pattern(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.data.get("format") == "regex":
-            raise fault("format regex without pattern", "pattern: with groups such as (?<name>…)")
-        if value is not None:
-            misspelt = formats.misspelt_group(value)
-            if misspelt is not None:
-                raise fault(*misspelt)
-            names = formats.group_names(value)
-            if not names:
-                raise fault("a pattern without named groups", "groups such as (?<name>…)")
-            for name in names:
-                if name != "time":
-                    formats.check_column_name(name, "regex")
-        return value
-
-    @field_validator("columns", mode="wrap")
-    @classmethod
-    def _check_columns(
-        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
-    ) -> object:
-        line_format, pattern = info.data.get("format"), info.data.get("pattern")
-        if line_format not in formats.ADDRESSES:
-            return handler(value)
-        groups = formats.group_names(pattern) if isinstance(pattern, str) else None
-        with declaring(line_format, groups if line_format == "regex" else None):
-            return handler(named(value))
-
-    @field_validator("time")
-    @classmethod
-    def _check_time(cls, value: TimeSection | None, info: ValidationInfo) -> TimeSection | None:
-        line_format = info.data.get("format")
-        if value is None or line_format is None:
-            return value
-        if line_format not in formats.ADDRESSES:
-            if value.column:
-                allowed = ", ".join(formats.ADDRESSES)
-                raise fault(f"a time column with format {line_format}", f"it only with {allowed}")
-        elif not value.column:
-            raise fault("no column", "column: the field that holds the time")
-        for name in (name for field in value.fields() for name in field):
-            if line_format in formats.ADDRESSES:
-                cls._check_group(formats.parse_address(name, line_format)[0], info)
-        return value
-
-    @classmethod
-    def _check_group(cls, name: str | int, info: ValidationInfo) -> None:
-        pattern = info.data.get("pattern")
-        if info.data.get("format") == "regex" and isinstance(pattern, str):
-            groups = formats.group_names(pattern)
-            if name not in groups:
-                raise fault(f"group {name!r}", f"one of the pattern's: {', '.join(groups)}")
-
-    def time_names(self) -> list[str]:
-        """The addresses of all fields that may hold the time, each once."""
-        fields = () if self.time is None else self.time.fields()
-        return list(dict.fromkeys(name for field in fields for name in field))
-
-    def column_types(self) -> dict[str, str]:
-        """Every column an expression over this input may name, with its SQL type."""
-        columns = {**formats.COMMON_COLUMNS, **formats.FORMAT_COLUMNS[self.format]}
-        for declared in self.declared():
-            columns[declared.name] = declared.type
-        return columns
-
-    def declared(self) -> list[formats.Declared]:
-        """The declared columns, and for a regex the groups that are not declared, as text."""
-        given = [
-            declared_column(name, given, self.format)
-            for name, given in (self.columns or {}).items()
-        ]
-        if self.format != "regex" or self.pattern is None:
-            return given
-        named = {column.steps[0] for column in given} | set(self.time_names())
-        names = {column.name.lower() for column in given} | {*formats.COMMON_COLUMNS}
-        return given + [
-            formats.Declared(group, (group,), "string")
-            for group in formats.group_names(self.pattern)
-            if group not in named and group.lower() not in names
-        ]
 
 
 _Inputs = Mapping[str, InputSection | None]

@@ -28,6 +28,11 @@ public final class Functions {
     add(registry, "millrace_time", new OfClass(Times.class, "time", DataTypes.TimestampType));
     add(registry, "millrace_time_fault", new OfClass(Times.class, "fault", DataTypes.StringType));
     add(registry, "millrace_json", new OfJson());
+    add(registry, "millrace_delimited", new OfClass(Delimited.class, "fields", texts));
+    add(registry, "millrace_plain", new OfClass(Plain.class, "text", DataTypes.StringType));
+    add(registry, "millrace_json_text", new OfClass(Plain.class, "json", DataTypes.StringType));
+    add(registry, "millrace_cef", new OfClass(Cef.class, "header", texts));
+    add(registry, "millrace_cef_value", new OfClass(Cef.class, "value", DataTypes.StringType));
   }
 
   private static void add(FunctionRegistry registry, String name, AbstractFunction1 builder) {

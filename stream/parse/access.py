@@ -6,12 +6,40 @@ words, with no ident, no backslash, no quotes but those around its fields, no us
 blank, and a time spelled as both of the usual servers do. Cutting gives what the pattern gives,
 text by text; a test compares the two on lines made to tell them apart. Any other line goes to the
 pattern.
+
+Fields that a server adds behind the user agent are passed over, because nginx's `main` and the
+logs of ingress-nginx and Traefik differ from `combined` in nothing else. A field in front of the
+client's address makes another format: its lines are refused, because each column would hold the
+text of its neighbour.
 """
 
+from stream.config.expression import quote_text
+
 _QUOTED = r'([^"\\]*+(?:\\.[^"\\]*+)*+)'
-_HEAD = r"(?s)^(\S++) (\S++) (.+?) \[([^\[\]]++)\] " rf'"{_QUOTED}" (\d{{3}}|-) (\d++|-)'
+_IPV4 = r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}"
+_IPV6 = r"[0-9A-Fa-f.]*+:[0-9A-Fa-f.]*+:[0-9A-Fa-f:.]*+(?:%[0-9A-Za-z._-]++)?"
+_NAME = r"[0-9A-Za-z_][0-9A-Za-z._-]*+"
+# nginx calls a client that came through a UNIX socket `unix:`.
+_ADDRESS = rf"(?:-|unix:\S*+|{_IPV6}|\[{_IPV6}\]|{_NAME})"
+# An address as the ident, or a hyphen as one word of the user's name, means that a field stands in
+# front of the client's address.
+_IDENT = rf"(?!(?:{_IPV4}|{_IPV6}) )\S++"
+_USER = r"(?!- [^\[]|[^\[]* - ).+?"
+_HEAD = (
+    rf"(?s)^({_ADDRESS}) ({_IDENT}) ({_USER}) \[([^\[\]]++)\] "
+    rf'"{_QUOTED}" (\d{{3}}|-) (\d++|-)'
+)
 _COMMON = _HEAD + r"(?:\s.*)?$"
-_COMBINED = _HEAD + rf'(?: "{_QUOTED}"?(?: "{_QUOTED}"?)?)?\s*$'
+# A line may end within a quoted field.
+_COMBINED = _HEAD + rf'(?: "{_QUOTED}(?:"(?: "{_QUOTED}(?:"(?:\s.*)?)?)?)?)?\s*$'
+
+# What stands in front of a line of another format, and the shipped format that reads it.
+_ONE = rf"(?:{_IPV4}|{_IPV6}|{_NAME}|-)"
+_CLIENT = rf"(?:{_IPV4}|{_IPV6}|unix:\S*+|[0-9A-Za-z_-]++\.[0-9A-Za-z._-]++)"
+_OTHER_FORMATS = (
+    ("forwarded_combined", rf'^"?{_ONE}(?:, ?{_ONE}){{1,30}}+"? \S++ [^"]*\[[^\[\]]++\] "'),
+    ("vhost_combined", rf'^\S++ {_CLIENT} \S++ [^"]*\[[^\[\]]++\] "'),
+)
 
 # The texts of a plain line, as `java/Access.java` gives them.
 _PLAIN_TEXTS = (
@@ -24,6 +52,15 @@ _COMBINED_ALONE = ("referer", "user_agent")
 def access_pattern(*, combined: bool) -> tuple[str, int]:
     """The pattern of a format, and how many groups it has."""
     return (_COMBINED, 9) if combined else (_COMMON, 7)
+
+
+def other_format_sql() -> str:
+    """The name of the format that a line seems to have instead, NULL where none is known."""
+    cases = (
+        f"WHEN line RLIKE {quote_text(pattern)} THEN {quote_text(name)}"
+        for name, pattern in _OTHER_FORMATS
+    )
+    return f"CASE {' '.join(cases)} END"
 
 
 def words_sql(*, combined: bool) -> str:
