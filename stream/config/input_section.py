@@ -7,11 +7,18 @@ time zone database. Every fault names what was found and what was expected, at i
 import re
 from collections.abc import Iterator
 
-from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+from pydantic import (
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from stream.config import formats, groups
 from stream.config.base import Names, Section
 from stream.config.declarations import Declaration, declared_column, declaring, named
+from stream.config.format_files import completed_input, format_names
 from stream.config.headers import (
     HeaderKeys,
     check_headers,
@@ -60,6 +67,8 @@ class InputSection(Section):
     columns: dict[str, Declaration] | None = None
     time: Time | None = None
 
+    _completed = model_validator(mode="before")(completed_input)
+
     @field_validator("topic")
     @classmethod
     def _check_topic(cls, value: str) -> str:
@@ -77,7 +86,8 @@ class InputSection(Section):
     def _check_format(cls, value: str | None, info: ValidationInfo) -> str | None:
         is_named = value is None or info.data.get("reader") is not None
         if not is_named and value not in formats.FORMAT_COLUMNS:
-            raise fault(repr(value), f"one of {', '.join(formats.FORMAT_COLUMNS)}")
+            names = {**formats.FORMAT_COLUMNS, **dict.fromkeys(format_names())}
+            raise fault(repr(value), f"one of {', '.join(names)}")
         return value
 
     @field_validator("columns", "time", "pattern", *_CSV_KEYS)

@@ -11,11 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator
 
 from sinks.local_time import DAY_S
 from stream.config import expression

@@ -14,28 +14,11 @@ text of its neighbour.
 """
 
 from stream.config.expression import quote_text
-
-_QUOTED = r'([^"\\]*+(?:\\.[^"\\]*+)*+)'
-_IPV4 = r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}"
-_IPV6 = r"[0-9A-Fa-f.]*+:[0-9A-Fa-f.]*+:[0-9A-Fa-f:.]*+(?:%[0-9A-Za-z._-]++)?"
-_NAME = r"[0-9A-Za-z_][0-9A-Za-z._-]*+"
-# nginx calls a client that came through a UNIX socket `unix:`.
-_ADDRESS = rf"(?:-|unix:\S*+|{_IPV6}|\[{_IPV6}\]|{_NAME})"
-# An address as the ident, or a hyphen as one word of the user's name, means that a field stands in
-# front of the client's address.
-_IDENT = rf"(?!(?:{_IPV4}|{_IPV6}) )\S++"
-_USER = r"(?!- [^\[]|[^\[]* - ).+?"
-_HEAD = (
-    rf"(?s)^({_ADDRESS}) ({_IDENT}) ({_USER}) \[([^\[\]]++)\] "
-    rf'"{_QUOTED}" (\d{{3}}|-) (\d++|-)'
-)
-_COMMON = _HEAD + r"(?:\s.*)?$"
-# A line may end within a quoted field.
-_COMBINED = _HEAD + rf'(?: "{_QUOTED}(?:"(?: "{_QUOTED}(?:"(?:\s.*)?)?)?)?)?\s*$'
+from stream.config.line_patterns import CLIENT_NAME, COMBINED, COMMON, IPV4, IPV6
 
 # What stands in front of a line of another format, and the shipped format that reads it.
-_ONE = rf"(?:{_IPV4}|{_IPV6}|{_NAME}|-)"
-_CLIENT = rf"(?:{_IPV4}|{_IPV6}|unix:\S*+|[0-9A-Za-z_-]++\.[0-9A-Za-z._-]++)"
+_ONE = rf"(?:{IPV4}|{IPV6}|{CLIENT_NAME}|-)"
+_CLIENT = rf"(?:{IPV4}|{IPV6}|unix:\S*+|[0-9A-Za-z_-]++\.[0-9A-Za-z._-]++)"
 _OTHER_FORMATS = (
     ("forwarded_combined", rf'^"?{_ONE}(?:, ?{_ONE}){{1,30}}+"? \S++ [^"]*\[[^\[\]]++\] "'),
     ("vhost_combined", rf'^\S++ {_CLIENT} \S++ [^"]*\[[^\[\]]++\] "'),
@@ -51,7 +34,7 @@ _COMBINED_ALONE = ("referer", "user_agent")
 
 def access_pattern(*, combined: bool) -> tuple[str, int]:
     """The pattern of a format, and how many groups it has."""
-    return (_COMBINED, 9) if combined else (_COMMON, 7)
+    return (COMBINED, 9) if combined else (COMMON, 7)
 
 
 def other_format_sql() -> str:

@@ -7,11 +7,12 @@ W3C also by the kinds of fields (an address, a number, a path). A line that no h
 than one, is refused by name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from stream.config.expression import quote_name, quote_text
 from stream.config.formats import Declared
 from stream.config.headers import header_names
+from stream.config.line_patterns import w3c_pattern
 from stream.parse.texts import LineSql, Texts, by_groups
 
 ANOTHER_NUMBER = "another number of fields than the header"
@@ -20,29 +21,6 @@ QUOTES = "quotes in disorder"
 AMBIGUOUS = "more than one header fits"
 
 _FIELDS = "#Fields:"
-
-_ADDRESS = r"[0-9A-Fa-f.:]++(?:%\S*+)?"
-_NUMBER = r"\d++(?:\.\d*+)?"
-_METHOD = r"[A-Z][A-Z_-]*+"
-# What a field of W3C holds by its name; all others hold anything.
-_KINDS: Mapping[str, str] = {
-    "date": r"\d{4}-\d\d-\d\d",
-    "time": r"\d\d:\d\d(?::\d\d(?:\.\d++)?)?",
-    "c-ip": _ADDRESS,
-    "s-ip": _ADDRESS,
-    "cs-method": _METHOD,
-    "cs-uri-stem": r"[/*]\S*+",
-    "s-port": r"\d++",
-    "c-port": r"\d++",
-    "sc-status": r"\d{3}",
-    "sc-substatus": r"\d++",
-    "sc-win32-status": r"\d++",
-    "sc-bytes": _NUMBER,
-    "cs-bytes": _NUMBER,
-    "time-taken": _NUMBER,
-    "cs-version": r"[A-Za-z]++/[0-9.]++",
-}
-_ANYTHING = r'"(?:[^"]|"")*+"|[^\s"]\S*+'
 
 
 def read_csv(texts: Texts) -> LineSql:
@@ -109,7 +87,7 @@ def read_w3c(texts: Texts) -> LineSql:
     for number, names in enumerate(headers):
         here = [name for name in names if name in wanted]
         column = quote_name(f"{texts.name}.fields{number}")
-        taken, fits = by_groups(_w3c_pattern(names, here), _numbers(here), column, text)
+        taken, fits = by_groups(w3c_pattern(names, here), _numbers(here), column, text)
         steps[f"{texts.name}.fields{number}"] = taken
         matches.append(fits)
         places.append(here)
@@ -150,13 +128,3 @@ def _directive(text: str) -> str:
 
 def _numbers(names: Sequence[str]) -> list[str]:
     return [str(number) for number in range(1, len(names) + 1)]
-
-
-def _w3c_pattern(names: Sequence[str], kept: Sequence[str]) -> str:
-    """A line with these fields; those in `kept` are groups."""
-    fields = []
-    for name in names:
-        kind = _KINDS.get(name)
-        inner = _ANYTHING if kind is None else rf"{kind}(?!\S)|-(?!\S)"
-        fields.append(f"({inner})" if name in kept else f"(?:{inner})")
-    return r"^" + r"[ \t]++".join(fields) + r"[ \t\r]*$"

@@ -5,29 +5,9 @@ program: `last message repeated 5 times` has none. A program is what stands befo
 a process id in brackets; only with a process id may its name hold blanks.
 """
 
+from stream.config.line_patterns import SYSLOG, SYSLOG_GROUPS
 from stream.parse.texts import ColumnSql, LineSql, Texts, by_groups
 from stream.parse.times import line_time
-
-_STRUCTURED_DATA = r"-|(?:\[[^\]\\]*+(?:\\.[^\]\\]*+)*+\])++"
-_SHORT_TIME = (
-    r"[A-Z][a-z]{2} [ \d]?\d(?: \d{4})? \d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-    r"(?: \d{4}(?=[: ]))?(?: [A-Z]{3,5}(?=:))?"
-)
-_ISO_TIME = r"\d{4}-\d\d-\d\dT\S+?(?=:? )"
-# A token that ends with one colon, or has a bracket in it, is a program.
-_HOST = r"[^\s\[\]]++(?<![^:]:)|\[[0-9A-Fa-f:.]++\]"
-_WORD = r"[^\s\[\]:]++"
-SYSLOG = (
-    r"(?s)^\ufeff?(?:\d++ (?=<))?(?:"
-    rf"<(\d{{1,3}})>1 (\S++) (\S++) (\S++) (\S++) (\S++) ({_STRUCTURED_DATA})(?: \ufeff?(.*?))?"
-    r"|(?:<(\d{1,3})>)?(?:\d++: )?(?:([^\s:]++): )?[*.]?"
-    rf"(?:({_SHORT_TIME})|({_ISO_TIME})):? "
-    rf"(?:({_HOST})(?: :)?(?: |$))?"
-    rf"(?:({_WORD})(?:\[([^\]\s]*+)\]:? ?|:(?: |$))|({_WORD}(?: {_WORD}){{1,3}})\[(\d++)\]: ?)?"
-    r"(.*?)"
-    r")\s*$"
-)
-SYSLOG_GROUPS = 18
 
 
 def read_syslog(texts: Texts) -> LineSql:
