@@ -27,6 +27,8 @@ KEYS_ASKED = 40
 KEYS_SHOWN = 8
 STRIP_KEYS = 3
 METRICS_MAX = 100
+# What a local day's start in UTC is moved by to fall on its date.
+DATE_MARGIN_S = 13 * 3_600
 SIZES = {"1m": 60, "1h": 3_600, "1d": 86_400}
 ADDITIVE = ("count", "sum")
 QUANTILES = ("p50", "p95", "p99")
@@ -157,7 +159,7 @@ def metric_view(counts: MetricCounts, metric: MetricSettings, now_s: int) -> Met
     total = _total(counts.totals, counts.keys_total, metric.measure)
     rows = _key_rows(counts, metric, total)
     top = float(max(values.values(), default=Decimal(0)))
-    begin_s = now_s // size_s * size_s - (WINDOWS - 1) * size_s if size_s else 0
+    begin_s = _begin_s(counts, now_s)
 
     def drawn(some: Sequence[WindowSum]) -> str:
         return _columns([(one, float(values[one.start_s])) for one in some], begin_s, size_s, top)
@@ -329,6 +331,18 @@ def _note(counts: MetricCounts, metric: MetricSettings, rows: Sequence[KeyRow]) 
     )
 
 
+def _begin_s(counts: MetricCounts, now_s: int) -> int:
+    """The start of the first window that is drawn.
+
+    Windows of a metric with a `tz` do not begin at multiples of their size.
+    """
+    size_s = counts.size_s
+    if not size_s:
+        return 0
+    shift_s = counts.windows[-1].start_s % size_s if counts.windows else 0
+    return (now_s - shift_s) // size_s * size_s + shift_s - (WINDOWS - 1) * size_s
+
+
 def _columns(
     windows: Sequence[tuple[WindowSum, float]], begin_s: int, size_s: int, top: float
 ) -> str:
@@ -337,7 +351,8 @@ def _columns(
         return ""
     found = []
     for window, value in windows:
-        place = (window.start_s - begin_s) // size_s
+        # A day on which clocks are set begins an hour beside its place.
+        place = round((window.start_s - begin_s) / size_s)
         if 0 <= place < WINDOWS and value > 0:
             y = BAR_HEIGHT - max(1, round(value / top * (BAR_HEIGHT - 1)))
             found.append(f"M{place * BAR_STEP} {BAR_HEIGHT}V{y}h{BAR_WIDTH}V{BAR_HEIGHT}z")
@@ -363,8 +378,14 @@ def _size_word(size_s: int) -> str:
 
 
 def _clock(at_s: int, size_s: int) -> str:
-    form = "%m-%d" if size_s >= SIZES["1d"] else "%H:%M"
-    return datetime.fromtimestamp(at_s, UTC).strftime(form)
+    """A window's name: its time of day in UTC, or its date by the clock that it follows.
+
+    A day that begins at 10:00 UTC or earlier has the date of that moment, as in Hawaii; a day
+    that begins later has the next date, as in New Zealand and in all zones east of Greenwich.
+    """
+    if size_s < SIZES["1d"]:
+        return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M")
+    return datetime.fromtimestamp(at_s + DATE_MARGIN_S, UTC).strftime("%m-%d")
 
 
 def count_rows(counts: MetricCounts, metric: MetricSettings) -> list[dict[str, object]]:

@@ -45,7 +45,8 @@ def _describe(metric: Metric, plan: FoldPlan) -> Iterator[str]:
         yield f"  {note}"
     windows = ", ".join(size_text(size) for size in definition.windows_s)
     fold = f"folded per {size_text(metric.slice_s)}" if metric.slice_s else "folded to one sum"
-    yield f"  windows  {windows}; a batch is {fold}"
+    clock = "" if definition.zone is None else f" by the clock of {definition.zone.name}"
+    yield f"  windows  {windows}{clock}; a batch is {fold}"
     if definition.top is not None:
         yield f"  top      {definition.top}"
     for name in metric.inputs:

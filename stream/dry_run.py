@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sinks.rows import FoldRow, UnparsedRow, size_text
+from sinks.rows import NO_TIME_S, FoldRow, UnparsedRow, size_text
 from stream.config.settings import StreamSettings
-from stream.fold.compile import FoldPlan, compile_plan
+from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
+from stream.parse.times import TIME_REASON
 from stream.pattern_samples import pattern_samples
 from stream.source.kafka import COLUMNS_DDL
 from stream.spark import java_classes
@@ -73,9 +74,7 @@ def _frame(session: SparkSession, topic: str, file: str, lines: Sequence[bytes])
 
 def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:
     """The text of one input's dry run."""
-    broken = sum(
-        row.count for row in counts.unparsed if ":" not in row.reason.removeprefix("format:")
-    )
+    broken = sum(row.count for row in counts.unparsed if not row.reason.startswith(EXPRESSION_NULL))
     text = [f"as {name}: {lines} lines, {lines - broken} parse"]
     for row in counts.unparsed:
         text.extend(_unparsed(row))
@@ -90,7 +89,8 @@ def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:
 
 
 def _unparsed(row: UnparsedRow) -> list[str]:
-    shown = [f"  {row.count} not counted: {row.reason}"]
+    counted = "counted in all alone" if row.reason.startswith(TIME_REASON) else "not counted"
+    shown = [f"  {row.count} {counted}: {row.reason}"]
     for sample in row.samples[:SAMPLES_SHOWN]:
         line = sample.line.decode(errors="replace")
         cut = "…" if len(line) > LINE_SHOWN else ""
@@ -107,6 +107,7 @@ def _metric(rows: Sequence[FoldRow], slice_s: int) -> list[str]:
     for row in largest[:ROWS_SHOWN]:
         key = " | ".join("(null)" if part is None else part for part in row.key) or "*"
         start = f"{datetime.fromtimestamp(row.slice_start_s, UTC):%Y-%m-%d %H:%M:%S}  "
+        start = "no time              " if row.slice_start_s == NO_TIME_S else start
         numbers = "" if row.sum is None else f"  sum {row.sum:f}  min {row.min:f}  max {row.max:f}"
         shown.append(f"  {start if slice_s else ''}{key}  count {row.count}{numbers}")
     if len(largest) > ROWS_SHOWN:

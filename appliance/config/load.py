@@ -20,6 +20,9 @@ from appliance.config.faults import ConfigFaults, Fault, Path
 from appliance.config.findings import finding, place_of_second
 from appliance.config.inputs import apply_overrides, file_reader, substitute
 from appliance.config.model import MillConfig
+from stream.config.format_files import Format, FormatFault, load_formats, users_formats
+
+FORMATS_FOLDER = FilePath("configs") / "formats"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     given = {key: {} if value is None else value for key, value in document.root.items()}
     wrong: set[Path] = set()
     try:
-        config = MillConfig.model_validate(given)
+        with users_formats(_users_formats(home)):
+            config = MillConfig.model_validate(given)
     except ValidationError as error:
         for details in error.errors(include_url=False):
             path, found, expected, is_key = finding(details, MillConfig)
@@ -82,7 +86,8 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
             if path in references:
                 found = f"what stands behind {references[path]}"
             document.add(path, found, expected, key=is_key)
-        config, wrong = without_faults(given)
+        with users_formats(_users_formats(home)):
+            config, wrong = without_faults(given)
     is_published = environ.get("MILLRACE_PUBLISHED") == "loopback"
     check_all(config, document, home=str(home), is_published=is_published, wrong=wrong)
     if document.faults:
@@ -122,6 +127,16 @@ def _remove(values: dict[str, object], path: Path) -> None:
         node = node.get(step) if isinstance(node, dict) else None
     if isinstance(node, dict):
         node.pop(path[-1], None)
+
+
+def _users_formats(home: FilePath) -> Mapping[str, Format]:
+    """The formats that the user has put beside the configuration; raises ConfigFaults."""
+    try:
+        return load_formats([home / FORMATS_FOLDER])
+    except FormatFault as error:
+        expected = "a format, as configs/formats/README.md says it"
+        fault = Fault(_shown(error.path), 0, 0, "(the file)", error.reason, expected)
+        raise ConfigFaults([fault]) from error
 
 
 def digest_of(data: bytes, environ: Mapping[str, str] | None = None) -> str:

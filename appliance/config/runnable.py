@@ -10,7 +10,8 @@ from appliance.config.document import Document
 from appliance.config.model import MillConfig
 from collector.identity.discovery import plan
 from stream.config import expression
-from stream.config.sections import InputSection, MetricSection
+from stream.config.input_section import InputSection
+from stream.config.sections import MetricSection
 
 NUMERIC_MEASURES = frozenset({"sum", "min", "max", "mean", "percentile"})
 

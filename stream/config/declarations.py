@@ -4,17 +4,19 @@ Ground of `stream`. Pure. Every fault stands at the key of its own column, so th
 told at once. The older form in one text, `'timing.total double'`, means what it always did.
 """
 
+import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from stream.config.formats import (
     ADDRESSES,
+    MORE_ADDRESSES,
     Declared,
     canonical_type,
     check_column_name,
@@ -23,7 +25,7 @@ from stream.config.formats import (
 )
 
 # What a column's address is called in each format that takes declarations.
-_WORDS = ("path", "key", "position", "group")
+_WORDS = ("path", "key", "position", "field", "group")
 
 # Types whose names are fields of many logs, too: as one bare word they could be read in two ways.
 _ALSO_FIELDS = ("date", "timestamp", "text")
@@ -37,6 +39,7 @@ class ColumnSection(BaseModel):
     path: str | None = None
     key: str | None = None
     position: int | None = None
+    field: str | None = None
     group: str | None = None
     type: str = "string"
 
@@ -44,16 +47,16 @@ class ColumnSection(BaseModel):
     def address(self) -> str | None:
         """What stands behind the word of its format."""
         position = None if self.position is None else str(self.position)
-        return self.path or self.key or position or self.group
+        return self.path or self.key or position or self.field or self.group
 
 
 @dataclass(slots=True)
 class _Declaring:
-    """The input whose columns are being read: its format, and a pattern's groups."""
+    """The input whose columns are being read: its format, and the groups or fields it has."""
 
     line_format: str
-    groups: Sequence[str] | None
-    seen: set[str] = field(default_factory=set)
+    known: Sequence[str] | None
+    seen: set[str] = dataclasses.field(default_factory=set)
 
 
 _declaring: ContextVar[_Declaring | None] = ContextVar("declaring", default=None)
@@ -66,9 +69,9 @@ class _Named:
 
 
 @contextmanager
-def declaring(line_format: str, groups: Sequence[str] | None) -> Iterator[None]:
-    """Let columns be checked as those of one input."""
-    token = _declaring.set(_Declaring(line_format, groups))
+def declaring(line_format: str, known: Sequence[str] | None) -> Iterator[None]:
+    """Let columns be checked as those of one input; `known` are its groups or fields."""
+    token = _declaring.set(_Declaring(line_format, known))
     try:
         yield
     finally:
@@ -98,11 +101,6 @@ def declared_column(name: str, given: "str | ColumnSection", line_format: str) -
         )
     else:
         column_type, address = bare, None
-    if address is None and line_format == "csv":
-        raise ValueError(
-            f"found no position, expected {{position: N, type: {column_type}}}: the how manieth"
-            " field of the line it is, counted from 1"
-        )
     steps = (name,) if address is None else parse_address(address, line_format)
     return Declared(name, steps, column_type)
 
@@ -136,12 +134,25 @@ def _read(given: object) -> object:
         )
     declaring.seen.add(given.name.lower())
     declared = declared_column(given.name, value, declaring.line_format)
-    if declaring.groups is not None and declared.steps[0] not in declaring.groups:
-        known = ", ".join(declaring.groups)
-        raise ValueError(
-            f"found group {declared.steps[0]!r}, expected one of the pattern's: {known}"
-        )
+    step = declared.steps[0]
+    if declaring.known is not None and isinstance(step, str) and step not in declaring.known:
+        raise _unknown_address(declaring, declared)
     return value
+
+
+def _unknown_address(declaring: _Declaring, declared: Declared) -> ValueError:
+    """The fault of a group or a field that an input does not have."""
+    step = declared.steps[0]
+    known = ", ".join(declaring.known or ())
+    if declaring.line_format == "regex":
+        return ValueError(f"found group {step!r}, expected one of the pattern's: {known}")
+    if known:
+        return ValueError(f"found field {step!r}, expected one of the header's: {known}")
+    found = "no position" if step == declared.name else f"position {step!r}"
+    return ValueError(
+        f"found {found}, expected {{position: N, type: {declared.type}}}: the number of the field"
+        " in the line, counted from 1. With the key header a field has a name"
+    )
 
 
 def _shape(given: object, line_format: str | None) -> str | ColumnSection:
@@ -149,6 +160,7 @@ def _shape(given: object, line_format: str | None) -> str | ColumnSection:
     if isinstance(given, str | ColumnSection):
         return given
     word = ADDRESSES.get(line_format or "", "path")
+    words = (word, MORE_ADDRESSES.get(line_format or "", word), "type")
     if not isinstance(given, Mapping):
         shown = "nothing" if given is None else repr(given)
         raise ValueError(
@@ -158,8 +170,8 @@ def _shape(given: object, line_format: str | None) -> str | ColumnSection:
     for key, value in given.items():
         if value is None and key in _WORDS:
             continue
-        if key not in (word, "type"):
-            near = difflib.get_close_matches(str(key), (word, "type"), n=1)
+        if key not in words:
+            near = difflib.get_close_matches(str(key), words, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise ValueError(f"found the key {key!r}, expected {word} and type{hint}")
         kind: type = int if key == "position" else str

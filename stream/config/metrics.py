@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from sinks.local_time import LocalZone
 from sinks.rows import MetricDefinition
 from stream.config.expression import column_tokens, reads_otherwise_in_spark
-from stream.config.sections import InputSection, MetricSection
+from stream.config.input_section import InputSection
+from stream.config.sections import MetricSection
 from stream.config.settings import StreamSection
 from stream.config.windows import KEEP_MYSQL, KEEP_REDIS, SLICE_S, kept_s, window_s
+from stream.config.zones import window_zone
 
 HASH_BYTES = 16
 
@@ -52,7 +55,10 @@ def slice_of(windows_s: Sequence[int]) -> int:
 
 
 def definition_hash(
-    metric: MetricSection, inputs: Mapping[str, InputSection], windows_s: Sequence[int]
+    metric: MetricSection,
+    inputs: Mapping[str, InputSection],
+    windows_s: Sequence[int],
+    zone: LocalZone | None = None,
 ) -> bytes:
     """A hash of what the metric's numbers mean: `from` with its format, filter, key, measure.
 
@@ -68,6 +74,9 @@ def definition_hash(
         "value": metric.value,
         "windows": sorted(windows_s),
     }
+    if zone is not None:
+        # Left out where windows are those of UTC: then they are what they were without the key.
+        meaning["tz"] = zone.name
     expressions = (metric.where, metric.value)
     if any(text is not None and reads_otherwise_in_spark(text) for text in expressions):
         meaning["literals"] = LITERALS_VERSION
@@ -77,6 +86,7 @@ def definition_hash(
 
 def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
     windows_s = tuple(window_s(text) for text in metric.windows or section.defaults.windows)
+    zone = window_zone(_tz(metric, section), windows_s)
     columns = section.from_[metric.from_[0]].column_types()
     spelling = {column.lower(): column for column in columns}
     key = tuple(spelling[column.lower()] for column in metric.key)
@@ -91,10 +101,18 @@ def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
         keep_mysql_s=kept_s(KEEP_MYSQL, [keep.mysql for keep in keeps], windows_s),
         top=metric.top,
         max_keys=metric.max_keys or section.defaults.max_keys,
-        definition_hash=definition_hash(metric, section.from_, windows_s),
+        definition_hash=definition_hash(metric, section.from_, windows_s, zone),
         topics=tuple(sorted(section.from_[name].topic for name in metric.from_)),
+        zone=zone,
     )
     return Metric(metric, metric.from_, key, definition)
+
+
+def _tz(metric: MetricSection, section: StreamSection) -> str:
+    """By whose clock a metric's days begin: as it says, or the one zone of all its inputs."""
+    said = metric.tz or section.defaults.tz
+    zones = {section.from_[name].tz for name in metric.from_}
+    return said or (zones.pop() if len(zones) == 1 else "UTC")
 
 
 def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, object]:

@@ -21,14 +21,12 @@ from pydantic import (
 
 from protocol.units import parse_duration_ms, parse_size_bytes
 from sinks.config import SinksSettings
+from stream.config.base import DurationText, Section, SizeText
+from stream.config.input_section import InputSection
 from stream.config.sections import (
     METRICS_MAX,
     DefaultsSection,
-    DurationText,
-    InputSection,
     MetricSection,
-    Section,
-    SizeText,
     check_against,
     checked_against,
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 
+from sinks.local_time import LocalZone
 from sinks.unparsed import SAMPLE_BYTES_MAX
 from stream.config.expression import (
     bare_column,
@@ -23,11 +24,13 @@ from stream.config.expression import (
     quote_text,
     spark_sql,
 )
+from stream.config.input_section import InputSection
 from stream.config.metrics import Metric, resolve_metrics
-from stream.config.sections import InputSection
 from stream.config.settings import StreamSection
-from stream.parse.columns import ColumnSql, ParsedInput, parse_input, plausible_time
+from stream.parse.columns import ParsedInput, parse_input
 from stream.parse.numbers import EXACT_DECIMAL, exact_decimal
+from stream.parse.texts import ColumnSql
+from stream.parse.times import TIME_REASON, plausible_time
 from stream.parse.try_expression import attempt, attempt_of_user
 
 LINES_VIEW = "millrace_lines"
@@ -37,6 +40,8 @@ COUNTED = 1
 FAULTY = -1
 
 EXPRESSION_NULL = "expression_null:"
+# The reason of headers and comments, which belong to a file and are no fault of it.
+SKIPPED = "skipped"
 
 # Columns of a judged line that are there whatever the metrics are.
 LINE_COLUMNS = ("topic", "partition", "offset", "file", "reason", "seconds", "sample")
@@ -69,6 +74,7 @@ class Reading:
     slice_s: int
     windows_s: tuple[int, ...]
     measure: str
+    zone: LocalZone | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +265,7 @@ def _reading(
         metric.slice_s,
         metric.definition.windows_s,
         metric.definition.measure,
+        metric.definition.zone,
     )
 
 
@@ -351,8 +358,13 @@ def _time(parsed: ParsedInput) -> str:
 
 
 def _reason(parsed: ParsedInput) -> str:
-    """Why a line is not counted; NULL for a line that parses."""
+    """Why a line is not counted; NULL for a line that parses and has a time."""
+    why = quote_text(parsed.reason)
+    if parsed.fault is not None:
+        why = f"concat({why}, coalesce(concat(', ', {attempt(parsed.fault)}), ''))"
+    skipped = f" WHEN {parsed.skipped} THEN {quote_text(SKIPPED)}" if parsed.skipped else ""
+    time_fault = f"coalesce({attempt(parsed.time_fault)}, {quote_text(TIME_REASON)})"
     return (
-        f"CASE WHEN line IS NULL THEN 'null' WHEN NOT coalesce({parsed.matches}, false) THEN"
-        f" {quote_text(parsed.reason)} WHEN {plausible_time(_time(parsed))} IS NULL THEN 'time' END"
+        f"CASE WHEN line IS NULL THEN 'null'{skipped} WHEN NOT coalesce({parsed.matches}, false)"
+        f" THEN {why} WHEN {plausible_time(_time(parsed))} IS NULL THEN {time_fault} END"
     )

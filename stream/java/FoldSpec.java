@@ -29,6 +29,8 @@ final class FoldSpec {
     final int exactMax;
     final boolean isDistinct;
     final boolean isRanked;
+    /** Whether it has the window that holds lines without a time, too. */
+    final boolean hasAll;
 
     Reading(JsonNode json) {
       number = json.get("number").asInt();
@@ -45,6 +47,7 @@ final class FoldSpec {
       exactMax = json.get("exact_max").asInt();
       isDistinct = measure.equals("unique");
       isRanked = measure.equals("percentile");
+      hasAll = hasWindow(0);
     }
 
     boolean hasWindow(int size) {
@@ -63,6 +66,8 @@ final class FoldSpec {
     final int[] keysAt;
     final int slice;
     final int[] coarser;
+    /** By whose clock windows begin; null for UTC. */
+    final LocalZone zone;
     final Reading[] readings;
     final boolean hasAmounts;
     final boolean isSketched;
@@ -75,6 +80,7 @@ final class FoldSpec {
       keysAt = numbers(json.get("keys"));
       slice = json.get("slice_s").asInt();
       coarser = numbers(json.get("coarser_s"));
+      zone = json.get("zone").isNull() ? null : new LocalZone(json.get("zone"));
       readings = new Reading[json.get("readings").size()];
       boolean any = false;
       for (int at = 0; at < readings.length; at++) {
@@ -83,6 +89,14 @@ final class FoldSpec {
       }
       hasAmounts = any;
       isSketched = readings[0].isDistinct || readings[0].isRanked;
+    }
+
+    /** The start of the window of a size, 0 for `all`, that holds a moment. */
+    long windowStart(long seconds, int size) {
+      if (size == 0) {
+        return 0;
+      }
+      return zone == null ? seconds - seconds % size : zone.start(seconds, size);
     }
 
     boolean hasTopic(UTF8String topic) {
@@ -127,6 +141,8 @@ final class FoldSpec {
   final int textFrame;
   /** Of the last frame. Without it a socket that broke would look like the end of the cells. */
   final byte endFrame;
+  /** Why a line counts in `all` alone begins with this. */
+  final UTF8String timeReason;
   /** What a verdict says. */
   final byte counted;
   final byte faulty;
@@ -178,6 +194,7 @@ final class FoldSpec {
     taskFrame = frames.get("task").asInt();
     textFrame = frames.get("text").asInt();
     endFrame = (byte) frames.get("end").asInt();
+    timeReason = UTF8String.fromString(json.get("time_reason").asText());
     counted = (byte) json.get("counted").asInt();
     faulty = (byte) json.get("faulty").asInt();
     hashOctets = json.get("hash_octets").asInt();

@@ -33,6 +33,8 @@ public final class JsonTexts implements Serializable {
   private static final JsonFactory FACTORY =
       new JsonFactory()
           .enable(JsonParser.Feature.ALLOW_SINGLE_QUOTES)
+          // A raw tab within a text means itself, though JSON wants it escaped.
+          .enable(JsonParser.Feature.ALLOW_UNQUOTED_CONTROL_CHARS)
           // Lines may hold any number of different keys, which would stay in memory.
           .disable(JsonFactory.Feature.INTERN_FIELD_NAMES);
 

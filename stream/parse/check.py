@@ -14,7 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NumericType, StringType
 
 from stream.config.expression import SparkSql, spark_sql
-from stream.config.sections import InputSection, MetricSection
+from stream.config.groups import java_pattern
+from stream.config.input_section import InputSection
+from stream.config.sections import MetricSection
 from stream.config.settings import StreamSection
 from stream.parse.fault import Fault, KeyPath
 from stream.parse.pattern_check import check_input_pattern, check_literal_patterns
@@ -27,7 +29,7 @@ def check_section(session: SparkSession, section: StreamSection) -> list[Fault]:
     faults: list[Fault] = []
     for name, given in section.from_.items():
         if given.pattern is not None:
-            faults.extend(check_input_pattern(name, given.pattern))
+            faults.extend(check_input_pattern(name, java_pattern(given.pattern)[0]))
     frames = {name: _empty(session, given) for name, given in section.from_.items()}
     for index, metric in enumerate(section.metrics):
         for key, text in (("where", metric.where), ("value", metric.value)):

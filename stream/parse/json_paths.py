@@ -12,6 +12,6 @@ from stream.config.expression import quote_text
 Steps = tuple[str | int, ...]
 
 
-def json_texts(paths: Sequence[Steps]) -> str:
+def json_texts(line: str, paths: Sequence[Steps]) -> str:
     """The texts of a line at some paths, as an array; NULL unless the line is one JSON object."""
-    return f"millrace_json(line, {quote_text(json.dumps([list(path) for path in paths]))})"
+    return f"millrace_json({line}, {quote_text(json.dumps([list(path) for path in paths]))})"

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from stream.config.formats import repeats_groups
+from stream.config.groups import repeats_groups
 from stream.config.patterns import PatternKind, attacks, glob_hint, like_fault, literal_patterns
 from stream.parse.columns import RECURSIVE_CHARACTERS_MAX
 from stream.parse.fault import Fault, KeyPath

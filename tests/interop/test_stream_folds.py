@@ -72,6 +72,8 @@ KEYS = [
 
 def api_line(chance: random.Random) -> str:
     document: dict[str, Any] = {"ts": 1_785_578_400 + chance.randrange(0, 7_500)}
+    if chance.random() < 0.05:
+        document["ts"] = chance.choice(["noon", None, "07/09/2026", "2026-08-01 10:00 BST"])
     for name in ("who", "what"):
         document[name] = chance.choice(KEYS)
     document["n"] = chance.choice(
@@ -171,7 +173,9 @@ def test_both_folds_give_the_same_cells(as_blocks: bool) -> None:
     ]
     for ours_of, sparks_of in zip(straight.unparsed, large.unparsed, strict=True):
         assert set(sparks_of.samples) <= set(ours_of.samples)
-    assert {u.reason for u in small.unparsed} >= {"format:combined", "expression_null:least"}
+    assert {u.reason for u in small.unparsed} >= {
+        "format:combined", "expression_null:least", "time", "time:ambiguous", "time:zone BST",
+    }  # fmt: skip
 
 
 def test_cells_that_travel_in_many_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,3 +223,65 @@ def test_distinct_values_are_exact_up_to_the_limit_in_both_folds(count: int) -> 
         assert len(people) == 3
         for parts in people:
             assert combined(parts).hll == expected
+
+
+ZONES = ("Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kathmandu", "-03:30")
+
+
+@pytest.mark.parametrize("as_blocks", [True, False])
+def test_windows_by_the_clock_of_a_place_are_the_same_whichever_way_they_take(
+    as_blocks: bool,
+) -> None:
+    chance = seeded("local windows")
+    metrics = [
+        {"name": f"z{place}_{measure}", "from": "api", "key": "what", "tz": zone,
+         "measure": measure, "windows": sizes, **value}
+        for place, zone in enumerate(ZONES)
+        for measure, sizes, value in (
+            ("count", ["10m", "1h", "6h", "1d", "all"], {}),
+            ("sum", ["6h", "1d"], {"value": "n"}),
+            ("unique", ["1d"], {"value": "who"}),
+        )
+    ]  # fmt: skip
+    of = {**SECTION, "metrics": metrics}
+    plan = compile_plan(StreamSection.model_validate(of))
+    definitions = {metric.name: metric.definition for metric in plan.metrics}
+    assert all(one.zone is not None for one in definitions.values())
+    changes = sorted({at for one in definitions.values() if one.zone for at in one.zone.begins})
+    lines = [
+        json.dumps({"ts": at, "what": chance.choice("ab"), "who": chance.choice("xyz"), "n": 1})
+        for change in chance.sample(changes[1:], 60)
+        for at in (change + chance.randrange(-90_000, 90_000) for _ in range(20))
+        if at > 0
+    ]
+    straight, small, large = folded(plan, {"logs.api": lines}, as_blocks=as_blocks)
+    ours = cells(straight, definitions)
+    assert cells(small, definitions) == ours
+    assert cells(large, definitions) == ours
+    assert {i.size_s for i in ours} == {600, 3_600, 21_600, 86_400, 0}
+
+
+def test_days_of_lines_in_local_time_are_local_days() -> None:
+    """The input's zone is that of its metrics, unless they say another."""
+    lines = ["2024-07-01 00:30:00", "2024-07-01 23:30:00", "2024-07-02 00:30:00"]
+    of: dict[str, Any] = {
+        "from": {"t": {"topic": "logs.t", "format": "json", "time": "t", "tz": "Europe/Berlin"}},
+        "metrics": [
+            {"name": name, "from": "t", "measure": "count", "windows": ["1d"], **tz}
+            for name, tz in (("days", {}), ("utc_days", {"tz": "UTC"}), ("far", {"tz": "+05:30"}))
+        ],
+    }
+    plan = compile_plan(StreamSection.model_validate(of))
+    definitions = {metric.name: metric.definition for metric in plan.metrics}
+    _, small, _ = folded(plan, {"logs.t": [json.dumps({"t": t}) for t in lines]}, as_blocks=False)
+    found = {(i.metric, i.start_s): cell for i, cell in cells(small, definitions).items()}
+    midnight = 1_719_784_800  # 2024-07-01 00:00 in Berlin
+    counted = {place: cell[0] for place, cell in found.items() if isinstance(cell, tuple)}
+    assert counted == {
+        ("days", midnight): 2,
+        ("days", midnight + 86_400): 1,
+        ("utc_days", midnight + 7_200 - 86_400): 1,
+        ("utc_days", midnight + 7_200): 2,
+        ("far", midnight - 12_600): 1,
+        ("far", midnight - 12_600 + 86_400): 2,
+    }

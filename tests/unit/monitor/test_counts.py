@@ -169,3 +169,21 @@ def test_numbers_on_the_page_keep_their_digits() -> None:
         one = counts(totals=(KeyCount((), 3, Decimal(value)),), windows=(), keys_total=1)
         assert metric_view(one, metric, NOW_S).total == text
         assert count_rows(one, metric)[0]["value"] == value
+
+
+def test_local_days_have_their_own_dates_and_a_place_each() -> None:
+    """In London days begin at 00:00 UTC, and in summer at 23:00 of the day before."""
+    start_s = 1_711_756_800  # 2024-03-30 00:00 UTC; clocks are set in the night of the 31st.
+    starts = (start_s, start_s + 86_400, start_s + 2 * 86_400 - 3_600)
+    one = counts(size_s=86_400, windows=tuple(WindowSum(at_s, 5, None, 1) for at_s in starts))
+    view = metric_view(one, STATUS, starts[-1] + 3_600)
+    places = [int(part.split()[0]) // 4 for part in (view.columns + view.filling).split("M")[1:]]
+    assert places == [WINDOWS - 3, WINDOWS - 2, WINDOWS - 1]
+    assert ("in 04-01, still filling", "5") in view.facts
+    assert view.ends[1] == "04-01"
+
+
+def test_days_of_utc_and_of_new_zealand_are_called_by_their_dates() -> None:
+    for start_s, name in ((1_719_792_000, "07-01"), (1_719_748_800, "07-01")):
+        one = counts(size_s=86_400, windows=(WindowSum(start_s, 5, None, 1),))
+        assert metric_view(one, STATUS, start_s + 60).ends[1] == name

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from stream.config.sections import InputSection
+from stream.config.input_section import InputSection
 from stream.config.settings import StreamSection
 
 PATTERN = r"(?<level>\w+) (?<ms>\d+)"

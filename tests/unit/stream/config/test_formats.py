@@ -1,8 +1,11 @@
 """Declared columns: paths, types and names."""
 
+import re
+
 import pytest
 
-from stream.config.formats import group_names, misspelt_group, parse_declaration
+from stream.config.formats import parse_declaration
+from stream.config.groups import PatternFault, group_names, java_pattern, python_pattern
 
 
 @pytest.mark.parametrize(
@@ -38,8 +41,6 @@ def test_json_paths(text: str, steps: tuple[str | int, ...], column_type: str) -
         ("json", "c", "a decimal(40,2)", "found type 'decimal(40,2)'"),
         ("json", "Time", "a string", "every line has a column time already"),
         ("json", "1c", "a string", "found column name '1c'"),
-        ("csv", "c", "first string", "found position 'first'"),
-        ("csv", "c", "0 string", "found position '0'"),
         ("logfmt", "c", "a=b string", "found key 'a=b'"),
         ("regex", "c", "a-b string", "found group 'a-b'"),
     ],
@@ -55,21 +56,35 @@ def test_groups_of_a_pattern() -> None:
     assert group_names(pattern) == ["when", "level"]
 
 
+def test_groups_as_other_languages_spell_them() -> None:
+    pattern = r"(?P<a_b>x)(?'c'y)(?<_d>z)(?P=a_b)\k<_d>\k'c'[(?P<no>](?<=q)"
+    assert group_names(pattern) == ["a_b", "c", "_d"]
+    translated, names = java_pattern(pattern)
+    assert names == {"a_b": "g0", "c": "c", "_d": "g2"}
+    assert translated == r"(?<g0>x)(?<c>y)(?<g2>z)\k<g0>\k<g2>\k<c>[(?P<no>](?<=q)"
+    assert re.compile(python_pattern(pattern)).groupindex == {"a_b": 1, "c": 2, "_d": 3}
+
+
+def test_a_group_is_not_renamed_to_another_ones_name() -> None:
+    assert java_pattern("(?<a_b>x)(?<g0>y)")[1] == {"g0": "g0", "a_b": "g0x"}
+
+
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("pattern", "fault"),
     [
-        (r"^(?P<level>\w+)", ("(?P<level>", "(?<level>, as Java spells it")),
-        (r"(?<a>x)(?P=a)", ("(?P=a)", r"\k<a>, as Java spells it")),
-        (
-            r"(?<user_id>\d+)",
-            (
-                "(?<user_id>",
-                "(?<userId>, as Java spells it, for the name of a group has letters and digits"
-                " only",
-            ),
-        ),
-        (r"(?<a>x)(?<!b_c>)(?<=d_)\(?P<e>", None),
+        ("(?<remote-addr>x)", "found group name 'remote-addr', expected letters, digits and _"),
+        ("(?P<1st>x)", "found group name '1st'"),
+        ("(?<>x)", "found group name ''"),
+        ("(?<a>x)|(?P<a>y)", "found group 'a' twice"),
     ],
 )
-def test_groups_that_java_spells_otherwise(pattern: str, found: tuple[str, str] | None) -> None:
-    assert misspelt_group(pattern) == found
+def test_group_names_that_no_spelling_allows(pattern: str, fault: str) -> None:
+    with pytest.raises(PatternFault) as caught:
+        group_names(pattern)
+    assert str(caught.value).startswith(fault)
+
+
+@pytest.mark.parametrize("pattern", [r"\p{Alpha}", r"a\h", r"[a-z&&[^b]]", r"\Qx\E"])
+def test_patterns_that_python_cannot_spell_are_refused(pattern: str) -> None:
+    with pytest.raises(PatternFault):
+        python_pattern(pattern)

@@ -4,13 +4,13 @@ from stream.parse.json_paths import json_texts
 
 
 def test_paths_are_told_as_json() -> None:
-    assert json_texts([("a",), ("l", 0, "b")]) == (
+    assert json_texts("line", [("a",), ("l", 0, "b")]) == (
         """millrace_json(line, '[["a"], ["l", 0, "b"]]')"""
     )
 
 
 def test_a_key_may_hold_quotes_and_backslashes() -> None:
     r"""The function reads JSON out of a literal of SQL, so a backslash is escaped twice."""
-    assert json_texts([('a"b',), ("it's\\",)]) == (
+    assert json_texts("line", [('a"b',), ("it's\\",)]) == (
         r"""millrace_json(line, '[["a\\"b"], ["it\'s\\\\"]]')"""
     )
