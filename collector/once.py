@@ -24,7 +24,7 @@ class OneShot:
         self._started_ms = agent.clock()
         self._report_at_ms = 0
         self._begun: dict[str, int] = {}
-        # Nobody looks again later: NULs are taken to be what they are now.
+        # No later look follows, so NULs are taken as they are now.
         agent.reader.in_place.quiet_ms = 0
 
     async def run(self) -> list[str]:

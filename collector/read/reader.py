@@ -7,6 +7,7 @@ and the next scan decides.
 """
 
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,11 +21,13 @@ from collector.identity.probing import Prober
 from collector.identity.registry import Registry
 from collector.identity.sightings import (
     AnyProbe,
+    Decision,
     Held,
     Judgement,
     Seen,
     Stamp,
     State,
+    Stored,
     Verdict,
 )
 from collector.read.in_place import InPlace, Look, note_read
@@ -70,22 +73,7 @@ class Reader:
         seen = self._disturbed(scan, now_ms)
         undisturbed = {name.file for name in scan.seen} - {name.file for name in seen}
         stored = self.registry.stored(undisturbed)
-        answers: dict[AnyProbe, bytes | None] = {}
-        paths = {name.file: name.path for name in seen}
-        # Each round answers all that is asked, and of a file only so much can be asked: it ends.
-        while True:
-            decision = decide(
-                stored,
-                seen,
-                held,
-                answers,
-                is_complete=scan.is_complete,
-                noticed=self._noticed,
-            )
-            open_probes = decision.probes - answers.keys()
-            if not open_probes or self._prober.is_unfinished:
-                break
-            answers.update(self._prober.answer(open_probes, paths))
+        decision = self._decide(stored, seen, held, is_complete=scan.is_complete)
         self._noticed = decision.noticed
         self.wants_scan = self._prober.is_unfinished or decision.is_waiting
         touched: dict[str, Generation] = {}
@@ -125,6 +113,34 @@ class Reader:
             )
             or self._is_behind(generation, held.get(generation.name))
         ]
+
+    def _decide(
+        self,
+        stored: Collection[Stored],
+        seen: Sequence[Seen],
+        held: Mapping[str, Held],
+        *,
+        is_complete: bool,
+    ) -> Decision:
+        """Decide which file is which, and answer each probe that the decision asks for.
+
+        The loop ends because a round answers all probes and a file has a limited number of them.
+        """
+        answers: dict[AnyProbe, bytes | None] = {}
+        paths = {name.file: name.path for name in seen}
+        while True:
+            decision = decide(
+                stored,
+                seen,
+                held,
+                answers,
+                is_complete=is_complete,
+                noticed=self._noticed,
+            )
+            open_probes = decision.probes - answers.keys()
+            if not open_probes or self._prober.is_unfinished:
+                return decision
+            answers.update(self._prober.answer(open_probes, paths))
 
     def _is_given(self, judgement: Judgement) -> bool:
         """Whether all that was read of a generation is committed; its open event is whole now."""

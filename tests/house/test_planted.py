@@ -11,7 +11,7 @@ Law = Callable[[Module], Iterator[str]]
 
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * laws.FUNCTION_LINES_MAX
 LONG_BY_INNER = "def f():\n" + 10 * ("    def g():\n" + "        x = 1\n" * 20)
-LONG_FILE = "x = 1\n" * (laws.FILE_LINES_MAX + 1)
+LONG_FILE = "x = 1\n" * (laws.FILE_LINES_ADVISED + 1)
 LONG_TEST_FILE = "x = 1\n" * (laws.TEST_FILE_LINES_MAX + 1)
 
 PLANTED: list[tuple[Law, str, str]] = [

@@ -69,6 +69,7 @@ def test_the_age_is_that_of_the_record_that_waits(broker: BrokerProcess, tmp_pat
     monitor = MonitorProcess([broker], tmp_path, refresh="200ms")
     try:
         rows = wait_until(lambda: looked_at(monitor), 30, "every reader was looked at")
+        assert rows is not None
         for topic in ("appended", "batch"):
             assert 0 < rows[topic]["time_lag_ms"] < YOUNG_MS, topic
             assert rows[topic]["time_lag_bound"] == "exact"

@@ -94,7 +94,7 @@ def test_quotients_of_any_size_are_the_same_in_the_server(mysql_server: MySqlSer
 def test_whole_numbers_of_19_digits_and_sums_beyond_64_bits_are_exact(
     mysql_server: MySqlServer, as_blocks: bool
 ) -> None:
-    values = {
+    values: dict[str, tuple[Decimal | int, Decimal | int]] = {
         "case 30": (1725724716113000123, 1725724716113000125),
         "bigints": (2**63 - 1, 2**63 - 1),
         "negative": (-(2**63), -(2**63)),
@@ -104,7 +104,8 @@ def test_whole_numbers_of_19_digits_and_sums_beyond_64_bits_are_exact(
     metrics = [metric(measure + "s", measure) for measure in ("sum", "min", "max")]
     sink = opened(settings := mysql_server.new_database(), *metrics)
     for number in (0, 1):
-        cells = {(key,): Aggregate(1, *[Decimal(pair[number])] * 3) for key, pair in values.items()}
+        numbers = {key: Decimal(pair[number]) for key, pair in values.items()}
+        cells = {(key,): Aggregate(1, one, one, one) for key, one in numbers.items()}
         if as_blocks:
             some = [encode(one, 0, 0, list(cells.items())) for one in metrics]
             sink.apply(batch(number, blocks=some))

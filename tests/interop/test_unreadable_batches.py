@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -101,7 +102,7 @@ def test_a_group_commits_behind_what_it_skipped(
     ids=["compact", "gzip", "producer"],
 )
 def test_zstd_of_levels_20_to_22_is_taken_and_read(
-    broker: BrokerProcess, capfd: pytest.CaptureFixture[str], settings: dict[str, str]
+    broker: BrokerProcess, capfd: pytest.CaptureFixture[str], settings: dict[str, Any]
 ) -> None:
     topic = "zstd-" + "".join(settings.values())
     with WireClient(broker.bootstrap) as client:

@@ -35,7 +35,7 @@ PRINTS = (
     ["--json"],
     *(["--decode", name] for name in DECODERS),
 )
-KAFKA_PRINTS = (
+KAFKA_PRINTS: tuple[list[str], ...] = (
     [],
     ["--print-data-log"],
     ["--deep-iteration"],

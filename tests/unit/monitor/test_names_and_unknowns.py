@@ -34,7 +34,8 @@ TOPICS = (".hidden", "...", "a.b_c-D9", "-", "_", "messages", "x" * 249)
 def ask(client: TestClient, address: str) -> Response:
     """Ask as a browser does; the test client unquotes a path once more than a server."""
     path, mark, query = address.partition("?")
-    return client.get(path.replace("%25", "%2525") + mark + query)
+    answer: Response = client.get(path.replace("%25", "%2525") + mark + query)
+    return answer
 
 
 @pytest.mark.parametrize("group_id", GROUP_IDS)

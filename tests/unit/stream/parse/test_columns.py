@@ -9,8 +9,8 @@ import pytest
 
 from stream.config.expression import TokenKind, quote_text, tokenize
 from stream.config.input_section import InputSection
+from stream.config.line_patterns import SYSLOG_GROUPS
 from stream.parse.columns import RECURSIVE_CHARACTERS_MAX, ParsedInput, parse_input
-from stream.parse.syslog import SYSLOG_GROUPS
 
 DECLARED = {"who": "who string", "n": "n bigint", "ms": "ms double", "day": "day timestamp"}
 PATTERN = r"^(?<when>\S+) (?<who>\S+) (?<n>\S+) (?<ms>\S+) (?<day>\S+)$"
