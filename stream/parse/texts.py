@@ -131,8 +131,8 @@ def by_groups(
     holds_it = f"contains({line}, {usual})"
     other = f"concat({usual}, md5({line}))"
     replacement = quote_text("".join(f"{_SEPARATOR}${group}" for group in groups) + _SEPARATOR)
-    pieces = ", ".join(f"{other}, {quote_text(f'${group}')}" for group in groups)
+    pieces = "".join(f"{other}, {quote_text(f'${group}')}, " for group in groups)
     separator = f"IF({holds_it}, {other}, {usual})"
-    between = f"IF({holds_it}, concat({pieces}, {other}), {replacement})"
+    between = f"IF({holds_it}, concat({pieces}{other}), {replacement})"
     replaced = f"regexp_replace({line}, {quote_text(pattern)}, {between})"
     return f"split({replaced}, {separator})", f"(coalesce(size({fields}), 0) > {len(groups) + 1})"
