@@ -204,6 +204,14 @@ class _Session:
                 Verdict.REPLACED_SAME_HEAD if same_head else Verdict.MOVED, known, copy
             )  # 14, 16
             return
+        if newcomer is not None and newcomer.file not in self._round.settled:
+            life = self._life_of(known, newcomer)
+            if life is not known:
+                newcomer = None
+            elif (
+                known.state is not State.GONE and self._judge_trimmed(known, newcomer) is not False
+            ):
+                return  # 9a
         # Either may be the copy of another file that has got this one's inode, or its name.
         if reused and is_reused and not self._copies.is_copy(reused[0]):
             self._begin(Verdict.INODE_REUSED, known, reused[0])  # 1
@@ -213,10 +221,24 @@ class _Session:
             and newcomer.file not in self._round.settled
             and not self._copies.is_copy(newcomer)
         ):
-            if self._judge_trimmed(known, newcomer) is not False:  # 9a
-                return
             self._begin(Verdict.REPLACED, known, newcomer)  # 15
         self._judge_gone(known)
+
+    def _life_of(self, known: Stored, name: Seen) -> Stored:
+        """Of all that had a name by what is stored, the one whose last lines the file holds.
+
+        After a death several may have had it: that some of them ended was not stored.
+        """
+        others = (
+            other
+            for other in self._round.by_path.get(name.path, ())
+            if other.path == name.path
+            and not other.state.has_ended
+            and other.generation not in self._round.held
+            and other.file not in self._round.names
+        )
+        found = [one for one in others if self._round.ask.kept_end(one, name) != 0]
+        return known if known in found or not found else found[0]
 
     def _is_renumbered(self, known: Stored, held: Held | None, newcomer: Seen) -> bool:
         """Row 13: a file system that was mounted anew. True also while answers are missing.
@@ -248,9 +270,11 @@ class _Session:
             elif holds:
                 self._round.settled.add(newcomer.file)
                 self._round.add(Verdict.REPLACED_SAME_HEAD, known, newcomer)  # 14
+            elif self._judge_trimmed(known, newcomer, held) is not False:  # 9a
+                return
             elif self._copies.is_copy(newcomer):
                 self._round.add(Verdict.DELETED, known, None)  # 6
-            elif self._judge_trimmed(known, newcomer, held) is False:  # 9a
+            else:
                 self._begin(Verdict.REPLACED, known, newcomer)  # 15
         elif held.links == 0:
             self._round.add(Verdict.DELETED, known, None)  # 6
