@@ -36,6 +36,9 @@ ALTERED = {
 }
 """What did not become one record as it was, by the collector's counters."""
 
+SAME_MAX = 10
+"""Files with the content of another one that are named."""
+
 OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
 """What is known of a file only with its stored position."""
 
@@ -66,6 +69,11 @@ def status(as_json: EnvelopeOption = False) -> None:
         say(
             f"lines may be lost of {entry['path']}: {entry['verdict']}, read to byte"
             f" {entry['position']} of {entry['size_bytes']} that were seen"
+        )
+    for entry in [one for one in files if one.get("same_as")][:SAME_MAX]:
+        say(
+            f"{entry['path']} holds the same bytes as {entry['same_as']}, and the lines of both"
+            " count: if it is a copy, keep it elsewhere, or exclude it"
         )
     counters: Any = found.details.get("counters", {})
     for name, count in counters.items():

@@ -204,6 +204,11 @@ class Generation:
             self.fingerprint = self.tailer.evidence.fingerprint()
         return self.fingerprint
 
+    @property
+    def read_crc(self) -> int | None:
+        """The checksum of what was read."""
+        return self.fingerprint.crc if self.tailer is None else self.tailer.evidence.crc
+
     def _judged_print(self) -> Fingerprint:
         """The fingerprint of all that was read: an open event is in memory, whatever becomes of
         the file."""
