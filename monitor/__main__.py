@@ -17,18 +17,18 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from monitor.alerts import Alerts
-from monitor.browse import Browser
-from monitor.clusters import clusters_of
-from monitor.collect import Collector
-from monitor.config import MonitorSettings
-from monitor.counts import Counts
+from monitor.admin.operating import Operator
+from monitor.alerts.core import Alerts
+from monitor.alerts.notifier import Notifier
+from monitor.alerts.webhook import Webhook
+from monitor.asking.browse import Browser
+from monitor.asking.counts import Counts
+from monitor.asking.poller import Collector
+from monitor.config.settings import MonitorSettings
+from monitor.history.recorder import Recorder, open_recorder
 from monitor.http import create_app
-from monitor.notifier import Notifier
-from monitor.operating import Operator
-from monitor.recorder import Recorder, open_recorder
-from monitor.sampler import Sampler
-from monitor.webhook import Webhook
+from monitor.sampling.clusters import clusters_of
+from monitor.sampling.sampler import Sampler
 from protocol.log import configure, fields
 from sinks.read_counts import CountsReader
 

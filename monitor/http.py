@@ -17,26 +17,26 @@ from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sse_starlette.sse import EventSourceResponse
 
-from monitor import render
-from monitor.admin_pages import Admin, admin_routes
-from monitor.admin_session import Door
-from monitor.api import api_router
-from monitor.browse import Reads
-from monitor.cluster_pages import cluster_routes
-from monitor.clusters import Clusters
-from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
-from monitor.counts import Counts
-from monitor.exposition import metric_pieces
-from monitor.findings import GLYPHS
-from monitor.lag import CellState
-from monitor.links import NAME, group_href, named, with_query
-from monitor.message_pages import message_routes
-from monitor.operating import Orders
-from monitor.ranges import span_keys
-from monitor.root import BelowRoot
-from monitor.sampler import Sampler
-from monitor.site import Site, Values
-from monitor.snapshot import Snapshot
+from monitor.admin.operating import Orders
+from monitor.admin.pages import Admin, admin_routes
+from monitor.admin.session import Door
+from monitor.api.exposition import metric_pieces
+from monitor.api.routes import api_router
+from monitor.asking.browse import Reads
+from monitor.asking.counts import Counts
+from monitor.config.settings import LOOPBACK_NAMES, MonitorSettings, split_address
+from monitor.lag.rules import CellState
+from monitor.sampling.clusters import Clusters
+from monitor.sampling.sampler import Sampler
+from monitor.site.clusters import cluster_routes
+from monitor.site.messages import message_routes
+from monitor.site.root import BelowRoot
+from monitor.site.site import Site, Values
+from monitor.state.snapshot import Snapshot
+from monitor.views import render
+from monitor.views.findings import GLYPHS
+from monitor.views.links import NAME, group_href, named, with_query
+from monitor.views.ranges import span_keys
 from protocol.status import VERSION, PartState, PartStatus, Problem
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from appliance.config.model import MillConfig
 from appliance.config.replication import BROKER_COUNTS, BROKERS_MAX, check_replication
 from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
-from monitor.config import split_address
+from monitor.config.settings import split_address
 
 
 def check_all(

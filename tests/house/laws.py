@@ -72,7 +72,27 @@ COLLECTOR_FLOORS = {
     "send": 4,
     "": 5,
 }
-FLOORS = {"broker": BROKER_FLOORS, "protocol": PROTOCOL_FLOORS, "collector": COLLECTOR_FLOORS}
+MONITOR_FLOORS = {
+    "lag": 0,
+    "state": 1,
+    "config": 2,
+    "views": 3,
+    "alerts": 4,
+    "asking": 4,
+    "assembly": 4,
+    "history": 5,
+    "sampling": 6,
+    "admin": 7,
+    "api": 7,
+    "site": 8,
+    "": 9,
+}
+FLOORS = {
+    "broker": BROKER_FLOORS,
+    "protocol": PROTOCOL_FLOORS,
+    "collector": COLLECTOR_FLOORS,
+    "monitor": MONITOR_FLOORS,
+}
 GROUND_MODULES = {
     "broker": {
         "world",
@@ -143,7 +163,7 @@ SOCKET_FILES = {
 BROAD_EXCEPT_FILES = {
     "broker/sessions/session.py": "a fault of one session closes that session",
     "protocol/status_http.py": "a fault of one status request must not end the part",
-    "monitor/daemon_thread.py": "what the call raises is raised where its future is waited for",
+    "monitor/alerts/daemon_thread.py": "what the call raises, its future raises",
     "protocol/client/connection.py": "a fault of one connection fails that connection's requests",
     "stream/quarantine/bisection.py": "what a count raises is judged, or passed on",
     "stream/write_behind.py": "what the work raises is raised where it is waited for",

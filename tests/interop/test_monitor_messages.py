@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from monitor import browse, messages
-from monitor.browse import BrowseFailed, Browser
-from monitor.messages import Begin, Found, Wanted
+from monitor.asking import browse, messages
+from monitor.asking.browse import BrowseFailed, Browser
+from monitor.asking.messages import Begin, Found, Wanted
 from tests.harness.broker import BrokerProcess
 from tests.harness.monitor import MonitorProcess
 from tests.harness.ports import free_port

@@ -14,8 +14,8 @@ from appliance.home import find_home
 from appliance.init import initialise
 from appliance.parts import Placement
 from appliance.settings import Mill, monitor_settings
-from monitor.config import MonitorSettings
-from monitor.prometheus_rules import dashboard
+from monitor.alerts.prometheus_rules import dashboard
+from monitor.config.settings import MonitorSettings
 from tests.harness.hook import hook
 from tests.harness.ports import free_port
 from tests.unit.appliance.scripted_monitor import answering

@@ -8,10 +8,11 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from monitor.lag import Bound
-from monitor.links import group_href
-from monitor.reading import Commit, GroupReading
-from monitor.rows import group_row, lag_rows
+from monitor.api.rows import group_row, lag_rows
+from monitor.lag.rules import Bound
+from monitor.state.reading import Commit, GroupReading
+from monitor.views.links import group_href
+from tests.unit.monitor.assembly.test_assemble import Cycles
 from tests.unit.monitor.readings import (
     GROUP,
     kafka_reading,
@@ -19,7 +20,6 @@ from tests.unit.monitor.readings import (
     row,
     topic_reading,
 )
-from tests.unit.monitor.test_assemble import Cycles
 from tests.unit.monitor.test_http import Addresses, site, some_reading
 
 NOW_MS = 1_800_000_000_000

@@ -1,0 +1,76 @@
+"""What a webhook is told: one JSON body for all that has changed since it was told last.
+
+Floor: pure. `text` holds the same for people, one line an alert, as chat services show it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from monitor.state.alert import Alert, Digest
+from monitor.views import render
+
+SCHEMA = "alerts/1"
+LISTED_MAX = 50
+"""Alerts of one message; more are counted in `more`."""
+
+TEXT_CHARACTERS_MAX = 500
+"""Of one alert's sentence."""
+
+Body = dict[str, object]
+
+
+def body_of(digest: Digest, page: str, cluster: str) -> Body:
+    """The message of a digest; `page` is the monitor's own address, `cluster` whose alerts."""
+    closed = digest.closed[:LISTED_MAX]
+    opened = digest.opened[: LISTED_MAX - len(closed)]
+    rows = [_row(one, page, "open") for one in opened]
+    rows += [_row(one, page, "closed") for one in closed]
+    more = len(digest.opened) + len(digest.closed) - len(rows)
+    lines = [f"{'✕' if row['state'] == 'open' else '●'} {_line(row)}" for row in rows]
+    if more:
+        lines.append(f"and {more} more")
+    return {
+        "schema": SCHEMA,
+        "ts": render.clock(digest.at_ms),
+        "ts_ms": digest.at_ms,
+        "cluster": cluster,
+        "page": page,
+        "text": "\n".join(lines),
+        "alerts": rows,
+        "more": more,
+    }
+
+
+def trial_body(now_ms: int, page: str, cluster: str, rules: Sequence[str]) -> Body:
+    """What `alerts test` sends: the form of a real message, and no alert in it."""
+    text = f"This is a test of Millrace's alerts; its rules are {', '.join(rules) or 'none'}."
+    return {
+        "schema": SCHEMA,
+        "ts": render.clock(now_ms),
+        "ts_ms": now_ms,
+        "cluster": cluster,
+        "page": page,
+        "text": text,
+        "alerts": [],
+        "more": 0,
+    }
+
+
+def _row(alert: Alert, page: str, state: str) -> Body:
+    # An id tells whoever is told twice that it is the same alert.
+    return {
+        "id": f"{alert.rule}/{alert.subject}/{alert.opened_at_ms}",
+        "state": state,
+        "rule": alert.rule,
+        "on": str(alert.kind),
+        "subject": alert.subject,
+        "text": alert.text[:TEXT_CHARACTERS_MAX],
+        "value": alert.value,
+        "opened_at": render.clock(alert.opened_at_ms),
+        "closed_at": None if alert.closed_at_ms is None else render.clock(alert.closed_at_ms),
+        "page": f"{page}{alert.page}",
+    }
+
+
+def _line(row: Mapping[str, object]) -> str:
+    over = f"is over: {row['text']}" if row["state"] == "closed" else row["text"]
+    return f"{row['rule']}: {over}"

@@ -1,0 +1,49 @@
+"""What the supervisor knows of the parts, and how much memory they take.
+
+Floor: below `poller`. In containers there is no supervisor, and nothing is known.
+"""
+
+import json
+from pathlib import Path
+
+import psutil
+
+from monitor.state.reading import SupervisedPart, SupervisorAnswer
+from protocol.control import NoSupervisor, ask
+
+TIMEOUT_S = 1.5
+
+
+def ask_supervisor(path: Path) -> SupervisorAnswer | None:
+    """What the supervisor says; None where none answers, as in a mill that is going down."""
+    try:
+        found = ask(path, {"command": "status"}, TIMEOUT_S)
+    except (NoSupervisor, OSError, json.JSONDecodeError):
+        return None
+    return SupervisorAnswer(
+        problem=found.get("config_problem"),
+        notice=found.get("config_notice"),
+        parts={
+            str(one["part"]): SupervisedPart(
+                state=str(one["state"]),
+                reason=str(one.get("reason") or ""),
+                words=one.get("words"),
+                restarts=int(one.get("restarts") or 0),
+                uptime_ms=one.get("uptime_ms"),
+                pid=one.get("pid"),
+                memory_bytes=_memory_of(one.get("pid")),
+            )
+            for one in found.get("parts", ())
+        },
+    )
+
+
+def _memory_of(pid: int | None) -> int | None:
+    """Resident bytes of a part and of what it started."""
+    if pid is None:
+        return None
+    try:
+        process = psutil.Process(pid)
+        return sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))
+    except psutil.Error:
+        return None

@@ -1,0 +1,123 @@
+"""The loop behind the pages: read, assemble, publish. No page ever asks a broker itself."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from monitor.alerts.core import Alerts, changes_between
+from monitor.alerts.kinds import measured
+from monitor.alerts.notifier import Notifier
+from monitor.assembly.assemble import assemble
+from monitor.assembly.readers import Memory
+from monitor.config.settings import MonitorSettings
+from monitor.history.recorder import Recorder
+from monitor.state.progress import ProgressMemory
+from monitor.state.reading import Reading
+from monitor.state.snapshot import Snapshot
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Where readings come from: the mill itself, or a test's script."""
+
+    async def read(self, now_ms: int) -> Reading:
+        """One cycle; sources that are away are errors in the reading."""
+        ...
+
+    async def close(self) -> None:
+        """Nothing is asked afterwards."""
+        ...
+
+
+class Sampler:
+    """Holds the latest snapshot and wakes whoever waits for the next one."""
+
+    def __init__(
+        self,
+        settings: MonitorSettings,
+        source: Source,
+        clock_ms: Callable[[], int],
+        recorder: Recorder | None = None,
+        alerts: Alerts | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        self.recorder = recorder
+        self.history_problem: str | None = None
+        """Why there is no recorder where there should be one."""
+        self.notifier = notifier
+        self._alerts = alerts or Alerts(())
+        self._settings = settings
+        self._source = source
+        self._clock_ms = clock_ms
+        self._memory = Memory()
+        self._progress = ProgressMemory()
+        self._next = asyncio.Event()
+        self.snapshot: Snapshot | None = None
+
+    def resume(self, snapshot: Snapshot | None, memory: Memory, progress: ProgressMemory) -> None:
+        """Go on from what another one knew."""
+        self.snapshot, self._memory, self._progress = snapshot, memory, progress
+
+    async def run(self) -> None:
+        """Sample for ever, one cycle each refresh; a slow cycle delays the next, never overlaps."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                began = loop.time()
+                await self.sample()
+                pause_s = self._settings.section.refresh_ms / 1000 - (loop.time() - began)
+                await asyncio.sleep(max(0.0, pause_s))
+        finally:
+            await self._source.close()
+            if self.notifier is not None:
+                await self.notifier.close()
+            if self.recorder is not None:
+                self.recorder.store.close()
+
+    async def sample(self) -> Snapshot:
+        """One cycle; the new snapshot is published and returned."""
+        reading = await self._source.read(self._clock_ms())
+        for error in reading.errors:
+            logger.debug("source away", extra=fields(source=error.source, reason=error.text))
+        snapshot = assemble(
+            reading,
+            self.snapshot,
+            self._memory,
+            self._progress,
+            refresh_ms=self._settings.section.refresh_ms,
+            bootstrap_servers=self._settings.bootstrap_servers,
+            stream_group=self._settings.stream_group,
+        )
+        if self.recorder is not None:
+            disks = self.recorder.with_fillings(snapshot.disks)
+            snapshot = replace(snapshot, disks=disks)
+        self.snapshot = snapshot = self._with_alerts(snapshot)
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.take, snapshot, self._alerts.kept())
+        self._next.set()
+        self._next = asyncio.Event()
+        return snapshot
+
+    def _with_alerts(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with its alerts; what has changed is logged, and told by the webhook."""
+        now_ms, before = snapshot.taken_at_ms, self._alerts.open()
+        standing = self._alerts.look(measured(self._alerts.rules, snapshot), now_ms)
+        opened, closed = changes_between(before, standing.open)
+        for one in opened:
+            logger.warning(
+                "alert opened", extra=fields(rule=one.rule, subject=one.subject, why=one.text)
+            )
+        for one in closed:
+            logger.info("alert closed", extra=fields(rule=one.rule, subject=one.subject))
+        if self.notifier is not None:
+            self.notifier.poke(now_ms, snapshot.cluster_id or self._settings.bootstrap_servers)
+        return replace(snapshot, alerts=standing)
+
+    async def wait_next(self) -> Snapshot | None:
+        """The snapshot after the present one."""
+        await self._next.wait()
+        return self.snapshot
