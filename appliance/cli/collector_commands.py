@@ -37,7 +37,7 @@ ALTERED = {
 """What did not become one record as it was, by the collector's counters."""
 
 SAME_MAX = 10
-"""Files with the content of another one that are named."""
+"""Named files that repeat the content of other files."""
 
 OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
 """What is known of a file only with its stored position."""
