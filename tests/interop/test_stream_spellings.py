@@ -285,3 +285,48 @@ def test_access_logs_with_other_times() -> None:
     shown = keys(counts, "times")
     assert shown == {"2024-09-07 13:58:36": 2, "2024-09-07 13:58:36.113": 1, None: 1}
     assert reasons(counts) == {"time:zone BST": 1}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "tz", "expected"),
+    [
+        (
+            r"^(?<time>\S+ \S+) \[(?<level>\w+)\]",
+            '2024/11/28 10:00:00 [error] 12#12: *1 open() "/x" failed',
+            "UTC",
+            "2024-11-28 10:00:00",
+        ),
+        (
+            r"^\[(?<time>[^\]]+)\] \[(?<level>[^\]]+)\]",
+            "[Thu Nov 28 10:00:00.123456 2024] [core:error] [pid 35708] File does not exist: /x",
+            "Europe/Berlin",
+            "2024-11-28 09:00:00.123456",
+        ),
+        (
+            r"\[(?<time>\d\d/[^\]]+)\] (?<level>\S+)",
+            "Nov 28 12:14:14 lb haproxy[14389]: 10.0.1.2:33317 [28/Nov/2025:12:14:14.655] http-in",
+            "UTC",
+            "2025-11-28 12:14:14.655",
+        ),
+        (
+            r"^(?<time>\S+\t\S+)\t(?<level>\S+)",
+            "2024-09-07\t00:00:01\tFRA2\t100",
+            "UTC",
+            "2024-09-07 00:00:01",
+        ),
+    ],
+)
+def test_times_of_servers_logs_by_a_pattern(
+    pattern: str, line: str, tz: str, expected: str
+) -> None:
+    given = {"format": "regex", "pattern": pattern, "time": "time", "tz": tz}
+    counts = count_lines(one_input(given, {"name": "times", "key": "time"}), [line])
+    assert keys(counts, "times") == {expected: 1}
+    assert reasons(counts) == {}
+
+
+def test_a_csv_whose_time_stands_in_two_columns() -> None:
+    given = {"format": "csv", "time": ["4", "1 + 2"], "tz": "Europe/London"}
+    lines = ["2024-07-01,10:00:00,x", "2024-07-01,10:00:00 BST,x", ",,x,1725724716"]
+    counts = count_lines(one_input(given, {"name": "times", "key": "time"}), lines)
+    assert keys(counts, "times") == {"2024-07-01 09:00:00": 2, "2024-09-07 15:58:36": 1}

@@ -91,7 +91,7 @@ def test_a_line_without_a_time_counts_in_all_alone(in_tasks: bool) -> None:
         "time": 3,
         "time:ambiguous": 1,
         "expression_null:total": 1,
-        # `where` cannot be answered for a line whose time nobody knows.
+        # `where` has no answer for a line whose time is unknown.
         "expression_null:late": 4,
     }
     assert counts.lines == 6
