@@ -40,8 +40,7 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a member that has never been in a generation may wait in JoinGroup: it cannot send
 heartbeats yet, and if its client has long gone it would come back with every retry."""
 
-ABSENT_WAIT_MS_MIN = 1_000
-"""How soon a group of absent static members looks again, because their timeout may be 0."""
+ABSENT_WAIT_MS_MIN = 1_000  # A group of absent static members may have a timeout of 0.
 
 
 class AlarmKind(Enum):
