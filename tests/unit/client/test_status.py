@@ -1,6 +1,7 @@
 """The status object: round trip, and refusal of what is not one."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -65,6 +66,8 @@ def test_nobody_listening_is_unavailable() -> None:
         fetch_status("127.0.0.1", free_port(), 1.0)
 
 
-def test_version_is_the_project_s() -> None:
-    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
-    assert project["version"] == VERSION
+def test_the_project_takes_its_version_from_here() -> None:
+    found = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["hatch"]["version"]
+    matched = re.search(found["pattern"], Path(found["path"]).read_text())
+    assert matched is not None
+    assert matched["version"] == VERSION
