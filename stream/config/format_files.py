@@ -207,7 +207,7 @@ def completed_input(given: object) -> object:
     if not isinstance(given, Mapping) or given.get("reader") is not None:
         return given
     name = given.get("format")
-    found = None if name in FORMAT_COLUMNS else find_format(name)
+    found = find_format(name) if isinstance(name, str) and name not in FORMAT_COLUMNS else None
     return given if found is None else found.completed(given)
 
 

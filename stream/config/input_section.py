@@ -4,6 +4,7 @@ Ground of the room; touches nothing but the values it is given, the files of shi
 time zone database. Every fault names what was found and what was expected, at its key.
 """
 
+import difflib
 import re
 from collections.abc import Iterator
 
@@ -87,7 +88,9 @@ class InputSection(Section):
         is_named = value is None or info.data.get("reader") is not None
         if not is_named and value not in formats.FORMAT_COLUMNS:
             names = {**formats.FORMAT_COLUMNS, **dict.fromkeys(format_names())}
-            raise fault(repr(value), f"one of {', '.join(names)}")
+            close = difflib.get_close_matches(str(value), names, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise fault(repr(value), f"one of {', '.join(names)}{hint}")
         return value
 
     @field_validator("columns", "time", "pattern", *_CSV_KEYS)

@@ -24,6 +24,10 @@ HASH_BYTES = 16
 # By which rules the text literals of expressions are read (decision 0113); Spark's were the first.
 LITERALS_VERSION = 2
 
+LATER_KEYS = frozenset({"comment", "escape", "header", "reader"})
+"""Keys of an input that earlier versions did not have. Left out where they are not set, so that a
+metric keeps its hash."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -126,5 +130,9 @@ def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, ob
         for column in section.declared()
         if column.name.lower() in named
     ]
-    meaning = section.model_dump(mode="json", exclude={"columns"})
+    meaning = {
+        key: value
+        for key, value in section.model_dump(mode="json", exclude={"columns"}).items()
+        if value is not None or key not in LATER_KEYS
+    }
     return {**meaning, "columns": sorted(declared)}

@@ -17,9 +17,9 @@ FILE_LINES_MAX = 700
 LONGER_FILES = {
     "broker/coordinators/group_rebalance.py": "one state machine: the rebalance of a classic group",
     "broker/storage/log_manager.py": "one order of steps: how the logs of a broker start and stop",
-    "collector/identity/generation.py": "one object: what is known of one file and how far it is read",
+    "collector/identity/generation.py": "one object: what is known of one file",
     "collector/read/reader.py": "one turn of a file, from the look at it to what it gives",
-    "monitor/asking/counts.py": "one view of one metric; its numbers are formatted where they are chosen",
+    "monitor/asking/counts.py": "one view of one metric, with its formatted numbers",
 }
 """Files above the advised length, with the reason why they stay whole."""
 
