@@ -23,7 +23,7 @@ from monitor.alerts.notifier import Notifier
 from monitor.alerts.webhook import Webhook
 from monitor.asking.browse import Browser
 from monitor.asking.counts import Counts
-from monitor.asking.poller import Collector
+from monitor.asking.poller import Poller
 from monitor.config.settings import MonitorSettings
 from monitor.history.recorder import Recorder, open_recorder
 from monitor.http import create_app
@@ -118,7 +118,7 @@ def main() -> int:
     configure(settings.part)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     host, port = settings.address
-    source = Collector(
+    source = Poller(
         settings.bootstrap_servers,
         settings.parts,
         settings.sinks,

@@ -79,7 +79,7 @@ CONFIG_SOURCES = {
 logger = logging.getLogger(__name__)
 
 
-class Collector:
+class Poller:
     """Reads the mill; `read()` never raises for a source that is away."""
 
     def __init__(

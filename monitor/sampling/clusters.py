@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from monitor.asking.poller import Collector
+from monitor.asking.poller import Poller
 from monitor.config.settings import ClusterSection, MonitorSettings
 from monitor.sampling.sampler import Sampler, Source
 from monitor.views.clusters import ClusterView, cluster_view
@@ -64,7 +64,7 @@ def clusters_of(
     """The clusters that the settings name; without a source of its own each is asked itself."""
 
     def asked(section: ClusterSection) -> Source:
-        return Collector(section.bootstrap_servers, {})
+        return Poller(section.bootstrap_servers, {})
 
     return Clusters(
         [
