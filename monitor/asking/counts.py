@@ -1,8 +1,8 @@
-"""The counts page: what MySQL holds of each metric, made into what people and programs read.
+"""The counts that MySQL has of each metric, as views for the page and rows for the API.
 
-`Counts` asks at most once in some seconds, however many pages are open; everything below it is
-pure. Numbers of windows add up for counts and sums only: of unique, extremes, means and shares the
-page shows the windows as they are and no sum of them.
+`Counts` asks at most once in some seconds, however many pages are open; all below it is pure.
+Windows add up for counts and sums only. Of unique keys, extremes, means and shares the page shows
+the windows and no sum of them.
 """
 
 import json
@@ -33,7 +33,7 @@ BAR_STEP, BAR_WIDTH, BAR_HEIGHT = 4, 3, 24
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One answer of the database: metrics in order, or why there are none."""
+    """One answer of the database: the metrics in order, or why there are none."""
 
     at_ms: int
     metrics: tuple[MetricCounts, ...] = ()
@@ -42,7 +42,7 @@ class Asked:
 
 
 class Counts:
-    """Holds the last answer for each size; a stale one is asked anew by whoever comes first."""
+    """The last answer for each size; the first request after its time fetches a new one."""
 
     def __init__(self, connect: Callable[[], CountsReader], clock_ms: Callable[[], int]) -> None:
         self._connect = connect
@@ -52,7 +52,9 @@ class Counts:
         self._asking: set[int] = set()
 
     def latest(self, size_s: int) -> Asked:
-        """The last answer at once, while a new one is fetched beside; only the first one waits."""
+        """Return the last answer at once and fetch a new one in the background; only the first
+        waits.
+        """
         known = self._asked.get(size_s)
         if known is None:
             return self.read(size_s)
@@ -68,7 +70,7 @@ class Counts:
             self._asking.discard(size_s)
 
     def read(self, size_s: int) -> Asked:
-        """Every metric's totals, and its last windows of a size; waits for the database."""
+        """Return every metric's totals and its last windows of a size; wait for the database."""
         with self._lock:
             known = self._asked.get(size_s)
             if known is not None and time.monotonic() - known[0] < ASK_EVERY_S:
@@ -97,7 +99,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """One key: its text, its value, its share of the total, how long its bar is."""
+    """One key: its text, its value, its share of the total, and the length of its bar."""
 
     key: str
     value: str
@@ -129,7 +131,7 @@ class MetricView:
 def described(
     name: str, known: Mapping[str, MetricSettings], counts: MetricCounts
 ) -> MetricSettings:
-    """A metric as configured; one that is not (removed, or added since) by what its cells hold."""
+    """Return a metric as configured; describe one that is not configured by its cells."""
     if name in known:
         return known[name]
     first = counts.totals[0] if counts.totals else None
@@ -144,7 +146,7 @@ def described(
 
 
 def metric_view(counts: MetricCounts, metric: MetricSettings, now_s: int) -> MetricView:
-    """A card of what the database answered."""
+    """Return the card of a metric."""
     size_s = counts.size_s
     whole = [one for one in counts.windows if one.start_s + size_s <= now_s]
     filling = [one for one in counts.windows if one.start_s + size_s > now_s]
@@ -184,7 +186,7 @@ def _facts(
     windows: Sequence[tuple[WindowSum, float]],
     now_s: int,
 ) -> tuple[tuple[str, str], ...]:
-    """The large numbers of a card: total, last whole window, the one that fills, keys."""
+    """Return a card's large numbers: total, last whole window, the one in progress, keys."""
     size_s = counts.size_s
     word = "total, within 1.6 %" if metric.measure == "unique" else "total"
     found = [(word, "not added up" if total is None else _text(total, metric))]
@@ -214,7 +216,7 @@ def _what(metric: MetricSettings) -> str:
 
 
 def _window_value(window: WindowSum, measure: str) -> float:
-    """A window as one number: a sum where keys add up, else their mean."""
+    """Return a window as one number: a sum if keys add up, else their mean."""
     if window.value is None or measure == "count":
         return float(window.count)
     if measure in ADDITIVE or measure == "unique":
@@ -223,7 +225,7 @@ def _window_value(window: WindowSum, measure: str) -> float:
 
 
 def _total(totals: Sequence[KeyCount], keys_total: int, measure: str) -> float | None:
-    """The total over all keys, as far as they were brought home and add up."""
+    """Return the total over all keys that were fetched, if they add up."""
     if not totals:
         return None
     if keys_total > len(totals):
@@ -252,7 +254,7 @@ def _text(value: float | None, metric: MetricSettings) -> str:
 
 
 def key_text(key: Sequence[str | None], metric: MetricSettings) -> str:
-    """A key as people read it."""
+    """Return a key as text for people."""
     if not metric.key:
         return "all"
     return " | ".join("(null)" if part is None else part for part in key) or "(null)"
@@ -301,7 +303,7 @@ def _note(counts: MetricCounts, metric: MetricSettings, rows: Sequence[KeyRow]) 
 def _columns(
     windows: Sequence[tuple[WindowSum, float]], begin_s: int, size_s: int, top: float
 ) -> str:
-    """Windows as columns, each at its own place, so that a minute without lines is a hole."""
+    """Return windows as columns at their own places, so that an empty minute is a hole."""
     if not size_s or top <= 0:
         return ""
     found = []
@@ -316,7 +318,7 @@ def _columns(
 def _strip(
     counts: MetricCounts, total: float | None, metric: MetricSettings
 ) -> tuple[tuple[float, float], ...]:
-    """The largest keys' shares as places and widths, in per cent."""
+    """Return the largest keys' shares as places and widths, in per cent."""
     if not total or not metric.key or metric.measure not in ADDITIVE:
         return ()
     found, x = [], 0.0
@@ -337,7 +339,7 @@ def _clock(at_s: int, size_s: int) -> str:
 
 
 def count_rows(counts: MetricCounts, metric: MetricSettings) -> list[dict[str, object]]:
-    """A metric's windows and totals for the API and for CSV."""
+    """Return a metric's windows and totals for the API and for CSV."""
     rows: list[dict[str, object]] = [
         {
             "metric": counts.name, "size": "all", "start": None,

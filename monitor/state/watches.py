@@ -1,4 +1,5 @@
-"""What shows only over several snapshots: files that do not move, the share that does not parse.
+"""Faults that show over several snapshots: files that do not move, and the share that does not
+parse.
 
 Floor: pure; the snapshot's time is the only clock.
 """
@@ -12,16 +13,16 @@ from monitor.state.progress import UNENDED_BYTES_MAX
 SHARE_SPAN_MS = 600_000
 SHARE_STEP_MS = 10_000
 SHARE_LINES_MIN = 100
-"""Of fewer lines in ten minutes no share is told."""
+"""With fewer lines in ten minutes the share is unknown."""
 
 STILL_MS_MIN = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class StillFile:
-    """A file of which nothing is read though it holds more, or that cannot be read.
+    """A file that has unread bytes and is not read, or that cannot be read.
 
-    `is_unended` where all that is left may be one line whose end is not written yet.
+    `is_unended` is true if all that is left may be one line without its end.
     """
 
     path: str
@@ -31,7 +32,7 @@ class StillFile:
     error: str | None = None
 
     def text(self) -> str:
-        """What is wrong, without a full stop."""
+        """Return the fault without a full stop."""
         if self.error is not None:
             return self.error
         if self.is_unended:
@@ -41,12 +42,12 @@ class StillFile:
 
 @dataclass(slots=True)
 class FileMemory:
-    """By path: where its reading stood when last seen, and since when."""
+    """Each file's position and error when last seen, and since when they have not changed."""
 
     tracks: dict[str, tuple[object, int]] = field(default_factory=dict)
 
     def still(self, rows: Sequence[Mapping[str, object]], now_ms: int) -> tuple[StillFile, ...]:
-        """The files of the collector's list that stand still, the longest first."""
+        """Return the files in the collector's list that do not move, the longest first."""
         tracks: dict[str, tuple[object, int]] = {}
         found = []
         for row in rows:
@@ -68,15 +69,15 @@ class FileMemory:
 
 @dataclass(slots=True)
 class ShareMemory:
-    """Lines counted and lines not parsed, every ten seconds of the last ten minutes."""
+    """Counted and unparsed lines, every ten seconds of the last ten minutes."""
 
     looks: deque[tuple[int, int, int]] = field(default_factory=deque)
 
     def share(self, lines: object, unparsed: object, now_ms: int) -> float | None:
-        """The share of the lines of the last ten minutes that did not parse.
+        """Return the share of the lines of the last ten minutes that did not parse.
 
-        None where it is not known: a number is missing, or too few lines came. A number that falls
-        is a part that started anew, and the ten minutes begin again.
+        The share is None if a number is missing or too few lines came. A number that falls shows
+        that the part started again, so the ten minutes begin again too.
         """
         if not isinstance(lines, int) or not isinstance(unparsed, int):
             return None
