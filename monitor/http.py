@@ -1,7 +1,7 @@
-"""Pages, JSON, Prometheus and ticks, all rendered from the sampler's latest snapshot.
+"""The application: pages, JSON, Prometheus and ticks, all from the sampler's latest snapshot.
 
-The application is made by a function of its settings; there are no globals. Everything a page
-needs is served from here: no foreign host, no inline script or style, nothing user-given as HTML.
+A function of the settings makes the application; there are no globals. The site serves everything a
+page needs itself: no foreign host, no inline script or style, no user-given HTML.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ PAGES = {
     "/collector": "Collector",
     "/alerts": "Alerts",
 }
-"""Those that every page leads to, in this order; behind them come clusters and orders, if any."""
+"""The pages in the order of the navigation; clusters and orders follow, if there are any."""
 
 READS = ["GET", "HEAD"]
 
@@ -80,10 +80,10 @@ def create_app(
     orders: Orders | None = None,
     clusters: Clusters | None = None,
 ) -> FastAPI:
-    """The whole site over one sampler, which is started and stopped with it.
+    """Make the whole site over one sampler, which starts and stops with it.
 
-    `on_failure` is told when the sampler dies: pages that quietly grow old would be a lie. There is
-    no `/admin`, and no link to it, without `orders` and the token that the settings hold.
+    `on_failure` is called when the sampler dies, because pages that quietly grow old would mislead.
+    `/admin` exists only with `orders` and the token in the settings.
     """
 
     def ended(task: "asyncio.Task[None]") -> None:
@@ -154,7 +154,7 @@ def _templates(settings: MonitorSettings) -> Environment:
 def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
     """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer.
 
-    A proxy may name the host that it was asked for itself: that one is looked at too.
+    A proxy names the host that it was asked for in a header of its own, which is checked too.
     """
     own = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
     allowed = {*own, *settings.section.hosts}
@@ -187,7 +187,7 @@ def _starting(templates: Environment, request: Request) -> Response:
 def _fresh_pages(
     templates: Environment, sampler: Sampler, site: Site
 ) -> Callable[[Request, str, Values, int], Response]:
-    """Pages that are made for one person and one request, and kept by nobody."""
+    """Return a function that renders pages for one request, which no cache may keep."""
 
     def show(request: Request, template: str, values: Values, code: int) -> Response:
         snapshot = sampler.snapshot
@@ -210,7 +210,7 @@ def _add_pages(
     clock_ms: Callable[[], int],
     clusters: Clusters,
 ) -> None:
-    """The pages. They are made in worker threads, for the history is read from the disk."""
+    """Add the pages. Worker threads render them, because the history is read from the disk."""
 
     def page(
         request: Request, template: str, fill: Callable[[Snapshot], Values], code: int = 200
@@ -300,7 +300,7 @@ def _add_pages(
 
 
 def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
-    """What the monitor has to report: sources that are away, parts that finish nothing."""
+    """Return the monitor's own problems: sources that are away, parts that finish nothing."""
     snapshot, recorder, notifier = sampler.snapshot, sampler.recorder, sampler.notifier
     found = []
     if snapshot is not None:
@@ -319,7 +319,7 @@ def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
 
 
 def stuck_parts(snapshot: Snapshot | None) -> dict[str, str]:
-    """Of each part that finishes nothing, since when and over what; none of one that gave up."""
+    """Return, for each stuck part, since when and over what; leave out parts that gave up."""
     if snapshot is None:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""The forms of operations: what each is called, and what is asked. Pure data."""
+"""The forms of operations: their names and fields. Pure data."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One operation's page; `is_destructive` where nothing can be taken back."""
+    """One operation's page; `is_destructive` if its effect cannot be undone."""
 
     operation: Operation
     title: str

@@ -1,7 +1,7 @@
-"""Looks at the cluster for a plan, and carries it out; with the client that commands use.
+"""Reads the cluster for a plan and carries the plan out, with the client that commands use.
 
-One order at a time, each with a client of its own and a bound on its time, so that the sampler
-waits for none of it. What `operations` decides is not decided here.
+One order runs at a time, with a client of its own and a bound on its time, so that the sampler
+never waits for it. `operations` decides; this file does not.
 """
 
 import asyncio
@@ -43,27 +43,29 @@ from protocol.types import TopicPartition
 TIMEOUT_S = 15.0
 REQUEST_TIMEOUT_MS = 5_000
 Reader = tuple[str, int, int]
-"""A group, a partition and what the group has committed of it."""
+"""A group, a partition and the group's committed offset there."""
 
 
 class OperationFailed(Exception):
-    """The cluster could not be asked; the text says why, and that it may have been done."""
+    """The cluster could not be asked; the text says why, and whether the order may have been
+    carried out.
+    """
 
 
 class Orders(Protocol):
-    """Who looks and carries out: the brokers' client, or a test's script."""
+    """Reads for plans and carries them out: the brokers' client, or a test's script."""
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
-        """What the order would do now. Raises OperationFailed."""
+        """Return the plan of an order as of now. Raise OperationFailed."""
         ...
 
     async def carry_out(self, plan: Plan) -> str:
-        """Do it, and say what came of it. Raises OperationFailed."""
+        """Carry a plan out and return the outcome. Raise OperationFailed."""
         ...
 
 
 class Operator:
-    """Works on the brokers at `bootstrap_servers`."""
+    """Carries out orders on the brokers at `bootstrap_servers`."""
 
     def __init__(self, bootstrap_servers: str, stream_group: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -71,7 +73,7 @@ class Operator:
         self._one_at_a_time = asyncio.Lock()
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
-        """What the order would do now. Raises OperationFailed."""
+        """Return the plan of an order as of now. Raise OperationFailed."""
         async with self._cluster() as cluster:
             match order:
                 case CreateTopic():
@@ -89,7 +91,7 @@ class Operator:
                     return election(order, await _led(cluster, order.topic))
 
     async def carry_out(self, plan: Plan) -> str:
-        """Do it, and say what came of it. Raises OperationFailed."""
+        """Carry a plan out and return the outcome. Raise OperationFailed."""
         async with self._cluster() as cluster:
             admin = Admin(cluster)
             match plan.order:
@@ -111,7 +113,7 @@ class Operator:
 
     @asynccontextmanager
     async def _cluster(self) -> AsyncIterator[Cluster]:
-        """A client for one order. Raises OperationFailed for whatever the brokers do not do."""
+        """Return a client for one order. Raise OperationFailed for whatever the brokers refuse."""
         try:
             async with asyncio.timeout(TIMEOUT_S), self._one_at_a_time:
                 cluster = Cluster(
@@ -133,7 +135,7 @@ class Operator:
 
 
 async def _refusal(check: Awaitable[None]) -> str | None:
-    """What the brokers object to when they are asked to check only; None: nothing."""
+    """Return the brokers' objection when they only validate a request; None if there is none."""
     try:
         await check
     except ApiError as error:
@@ -142,7 +144,7 @@ async def _refusal(check: Awaitable[None]) -> str | None:
 
 
 async def _topic(cluster: Cluster, name: str) -> TopicDetails | None:
-    """A topic, None if there is none of that name. Raises ApiError."""
+    """Return a topic; None if it does not exist. Raise ApiError."""
     found = (await describe_topics(cluster, [name]))[name]
     if found.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
         return None
@@ -227,7 +229,7 @@ async def _led(cluster: Cluster, topic: str | None) -> list[Led] | None:
 
 
 def _outcomes(found: Mapping[TopicPartition, object]) -> str:
-    """What became of each partition: done, or which were refused and why."""
+    """Return the outcome for each partition: done, or refused with the reason."""
     errors = {
         row: outcome
         for row, outcome in found.items()

@@ -1,8 +1,9 @@
-"""The plan of each order that a person gives on the page. Pure.
+"""The plan of each order that a user gives on the page. Pure.
 
-A plan says what an order would do to the cluster as it was found a moment ago, or why it is
-refused. `basis` is all that it rests upon: when that is another one as the person confirms, nothing
-is done and the new plan is shown. What is carried out is the plan that was seen, to the offset.
+A plan says what an order would change in the cluster as it was found a moment ago, or why it is
+refused. `basis` is all that the plan rests on. If `basis` has changed when the user confirms,
+nothing is done and the page shows the new plan. The plan that is carried out is the plan that was
+shown, to the offset.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,14 +28,15 @@ from protocol.client.group_offset_reset import (
 from protocol.types import TopicPartition
 
 KEPT_TOPICS = frozenset({"millrace.positions"})
-"""Of the collector: which line of which file was sent. Records without them would come twice."""
+"""The collector's own topic: which line of which file was sent. Without it, lines would come twice.
+"""
 
 STAYS = "–"
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One thing that would change, from what to what."""
+    """One change, from what to what."""
 
     what: str
     before: str
@@ -44,7 +46,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an order comes to; with a `refusal` it is not carried out."""
+    """The effects of an order; a plan with a `refusal` is not carried out."""
 
     order: Order
     says: str
@@ -53,16 +55,16 @@ class Plan:
     refusal: str | None = None
     basis: tuple[object, ...] = ()
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Of records and commits: where each log, or its reader, shall go on."""
+    """The new offsets of records or commits: where each log, or its reader, will continue."""
 
     @property
     def subject(self) -> str:
-        """What is to be typed by whoever confirms: the topic's or group's name."""
+        """The topic's or group's name, which the user must type to confirm."""
         return subject_of(self.order)
 
 
 def creation(order: CreateTopic, refused: str | None) -> Plan:
-    """A new topic; `refused` is what the controller said when it was asked to check it."""
+    """Plan a new topic; `refused` is the controller's answer to a validation."""
     spec = order.spec
     effects = (
         Effect("partitions", STAYS, _or_default(spec.partitions)),
@@ -95,9 +97,10 @@ def alteration(
     current: Mapping[str, tuple[str | None, str]],
     refused: str | None,
 ) -> Plan:
-    """Changed settings; `current` are values and their sources, `partitions` None: no such topic.
+    """Plan changed settings.
 
-    `refused` is what the controller said when it was asked to check the settings.
+    `current` holds values and their sources; `partitions` is None if the topic does not exist.
+    `refused` is the controller's answer to a validation.
     """
     effects: list[Effect] = []
     warnings: list[str] = []
@@ -129,9 +132,9 @@ def alteration(
 
 @dataclass(frozen=True, slots=True)
 class TopicLogs:
-    """A topic's logs as they were found: where each begins and ends, None: there is none.
+    """A topic's logs as they were found: begin and end of each; None if the topic does not exist.
 
-    `at_time` is the first offset since the moment that was asked for, per partition.
+    `at_time` is the first offset since the requested moment, by partition.
     """
 
     bounds: Mapping[int, Bounds] | None
@@ -142,7 +145,7 @@ class TopicLogs:
 def deletion(
     order: DeleteRecords, logs: TopicLogs, readers: Iterable[tuple[str, int, int]]
 ) -> Plan:
-    """Records below offsets, gone for good; `readers` are groups with partition and commit."""
+    """Plan the deletion of records below offsets; `readers` have group, partition and commit."""
     says = f"Deletes records of {order.topic} for good"
     if refusal := _kept(order.topic):
         return Plan(order, says, refusal=refusal)
@@ -198,7 +201,7 @@ def _unread(
 
 @dataclass(frozen=True, slots=True)
 class GroupStanding:
-    """A group as its coordinator describes it; bounds of each partition that it shall go on in.
+    """A group as its coordinator describes it, with the bounds of each partition.
 
     `fault` is why the partitions could not be found.
     """
@@ -210,7 +213,7 @@ class GroupStanding:
 
 
 def resetting(order: ResetOffsets, standing: GroupStanding, stream_group: str) -> Plan:
-    """Where a group would go on; one that has members is refused, and so is the stream's own."""
+    """Plan a group's new offsets; refuse a group with members, and the stream's own group."""
     says = f"Lets the group {order.group_id} go on elsewhere"
     basis = (
         standing.state,
@@ -253,7 +256,7 @@ def _moved(row: TopicPartition, current: int | None, offset: int) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """One partition: who leads it (None: nobody), its replicas in order, and who is in sync."""
+    """One partition: its leader or None, its replicas in order, and its in-sync replicas."""
 
     row: TopicPartition
     leader: int | None
@@ -262,7 +265,7 @@ class Led:
 
 
 def election(order: ElectLeaders, found: Sequence[Led] | None) -> Plan:
-    """Which partitions would be led by their preferred replica; `found` None: no such topic."""
+    """Plan an election of preferred replicas; `found` is None if the topic does not exist."""
     says = f"Lets the preferred replicas of {subject_of(order)} lead"
     if found is None:
         return Plan(order, says, refusal=f"topic {order.topic!r} does not exist")
@@ -283,7 +286,7 @@ def election(order: ElectLeaders, found: Sequence[Led] | None) -> Plan:
 
 
 def rows_of(plan: Plan) -> list[TopicPartition]:
-    """The partitions that an election is asked for."""
+    """Return the partitions of an election."""
     found = []
     for effect in plan.effects:
         topic, _, number = effect.what.rpartition("-")

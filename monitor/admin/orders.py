@@ -1,6 +1,7 @@
-"""What a person may order on the page, and the words of a form as an order. Pure.
+"""The orders that a user can give on the page, and how a form's fields become one. Pure.
 
-An order says what is wanted and rests on nothing that was found; `operations` makes a plan of it.
+An order says what the user wants and depends on nothing that was read from the cluster.
+`operations` makes a plan of it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ PARTITIONS_MAX = 100_000
 
 
 class Operation(StrEnum):
-    """The kinds of orders, as they stand in addresses."""
+    """The kinds of orders; the values appear in addresses."""
 
     CREATE_TOPIC = "create-topic"
     ALTER_TOPIC = "alter-topic"
@@ -27,14 +28,14 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """A topic to make."""
+    """A topic to create."""
 
     spec: TopicSpec
 
 
 @dataclass(frozen=True, slots=True)
 class AlterTopic:
-    """Settings to set, or with None to take back, and how many partitions there shall be."""
+    """Settings to set, or with None to remove, and the wanted number of partitions."""
 
     topic: str
     changes: Mapping[str, str | None]
@@ -43,7 +44,7 @@ class AlterTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecords:
-    """Let logs begin later: at an offset, a time, or their end; None: all partitions."""
+    """Delete records: a log begins at an offset, a time, or its end; None means all partitions."""
 
     topic: str
     partitions: tuple[int, ...] | None
@@ -52,7 +53,7 @@ class DeleteRecords:
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """Where a group shall go on; without topics in all that it has committed."""
+    """A group's new offsets; without topics they are for all topics of its commits."""
 
     group_id: str
     topics: tuple[str, ...]
@@ -61,7 +62,7 @@ class ResetOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders:
-    """Let preferred replicas lead again, of one topic or (None) of all."""
+    """Elect preferred replicas, of one topic or (None) of all."""
 
     topic: str | None
 
@@ -70,7 +71,7 @@ Order = CreateTopic | AlterTopic | DeleteRecords | ResetOffsets | ElectLeaders
 
 
 def subject_of(order: Order) -> str:
-    """The name that an order is about."""
+    """Return the name of the topic or group that an order changes."""
     match order:
         case CreateTopic():
             return order.spec.name
@@ -86,7 +87,7 @@ def subject_of(order: Order) -> str:
 
 
 def order_of(operation: Operation, words: Mapping[str, str], now_ms: int) -> Order:
-    """The order that the fields of a form mean. Raises ValueError with the field's name."""
+    """Return the order of a form's fields. Raise ValueError with the field's name."""
     for name, text in words.items():
         if len(text) > FIELD_CHARS_MAX:
             raise ValueError(f"{name}: found {len(text)} characters, expected {FIELD_CHARS_MAX}")
@@ -123,7 +124,7 @@ def order_of(operation: Operation, words: Mapping[str, str], now_ms: int) -> Ord
 
 
 def settings_of(text: str) -> dict[str, str | None]:
-    """`key=value` a line; `-key` takes a setting back (None). Raises ValueError."""
+    """Parse `key=value` lines; `-key` removes a setting (None). Raise ValueError."""
     found: dict[str, str | None] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, separator, value = line.partition("=")
@@ -139,7 +140,7 @@ def settings_of(text: str) -> dict[str, str | None]:
 
 
 def _required(words: Mapping[str, str], name: str) -> str:
-    # A group's name may begin and end with blanks, so that nothing is taken off it.
+    # A group's name may begin and end with blanks, so do not strip it.
     text = words.get(name, "")
     if not text.strip():
         raise ValueError(f"{name}: found nothing, expected a name")
@@ -156,7 +157,7 @@ def _count(words: Mapping[str, str], name: str) -> int | None:
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
-    """`0, 2` as partitions; None for all of them."""
+    """Parse `0, 2` as partitions; None means all of them."""
     parts = text.replace(",", " ").split()
     if any(not (part.isascii() and part.isdecimal()) or len(part) > 9 for part in parts):
         raise ValueError(f"partitions: found {text!r}, expected numbers such as 0, 2")

@@ -1,8 +1,9 @@
-"""The pages on which somebody who knows the token orders something: `/admin` and what is below.
+"""The pages on which a user with the token changes the cluster: `/admin` and below.
 
-A form is answered by a plan, a plan's form by what came of it; both work without scripts. An order
-is believed only from a page of this site (Origin), of a session (cookie), by its own form's secret.
-Every order leaves two audit lines, before and after: in the log, and among the kept events.
+The answer to a form is a plan, and the answer to a plan's form is the outcome; both work without
+scripts. An order must come from a page of this site (Origin), in a session (cookie), with the
+secret of its own form. Every order leaves two audit lines, one before and one after, in the log and
+among the stored events.
 """
 
 import logging
@@ -38,12 +39,12 @@ logger = logging.getLogger(__name__)
 
 
 class NotFromHere(Exception):
-    """A request to change something that no page of this site has sent."""
+    """A request for a change that no page of this site has sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """What the pages work with. `show` renders a template; `root` stands before every address."""
+    """The tools of the pages. `show` renders a template; `root` stands before every address."""
 
     door: Door
     orders: Orders
@@ -53,11 +54,11 @@ class Admin:
     root: str
 
     def session(self, request: Request) -> Session | None:
-        """Whose request it is."""
+        """Return the session of a request."""
         return self.door.find(request.cookies.get(COOKIE), self.clock_ms())
 
     def entry(self, request: Request, fault: str | None, code: int) -> Response:
-        """The page with the operations, or the way in."""
+        """Return the page with the operations, or the login."""
         session = self.session(request)
         values = {"session": session, "forms": FORMS, "events": self.events(), "fault": fault}
         return self.show(request, "admin.html", values, code)
@@ -66,7 +67,7 @@ class Admin:
         self, request: Request, session: Session, operation: Operation, words: Mapping[str, str],
         code: int = 200, **more: object,
     ) -> Response:  # fmt: skip
-        """An operation's form, its plan or its outcome."""
+        """Return an operation's form, its plan or its outcome."""
         values: Values = {
             "session": session, "form": FORMS[operation], "words": words, "fault": None,
             "plan": None, "ticket": None, "notice": None, "outcome": None, "failed": False,
@@ -74,7 +75,7 @@ class Admin:
         return self.show(request, "operation.html", values | more, code)
 
     def events(self) -> list[Event]:
-        """The last orders, newest first."""
+        """Return the last orders, newest first."""
         if self.sampler.recorder is None:
             return []
         try:
@@ -84,7 +85,7 @@ class Admin:
         return [one for one in last if one.kind == ADMIN_EVENT][:EVENTS_SHOWN]
 
     def note(self, who: str, plan: Plan, result: str) -> None:
-        """An audit line. Raises OperationFailed where it cannot be kept."""
+        """Write an audit line. Raise OperationFailed if it cannot be written."""
         changes = "; ".join(f"{e.what}: {e.before} → {e.after}" for e in plan.effects)
         logger.warning("admin", extra=fields(who=who, order=plan.says, result=result,
                                              effects=changes))  # fmt: skip
@@ -98,7 +99,7 @@ class Admin:
             raise OperationFailed(f"the order cannot be noted in the history: {error}") from error
 
     def readers(self, order: Order) -> list[Reader]:
-        """Of a deletion: which groups have read how far, as the latest snapshot has it."""
+        """Return the groups with commits in the topic and their offsets, by the latest snapshot."""
         snapshot = self.sampler.snapshot
         if snapshot is None or not isinstance(order, DeleteRecords):
             return []
@@ -111,7 +112,7 @@ class Admin:
 
 
 def admin_routes(admin: Admin) -> APIRouter:
-    """`/admin` and its operations."""
+    """Return the routes of `/admin` and its operations."""
     router = APIRouter(prefix="/admin", include_in_schema=False)
     _add_door(router, admin)
     _add_operations(router, admin)
@@ -201,7 +202,7 @@ def _shown(
     request: Request, admin: Admin, session: Session, operation: Operation, plan: Plan,
     notice: str | None,
 ) -> Response:  # fmt: skip
-    """A plan, with a ticket to confirm it by unless it is refused."""
+    """Show a plan, with a ticket to confirm it unless it is refused."""
     ticket = None
     if plan.refusal is None:
         ticket = admin.door.show(session, plan, admin.clock_ms())
@@ -230,7 +231,7 @@ async def _carried_out(
 
 
 async def _ordered(request: Request, admin: Admin) -> tuple[Session, dict[str, str]]:
-    """The session and the words of an order that is to be believed. Raises its refusals."""
+    """Return the session and the fields of a genuine order. Raise the refusals."""
     words = await posted(request)
     session = admin.session(request)
     if session is None:
@@ -240,10 +241,10 @@ async def _ordered(request: Request, admin: Admin) -> tuple[Session, dict[str, s
 
 
 async def posted(request: Request) -> dict[str, str]:
-    """The fields of a form of this site. Raises NotFromHere.
+    """Return the fields of a form of this site. Raise NotFromHere.
 
-    A browser names where a form stands (Origin); one that names no place at least says that it is
-    the same (Sec-Fetch-Site). Whoever says neither is no browser's form of ours.
+    A browser names the origin of a form (Origin), or says at least that it is the same site
+    (Sec-Fetch-Site). A request with neither did not come from a form of ours.
     """
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None}

@@ -1,8 +1,8 @@
-"""Who may order on the page: sessions behind a token, and the plans that each has been shown.
+"""Sessions behind a token, and the plans that each session was shown. Pure.
 
-Pure. A session is found by a key that only its cookie holds; its forms carry another secret, so
-that no other page can order by way of the cookie. A plan is kept under a ticket that is used once.
-Nothing here outlives the process.
+A session is found by a key that only its cookie has. Its forms carry another secret, so that no
+other page can give orders by way of the cookie. A plan is kept under a ticket that can be used
+once. Nothing here outlives the process.
 """
 
 import hmac
@@ -21,12 +21,12 @@ WHO_CHARS_MAX = 60
 
 
 class Refused(Exception):
-    """Somebody may not come in, or may not order; the text says why."""
+    """The login or the order is refused; the text says why."""
 
 
 @dataclass(slots=True)
 class Session:
-    """One person's; `who` is the name that he gave himself, `form_secret` stands in his forms."""
+    """One user's session; `who` is the user's name, `form_secret` is in the session's forms."""
 
     key: str
     form_secret: str
@@ -36,7 +36,9 @@ class Session:
 
 
 class Door:
-    """Lets in who knows the token; `draw` gives a new secret, which nobody can guess."""
+    """Opens a session for a user with the token; `draw` returns a new secret that cannot be
+    guessed.
+    """
 
     def __init__(self, token: str, draw: Callable[[], str]) -> None:
         self._token = token.encode()
@@ -45,11 +47,11 @@ class Door:
         self._wrong_at_ms: list[int] = []
 
     def enter(self, token: str, who: str, now_ms: int) -> Session:
-        """A new session. Raises Refused; after a few wrong tokens for everybody, for a minute."""
+        """Open a session. Raise Refused, also for a minute after a few wrong tokens."""
         self._wrong_at_ms = [at_ms for at_ms in self._wrong_at_ms if now_ms - at_ms < WRONG_MS]
         if len(self._wrong_at_ms) >= WRONG_MAX:
             raise Refused(f"{WRONG_MAX} wrong tokens within a minute: wait a minute")
-        # Compared as bytes and in constant time: how long it takes tells nothing of the token.
+        # Compare bytes in constant time, so that the duration says nothing about the token.
         if not hmac.compare_digest(token.strip().encode(), self._token):
             self._wrong_at_ms.append(now_ms)
             raise Refused("this is not the token")
@@ -65,7 +67,7 @@ class Door:
         return session
 
     def find(self, key: str | None, now_ms: int) -> Session | None:
-        """The session of a cookie, which goes on from now; None if there is none, or no more."""
+        """Return the session of a cookie and extend it; None if there is none."""
         self._forget_idle(now_ms)
         session = self._sessions.get(key or "")
         if session is not None:
@@ -73,16 +75,16 @@ class Door:
         return session
 
     def leave(self, session: Session) -> None:
-        """End a session; its tickets go with it."""
+        """End a session and its tickets."""
         self._sessions.pop(session.key, None)
 
     def check(self, session: Session, form_secret: str) -> None:
-        """Raise Refused for a form that is not this session's."""
+        """Raise Refused for a form that does not belong to this session."""
         if not hmac.compare_digest(form_secret.encode(), session.form_secret.encode()):
             raise Refused("this form is of another session: open it again")
 
     def show(self, session: Session, plan: Plan, now_ms: int) -> str:
-        """Keep a plan that is shown, under a ticket to order it by; the oldest ones go."""
+        """Keep a plan under a ticket, with which the user can confirm it; drop the oldest plans."""
         while len(session.tickets) >= TICKETS_MAX:
             del session.tickets[next(iter(session.tickets))]
         ticket = self._draw()
@@ -90,7 +92,7 @@ class Door:
         return ticket
 
     def take(self, session: Session, ticket: str, name: str, now_ms: int) -> Plan:
-        """The plan of a ticket, once, for whoever has typed its name. Raises Refused."""
+        """Return a ticket's plan once, if the user typed its name. Raise Refused."""
         plan, shown_at_ms = session.tickets.get(ticket, (None, 0))
         if plan is None or now_ms - shown_at_ms > TICKET_MS_MAX:
             raise Refused("this plan was carried out already, or is too old: make it again")

@@ -1,12 +1,13 @@
-"""The alerts themselves: which open, which close, and what is still to be told.
+"""The rules of alerts over their subjects: which alerts open, which close, and which the webhook
+must be sent.
 
-Floor: pure; the moment of each look is the only clock. An alert opens when its limit has been
-passed for the rule's `for`, and closes when the value has been well within the limit for its
-`clear`. What is not known changes nothing: it neither opens an alert nor closes one. A subject that
-is gone (a group deleted, a file put away) is well again.
+Floor: pure; the time of each look is the only clock. An alert opens when its limit has been passed
+for the rule's `for`. It closes when the value has been well within the limit for the rule's
+`clear`. An unknown value neither opens an alert nor closes one. A subject that is gone, such as a
+deleted group, closes its alerts.
 
-Nothing waits in a queue. An alert knows what its readers were told of it, and a message tells the
-difference: however long a webhook is away, it then hears of what stands, once.
+There is no queue. Each alert notes what the receiver was last sent, and a message holds the
+difference. A receiver that was away for long gets one message with what holds then.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,20 +16,20 @@ from dataclasses import dataclass, field, replace
 from monitor.state.alert import Alert, Digest, Observed, Rule, RuleStanding, Standing
 
 ALERTS_MAX = 500
-"""Open alerts that are kept; more are counted and not opened."""
+"""Open alerts that are kept. Further ones are counted and not opened."""
 
 TAKEN_OUT = "the rule was taken out of the configuration"
 
 Key = tuple[str, str]
-"""Name of the rule, and subject."""
+"""The name of a rule, and a subject."""
 
 Found = Mapping[str, Sequence[Observed] | None]
-"""By a rule's name what was measured; None where nothing is known of any subject."""
+"""The measurements by rule name; None for a rule whose source is unknown."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    """One subject under one rule: since when it is ill or well, and its alert."""
+    """One subject under one rule: since when it breaches or meets the limit, and its alert."""
 
     ill_since_ms: int | None = None
     well_since_ms: int | None = None
@@ -41,7 +42,7 @@ class _Watch:
 
 @dataclass(slots=True)
 class Alerts:
-    """All rules over their subjects, from look to look."""
+    """All rules over their subjects, carried from look to look."""
 
     rules: Sequence[Rule]
     alerts_max: int = ALERTS_MAX
@@ -50,7 +51,7 @@ class Alerts:
     _open_count: int = field(default=0, init=False)
 
     def restore(self, kept: Iterable[Alert], now_ms: int) -> None:
-        """Take up the alerts of a process before; those of rules that are gone close."""
+        """Take over the alerts of an earlier process; close those whose rule no longer exists."""
         names = {rule.name for rule in self.rules}
         for alert in kept:
             if alert.is_open and alert.rule not in names:
@@ -59,7 +60,7 @@ class Alerts:
                 self._watches[alert.rule, alert.subject] = _Watch(alert=alert)
 
     def look(self, found: Found, now_ms: int) -> Standing:
-        """Judge what was measured now; returns how everything stands after that."""
+        """Judge the measurements of this moment and return the state of all rules."""
         standings = []
         self._unlisted = set()
         self._open_count = sum(watch.is_open for watch in self._watches.values())
@@ -83,12 +84,12 @@ class Alerts:
         return tuple(one for one in self.kept() if one.is_open)
 
     def kept(self) -> tuple[Alert, ...]:
-        """What a next process has to know: open alerts, and closed ones that are not told yet."""
+        """Return the alerts for the next process: open ones, and closed ones that were not sent."""
         found = [watch.alert for watch in self._watches.values() if watch.alert is not None]
         return tuple(sorted(found, key=lambda one: (one.opened_at_ms, one.rule, one.subject)))
 
     def digest(self, now_ms: int, repeat_ms: int) -> Digest | None:
-        """What is to be told now; None when everybody knows. Its alerts count as offered."""
+        """Return what to send now, or None if nothing changed; note its alerts as offered."""
         opened, closed, repeated = [], [], 0
         for alert in self.kept():
             if not alert.is_open:
@@ -106,7 +107,7 @@ class Alerts:
         return Digest(now_ms, tuple(opened), tuple(closed), repeated)
 
     def told(self, digest: Digest) -> None:
-        """The other side has taken a digest."""
+        """Note that the receiver took a digest."""
         for alert in digest.opened:
             watch = self._watches.get((alert.rule, alert.subject))
             if watch is not None and _is_same(watch.alert, alert) and watch.alert is not None:
@@ -140,7 +141,7 @@ class Alerts:
             self._unlisted.add(key)
             return
         self._open_count += 1
-        # One that closed and was not told yet is followed by this one, which tells more.
+        # An alert that closed and was not sent yet is replaced by this one, which says more.
         watch.alert = Alert(
             rule.name, rule.kind, one.subject, now_ms, one.text, one.page, one.value
         )
@@ -158,7 +159,7 @@ class Alerts:
             return
         watch.well_since_ms = None
         self._open_count -= 1
-        # Of an alert that was never offered nobody has to hear that it is over.
+        # The receiver never heard of an alert that was not offered, so its end needs no message.
         was_offered = watch.alert.offered_at_ms is not None
         watch.alert = replace(watch.alert, closed_at_ms=now_ms) if was_offered else None
 
@@ -167,7 +168,7 @@ class Alerts:
             self._watches.pop(key, None)
 
     def _unknown(self, rule: Rule) -> RuleStanding:
-        """A rule of whose subjects nothing is known: what stands, stands."""
+        """The state of a rule whose measurements are unknown: its open alerts stay open."""
         count = sum(
             watch.is_open for (name, _), watch in self._watches.items() if name == rule.name
         )
@@ -190,7 +191,7 @@ class Alerts:
 
 
 def _well_value(rule: Rule) -> float:
-    """A value that is as well as can be, for a subject that is gone."""
+    """The best possible value, for a subject that is gone."""
     return float("inf") if rule.is_below else 0.0
 
 
@@ -201,7 +202,7 @@ def _is_same(one: Alert | None, other: Alert) -> bool:
 def changes_between(
     before: Sequence[Alert], now: Sequence[Alert]
 ) -> tuple[list[Alert], list[Alert]]:
-    """Of two lists of open alerts: those that have opened, and those that have closed."""
+    """Compare two lists of open alerts; return those that opened and those that closed."""
     had = {(one.rule, one.subject, one.opened_at_ms) for one in before}
     has = {(one.rule, one.subject, one.opened_at_ms) for one in now}
     opened = [one for one in now if (one.rule, one.subject, one.opened_at_ms) not in had]

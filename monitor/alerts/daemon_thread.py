@@ -1,4 +1,4 @@
-"""Calls in threads that nothing waits for at the end of the process."""
+"""Calls in threads that do not keep the process alive."""
 
 import threading
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""How each kind of rule is measured in a snapshot, and asked of Prometheus.
+"""The measure of each kind of rule, in a snapshot and as an expression for Prometheus.
 
-Floor: pure, above `snapshot`. What is not known has no value; a source of which nothing is known
-gives None for all of its subjects.
+Floor: pure, above `snapshot`. An unknown subject has no value. A rule whose source is unknown has
+None in place of its subjects.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,12 +30,12 @@ class KindOf:
 
 
 def measured(rules: Sequence[Rule], snapshot: Snapshot) -> Found:
-    """What every rule finds in a snapshot."""
+    """Measure every rule in a snapshot."""
     return {rule.name: KINDS[rule.kind].measure(rule, snapshot) for rule in rules}
 
 
 def shown(unit: Unit, value: float | None) -> str:
-    """A value or a limit as people read it."""
+    """Return a value or a limit as text for people."""
     if value is None:
         return render.UNKNOWN
     if unit is Unit.FLAG:
@@ -48,14 +48,14 @@ def shown(unit: Unit, value: float | None) -> str:
 
 
 def limit_text(rule: Rule) -> str:
-    """A rule's limit as people read it; empty for a flag."""
+    """Return a rule's limit as text for people; empty for a flag."""
     if rule.unit is Unit.FLAG:
         return ""
     return f"{'below' if rule.is_below else 'above'} {shown(rule.unit, rule.limit)}"
 
 
 def expression(rule: Rule) -> str:
-    """The rule for Prometheus, over what `/metrics` gives."""
+    """Return the rule as an expression of Prometheus over the metrics of `/metrics`."""
     limit = rule.limit / 1000 if rule.unit is Unit.MILLISECONDS else rule.limit
     of = "|".join(subject_pattern(one) for one in rule.of)
     kind = KINDS[rule.kind].expression
@@ -83,7 +83,7 @@ def _part_stuck(_: Rule, snapshot: Snapshot) -> list[Observed]:
         if part.stuck is not None:
             said = part.stuck.text(snapshot.taken_at_ms)
             text = f"{render.part_title(part.name)} {said}"
-        # Of a part that does not answer it is not known whether it would finish anything.
+        # A part that does not answer may or may not be stuck, so its value is unknown.
         value = float(part.stuck is not None) if part.reachable else None
         found.append(Observed(part.name, value, text, part_page(part.name)))
     return found
@@ -95,7 +95,7 @@ def _lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
         return None
     for group in _concerned(rule, snapshot):
         value = float(group.total.lag) if group.total.known else None
-        # While an end is unknown the sum is a lower bound: enough to open an alert, not to close.
+        # While an end is unknown the sum is a lower bound: it may open an alert and not close one.
         is_bound = CellState.END_UNKNOWN in states_of(group.cells)
         value = _at_least(rule, value, is_bound=is_bound)
         text = f"{render.lag_sum(group.total)} offsets wait before {group.group_id}"
@@ -108,7 +108,7 @@ def _time_lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
     if found is None:
         return None
     for group in _concerned(rule, snapshot):
-        # What was never committed has no age, and says nothing of that of the others.
+        # A partition without a commit has no age and says nothing about the other ages.
         lags = time_lags_of(group.cells)
         worst = worst_time_lag(lag for state, lag in lags if state not in AGELESS)
         value = None if worst.age_ms is None else float(worst.age_ms)
@@ -119,14 +119,16 @@ def _time_lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
 
 
 def _concerned(rule: Rule, snapshot: Snapshot) -> Iterator[GroupView]:
-    """The groups that a rule names: of a large cluster looking through the others costs seconds."""
+    """Yield the groups that a rule names; to go through all groups of a large cluster costs
+    seconds.
+    """
     return (group for group in snapshot.groups if rule.concerns(group.group_id))
 
 
 def _unseen(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
-    """Groups that are there and were not looked at yet; None before any broker has told of any.
+    """Return unknown values for the groups that were not polled yet; None before a broker answered.
 
-    They are not gone: an alert that a process before this one has opened stands.
+    These groups are not gone, so an alert that an earlier process opened stays open.
     """
     if snapshot.kafka_at_ms is None:
         return None
@@ -135,7 +137,7 @@ def _unseen(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
 
 
 def _at_least(rule: Rule, value: float | None, *, is_bound: bool) -> float | None:
-    """A value that may be larger is known only where it passes the limit already."""
+    """Return a lower bound only if it passes the limit; otherwise the value is unknown."""
     if value is None or not is_bound:
         return value
     return value if rule.breached_by(value) else None
@@ -143,7 +145,7 @@ def _at_least(rule: Rule, value: float | None, *, is_bound: bool) -> float | Non
 
 def _disk_free(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
     if not snapshot.disks:
-        # There is one at least: the system did not tell of it.
+        # At least one exists; the system did not name it.
         return None
     found = []
     for disk in snapshot.disks:

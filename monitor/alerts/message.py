@@ -1,6 +1,6 @@
-"""What a webhook is told: one JSON body for all that has changed since it was told last.
+"""The body of a webhook message: one JSON object for all changes since the last message.
 
-Floor: pure. `text` holds the same for people, one line an alert, as chat services show it.
+Floor: pure. `text` holds the same for people, one line for each alert, as chat services show it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,18 @@ from monitor.views import render
 
 SCHEMA = "alerts/1"
 LISTED_MAX = 50
-"""Alerts of one message; more are counted in `more`."""
+"""Alerts in one message; `more` counts the rest."""
 
 TEXT_CHARACTERS_MAX = 500
-"""Of one alert's sentence."""
+"""The longest text of one alert."""
 
 Body = dict[str, object]
 
 
 def body_of(digest: Digest, page: str, cluster: str) -> Body:
-    """The message of a digest; `page` is the monitor's own address, `cluster` whose alerts."""
+    """Return the message of a digest; `page` is the monitor's own address, `cluster` names the
+    cluster.
+    """
     closed = digest.closed[:LISTED_MAX]
     opened = digest.opened[: LISTED_MAX - len(closed)]
     rows = [_row(one, page, "open") for one in opened]
@@ -41,7 +43,7 @@ def body_of(digest: Digest, page: str, cluster: str) -> Body:
 
 
 def trial_body(now_ms: int, page: str, cluster: str, rules: Sequence[str]) -> Body:
-    """What `alerts test` sends: the form of a real message, and no alert in it."""
+    """Return the body that `alerts test` sends: the form of a real message without an alert."""
     text = f"This is a test of Millrace's alerts; its rules are {', '.join(rules) or 'none'}."
     return {
         "schema": SCHEMA,
@@ -56,7 +58,7 @@ def trial_body(now_ms: int, page: str, cluster: str, rules: Sequence[str]) -> Bo
 
 
 def _row(alert: Alert, page: str, state: str) -> Body:
-    # An id tells whoever is told twice that it is the same alert.
+    # A receiver that gets an alert twice recognises it by its id.
     return {
         "id": f"{alert.rule}/{alert.subject}/{alert.opened_at_ms}",
         "state": state,

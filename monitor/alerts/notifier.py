@@ -1,7 +1,7 @@
-"""Tells a webhook which alerts have changed: one message at a time, again after a failure.
+"""The delivery of alerts to a webhook: one message at a time, with retries.
 
-The driver of `alerts.digest`. While a message is on its way, and as long as the receiver does not
-take any, changes gather; the next message tells them together.
+The driver of `alerts.digest`. Changes gather while a message is on its way or fails. The next
+message holds all of them.
 """
 
 import asyncio
@@ -20,19 +20,18 @@ from protocol.log import fields
 
 RETRY_MS = (5_000, 300_000)
 CLOSE_S = 2.0
-"""A stop waits so long for the message that is on its way; the next process tells it again."""
+"""The longest wait of a stop for a message on its way; the next process sends it again."""
 
 UNANSWERED_MAX = 5
-"""So often an alert is sent that the receiver may have taken without saying so in time."""
+"""The most times an alert is sent to a receiver that never answers in time."""
 
 logger = logging.getLogger(__name__)
 
 
 class Notifier:
-    """`send` posts a body within a deadline or raises WebhookFailed; it runs in a thread.
+    """Delivers digests; `send` posts a body within a deadline or raises WebhookFailed, in a thread.
 
-    `page` is the address of the monitor's own page, `where` whom messages go to, as people may
-    read it.
+    `page` is the address of the monitor's own page. `where` names the receiver for people.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Notifier:
         self._unanswered: Counter[tuple[str, str, int, bool]] = Counter()
 
     def poke(self, now_ms: int, cluster: str) -> None:
-        """Send what there is to tell, unless something is on its way or it is too early again."""
+        """Send what changed, unless a message is on its way or the next try is not due."""
         if self._task is not None:
             if not self._task.done():
                 return
@@ -95,7 +94,9 @@ class Notifier:
         self.problem, self.told_at_ms = None, digest.at_ms
 
     def _give_up_on_unanswered(self, digest: Digest) -> None:
-        """Take alerts for told that were sent often enough: the receiver answers, but too late."""
+        """Count alerts as told after enough tries, because the receiver may have taken them each
+        time.
+        """
         self._unanswered.update(map(_identity, (*digest.opened, *digest.closed)))
         opened = tuple(filter(self._is_given_up, digest.opened))
         closed = tuple(filter(self._is_given_up, digest.closed))

@@ -1,7 +1,7 @@
-"""The rules of alerts for Prometheus, and a dashboard for Grafana, over what `/metrics` gives.
+"""The rules of alerts for Prometheus, and a dashboard for Grafana, over the metrics of `/metrics`.
 
-Floor: pure. Both come from the tables that the page's own alerts are judged by, so that whoever has
-Prometheus already is told the same. `docs/` holds them for the rules as shipped.
+Floor: pure. Both are made from the tables that judge the page's own alerts, so Prometheus finds the
+same. `docs/` holds both for the shipped rules.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from protocol.units import format_duration_ms
 Json = dict[str, object]
 
 SUBJECT_LABELS = {"part": "part", "group": "group", "disk": "disk", "file": "path"}
-"""By a kind's subject the label that names it in Prometheus."""
+"""The label that names a kind's subject in Prometheus."""
 
 STALE_AFTER = "2m"
 GRID_WIDTH = 24
@@ -44,11 +44,11 @@ PANELS: tuple[tuple[str, str, str, str], ...] = (
     ("Files that are not read on", "millrace_file_stuck_seconds", "{{path}}", "s"),
     ("Open alerts", "millrace_alert_open", "{{rule}} {{subject}}", "short"),
 )
-"""Title, expression, legend and Grafana's unit of each panel."""
+"""Title, expression, legend and Grafana unit of each panel."""
 
 
 def prometheus_rules(rules: Sequence[Rule]) -> Json:
-    """A rules file as Prometheus reads it, one alert for each of the monitor's rules."""
+    """Return a rules file for Prometheus with one alert for each of the monitor's rules."""
     found = [_rule(rule) for rule in rules]
     found.append(
         {
@@ -63,7 +63,7 @@ def prometheus_rules(rules: Sequence[Rule]) -> Json:
 
 
 def dashboard() -> Json:
-    """A dashboard as Grafana imports it; it asks for the data source when it is opened."""
+    """Return a dashboard for Grafana; it asks for the data source when you open it."""
     panels = [_panel(number, *panel) for number, panel in enumerate(PANELS)]
     return {
         "title": "Millrace",
@@ -102,7 +102,7 @@ def _rule(rule: Rule) -> Json:
 
 
 def alert_name(rule: Rule) -> str:
-    """`lines-wait` as Prometheus's alerts are named: `MillraceLinesWait`."""
+    """Return a rule's name as Prometheus spells it: `lines-wait` is `MillraceLinesWait`."""
     words = rule.name.replace(".", "-").replace("_", "-").split("-")
     return "Millrace" + "".join(word[:1].upper() + word[1:] for word in words)
 

@@ -13,7 +13,7 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule in words, and how it stands: `level` and `state` are those of its badge."""
+    """A rule in words, and its state; `level` and `state` are those of its badge."""
 
     name: str
     words: str
@@ -62,7 +62,7 @@ def alert_views(snapshot: Snapshot, *, has_webhook: bool) -> list[AlertView]:
 
 
 def alert_rows(snapshot: Snapshot) -> list[Row]:
-    """The open alerts for the API."""
+    """Return the open alerts for the API."""
     return [
         {
             "rule": one.rule,
@@ -80,7 +80,7 @@ def alert_rows(snapshot: Snapshot) -> list[Row]:
 
 
 def rule_rows(snapshot: Snapshot) -> list[Row]:
-    """The rules for the API; times in milliseconds, shares between 0 and 1."""
+    """Return the rules for the API; times in milliseconds, shares between 0 and 1."""
     return [
         {
             "rule": one.rule.name,
@@ -127,7 +127,7 @@ def _rule(one: RuleStanding) -> RuleView:
 
 
 def _told(alert: Alert, now_ms: int) -> str:
-    """Whether the webhook has heard of it."""
+    """Say whether the webhook has taken an alert."""
     if alert.told_at_ms is None:
         return "not yet"
     return f"{render.duration(now_ms - alert.told_at_ms)} ago"

@@ -1,7 +1,7 @@
-"""Posts messages to the address that the configuration names; the monitor's only way out.
+"""Posts messages to the address in the configuration; the monitor's only way out.
 
-Nothing of a request or of an answer decides where to: redirects are not followed. The address may
-be a secret, so no text here holds more of it than its host.
+No request and no answer can choose the address, because redirects are not followed. The address may
+be a secret, so error texts name only its host.
 
 An exchange has one deadline. A time-out of a socket would hold for each read alone, and a receiver
 that sends a byte a second would never reach it. So the exchange runs in a thread of its own, and
@@ -113,7 +113,7 @@ class _Exchange:
             if self._is_cut:
                 found.close()
                 raise TimeoutError("the deadline has passed")
-            # TLS takes the descriptor away from this object; its copy stays good.
+            # TLS takes the descriptor away from this object, so keep a copy of it.
             self._socket = found.dup()
         return found
 
@@ -128,7 +128,7 @@ class _Exchange:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """An answer that names another address is a failure."""
+    """Treats an answer that names another address as a failure."""
 
     def redirect_request(
         self,
@@ -139,7 +139,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         headers: http.client.HTTPMessage,
         newurl: str,
     ) -> None:
-        """No request follows."""
+        """Follow no redirect."""
 
 
 class _TrackedConnection(http.client.HTTPConnection):
@@ -148,7 +148,7 @@ class _TrackedConnection(http.client.HTTPConnection):
     def __init__(self, exchange: _Exchange, *args: Any, **keys: Any) -> None:
         super().__init__(*args, **keys)
         self._exchange = exchange
-        # What `connect` calls before a tunnel or TLS, each of which may take for ever as well.
+        # `connect` calls this before a tunnel or TLS, which the deadline must end as well.
         self._create_connection = exchange.connect
 
     def getresponse(self) -> http.client.HTTPResponse:
@@ -186,7 +186,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 def _said(error: urllib.error.HTTPError) -> str:
-    """The beginning of what came with a refusal, on one line."""
+    """Return the beginning of a refusal's body, on one line."""
     try:
         text = error.read(ANSWER_BYTES_MAX).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException):

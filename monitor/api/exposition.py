@@ -15,7 +15,7 @@ from monitor.views.stages import NOW, STAGES, stage_series, window_values
 MILLISECOND = 0.001
 
 PIECE_LENGTH = 1 << 18
-"""About so much is sent at once: each piece takes a turn of a thread."""
+"""Bytes that are sent at once; each piece takes a turn of a thread."""
 
 STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
     ("stream_busy_share", "Share of the last minute with a batch in hand", "", {"": "busy"}),
@@ -40,18 +40,20 @@ STREAM_FAMILIES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
         {stage: stage_series(stage, "ms") for stage in STAGES},
     ),
 )
-"""Name, text, label and the series of each value of the label."""
+"""Name, help text, label, and the series of each value of the label."""
 
 
 class SnapshotMetrics(Collector):
-    """Renders one snapshot without its groups; made anew for each scrape: none mixes two cycles."""
+    """Renders one snapshot without its groups; each scrape makes a new one, so that it has one
+    cycle.
+    """
 
     def __init__(self, snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> None:
         self._snapshot = snapshot
         self._clusters = clusters
 
     def collect(self) -> Iterable[Metric]:
-        """The families of this snapshot."""
+        """Yield the families of this snapshot."""
         yield from self._topics()
         yield from self._cluster()
         yield from self._parts()
@@ -78,7 +80,7 @@ class SnapshotMetrics(Collector):
         yield from (start, end, size)
 
     def _cluster(self) -> Iterable[Metric]:
-        """Partitions and quorum, as long as the brokers say how they are."""
+        """Yield partitions and quorum, if the brokers report them."""
         if self._snapshot.kafka_at_ms != self._snapshot.taken_at_ms:
             return
         health = health_of(self._snapshot.partitions)
@@ -112,7 +114,7 @@ class SnapshotMetrics(Collector):
             yield lag
 
     def _active(self) -> int:
-        """Two at a time is what this number is watched for: so each broker's own word counts."""
+        """Two active controllers are what this number reveals, so count each broker's own word."""
         told = [
             part.details["is_controller"]
             for part in self._snapshot.parts
@@ -157,7 +159,7 @@ class SnapshotMetrics(Collector):
         yield from self._stages()
 
     def _stages(self) -> Iterable[Metric]:
-        """What the stream measured of itself in the last minute."""
+        """Yield the stream's own measurements of the last minute."""
         known = window_values(self._snapshot.part("stream"), NOW)
         for name, text, label, series in STREAM_FAMILIES:
             family = GaugeMetricFamily(f"millrace_{name}", text, labels=[label] if label else [])
@@ -169,7 +171,7 @@ class SnapshotMetrics(Collector):
                 yield family
 
     def _not_counted(self) -> Iterable[Metric]:
-        """What MySQL keeps of lines that were not counted, since the beginning."""
+        """Yield MySQL's numbers of lines that were not counted, since the beginning."""
         mysql = self._snapshot.part("mysql")
         for key, text in (
             ("lines_unparsed", "Lines that did not parse"),
@@ -183,7 +185,7 @@ class SnapshotMetrics(Collector):
                 yield family
 
     def _alerts(self) -> Iterable[Metric]:
-        """The alerts, and what their rules are measured by beside the rest."""
+        """Yield the alerts and the numbers that only their rules use."""
         snapshot = self._snapshot
         free = GaugeMetricFamily("millrace_disk_free_bytes", "Bytes left", labels=["disk"])
         size = GaugeMetricFamily("millrace_disk_size_bytes", "Bytes in all", labels=["disk"])
@@ -209,7 +211,7 @@ class SnapshotMetrics(Collector):
         yield from (free, size, share, still, firing)
 
     def _others(self) -> Iterable[Metric]:
-        """The clusters beside the mill's own, each under its name."""
+        """Yield the clusters beside the mill's own, each under its name."""
         if not self._clusters:
             return
         up = GaugeMetricFamily(
@@ -246,7 +248,7 @@ class SnapshotMetrics(Collector):
 
 
 def metric_pieces(snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> Iterator[bytes]:
-    """The snapshot, and how other clusters stand, in Prometheus's text format, in pieces."""
+    """Yield the snapshot and the other clusters in Prometheus's text format, in pieces."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotMetrics(snapshot, clusters))
     gathered, length = [], 0

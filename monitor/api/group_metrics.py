@@ -1,8 +1,8 @@
-"""The readers of all groups as Prometheus's text, a piece at a time.
+"""The readers of all groups in Prometheus's text format, a piece at a time.
 
-Floor: pure. A large cluster has hundreds of thousands of readers, and each is four lines. A client
-library would make objects of all of them before the first is sent; here nothing is held but a
-group's lines of one family.
+Floor: pure. A large cluster has hundreds of thousands of readers, with four lines each. A client
+library would make objects of all of them before it sends the first. This module keeps only one
+group's lines of one family in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ FAMILIES: tuple[tuple[str, str, Figure], ...] = (
 
 
 def group_metrics(snapshot: Snapshot) -> Iterator[str]:
-    """The families, each in pieces; what is not known of a reader is left out."""
+    """Yield the families in pieces; leave out unknown values."""
     for name, text, figure in FAMILIES:
         yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
         for group in snapshot.groups:
@@ -60,5 +60,5 @@ def _lines(name: str, group: GroupView, figure: Figure) -> Iterator[str]:
 
 
 def escaped(label: str) -> str:
-    """A label's value as it stands between quotes."""
+    """Return a label's value as it stands between quotes."""
     return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

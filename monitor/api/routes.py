@@ -1,6 +1,6 @@
-"""The JSON side: one envelope, rows exactly as the pages and the command line show them.
+"""The JSON routes: one envelope, and rows exactly as the pages and the command line show them.
 
-Every table may be asked for as CSV; nothing is in it that is not in the rows.
+Every table is also available as CSV with the same rows.
 """
 
 import csv
@@ -28,19 +28,19 @@ Row = dict[str, object]
 Format = Literal["json", "csv"]
 SERIES_ASKED_MAX = 12
 EVENTS_MAX = 1_000
-# What a spreadsheet would take for a formula is given as text.
+# A spreadsheet would take such a value for a formula, so it gets a quote in front.
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Fault(BaseModel):
-    """A source that could not be read in this cycle."""
+    """A source that could not be read in this cycle, or what is missing in the rows."""
 
     source: str
     text: str
 
 
 class Envelope(BaseModel):
-    """What every answer looks like: rows in `data`, null where a value is not known."""
+    """The form of every answer: rows in `data`, null where a value is not known."""
 
     schema_name: str = Field(serialization_alias="schema")
     ts: str = Field(description="RFC 3339, UTC")
@@ -52,7 +52,7 @@ class Envelope(BaseModel):
 
 
 def as_csv(data: Sequence[Row], name: str) -> Response:
-    """Rows as a table; the head holds every column that any row has, in order of appearance."""
+    """Return rows as a table; its head has every column of any row, in order of appearance."""
     table = [rows.flat(row) for row in data]
     heads = list(dict.fromkeys(key for row in table for key in row))
     text = io.StringIO()
@@ -75,14 +75,14 @@ def _cell(value: object) -> object:
 
 
 class Answers:
-    """Makes envelopes of the sampler's latest snapshot; 503 until there is one."""
+    """Makes envelopes of the sampler's latest snapshot; answers 503 until there is one."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
     @property
     def snapshot(self) -> Snapshot:
-        """The latest one."""
+        """The latest snapshot; 503 before the first one."""
         if self._sampler.snapshot is None:
             raise HTTPException(503, "the monitor has not finished its first cycle yet")
         return self._sampler.snapshot
@@ -117,7 +117,7 @@ class Answers:
 def api_router(
     settings: MonitorSettings, sampler: Sampler, counts: Counts | None = None
 ) -> APIRouter:
-    """The routes under `/api/v1`; 503 until the first cycle is done."""
+    """Return the routes under `/api/v1`; they answer 503 until the first cycle is done."""
     router = APIRouter(prefix="/api/v1", tags=["monitor"])
     answers = Answers(sampler)
     _add_readers(router, answers)
@@ -330,4 +330,4 @@ def _add_counts(
 
 
 builtin_range = range
-"""The parameter `range` of a route hides Python's own."""
+"""Python's own `range`, which a route's parameter hides."""

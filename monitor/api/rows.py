@@ -18,7 +18,7 @@ UNSEEN_STATE = "unknown"
 
 
 def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, object]]:
-    """Lag as plain rows, `per` partition, topic or group; sorted; unknown is null."""
+    """Return lag as plain rows, `per` partition, topic or group; sorted; unknown is null."""
     rows: list[dict[str, object]] = []
     if per == "group":
         rows.extend(_unseen_row(group_id) for group_id in snapshot.unseen)
@@ -33,7 +33,7 @@ def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, objec
 
 
 def disk_row(disk: DiskView) -> dict[str, object]:
-    """A disk, and how long it lasts as the history tells it."""
+    """Return a disk, and how long its room lasts by the history."""
     filling = disk.filling
     return {
         "disk": disk.name,
@@ -58,7 +58,7 @@ def _sum_row(group: GroupView) -> dict[str, object]:
 
 
 def _unseen_row(group_id: str) -> dict[str, object]:
-    """A group that is there, and whose first turn to be looked at has not come yet."""
+    """Return the row of a group that exists and was not polled yet."""
     return {
         "group": group_id,
         "state": UNSEEN_STATE,
@@ -118,7 +118,7 @@ def _cell_row(group: GroupView, cell: LagCell) -> dict[str, object]:
 
 
 def group_row(group: GroupView) -> dict[str, object]:
-    """One group for `/api/v1/groups`, without its cells."""
+    """Return one group for `/api/v1/groups`, without its cells."""
     return {
         "group": group.group_id,
         "state": group.state,
@@ -137,7 +137,7 @@ def group_row(group: GroupView) -> dict[str, object]:
 
 
 def topic_row(topic: TopicView) -> dict[str, object]:
-    """One topic with its partitions for `/api/v1/topics`."""
+    """Return one topic with its partitions for `/api/v1/topics`."""
     return {
         "topic": topic.name,
         "topic_id": topic.topic_id,
@@ -163,7 +163,7 @@ def topic_row(topic: TopicView) -> dict[str, object]:
 
 
 def broker_row(broker: BrokerView) -> dict[str, object]:
-    """One broker, as `/api/v1/brokers` has it."""
+    """Return one broker for `/api/v1/brokers`."""
     return {
         "node_id": broker.node_id,
         "address": broker.address,
@@ -180,7 +180,7 @@ def broker_row(broker: BrokerView) -> dict[str, object]:
 
 
 def quorum_rows(snapshot: Snapshot) -> list[dict[str, object]]:
-    """One row for each replica of the metadata log; none where the quorum is not known."""
+    """Return one row for each replica of the metadata log; none if the quorum is unknown."""
     quorum = snapshot.quorum
     if quorum is None:
         return []
@@ -200,7 +200,7 @@ def quorum_rows(snapshot: Snapshot) -> list[dict[str, object]]:
 
 
 def part_row(part: PartView) -> dict[str, object]:
-    """One part for the API; `details` are the last ones it gave."""
+    """Return one part for the API; `details` are the last ones it gave."""
     return {
         "part": part.name,
         "address": part.address,
@@ -223,7 +223,7 @@ def part_row(part: PartView) -> dict[str, object]:
 
 
 def flat(row: Mapping[str, object]) -> dict[str, object]:
-    """A row for a table: lists become texts, and what is nested deeper is left out."""
+    """Flatten a row for a table: lists become text, and nested values are left out."""
     found: dict[str, object] = {}
     for key, value in row.items():
         if isinstance(value, dict):
@@ -238,7 +238,7 @@ def flat(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def partition_rows(topics: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
-    """Topics as one row per partition, for a table."""
+    """Return topics as one row per partition, for a table."""
     rows = []
     for topic in topics:
         listed = topic.get("partitions")

@@ -1,8 +1,8 @@
-"""Asks each broker whether it answers, and one of them how the quorum stands.
+"""Questions to each broker whether it answers, and to one about the quorum.
 
-Metadata lists only those in service, so that a broker that died is missed: who holds a replica or
-has a vote is looked for too, where it was last. Whoever is asked first loses its connection when it
-says nothing, and later questions go to those that have answered.
+Metadata lists only brokers in service. So that a missing broker is noticed, every broker that holds
+a replica or has a vote is asked too, at its last address. A broker that does not answer loses its
+connection, and later questions go to brokers that answered.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
 
 
 async def ask_nodes(cluster: Cluster, known: Mapping[int, str]) -> dict[int, str | None]:
-    """By id of each of the `known` brokers, why it gives no answer itself; None: it does."""
+    """Return, by broker id, why a broker gives no answer; None if it answers."""
 
     async def ask(node_id: int) -> str | None:
         return await reason(
@@ -38,7 +38,7 @@ async def ask_nodes(cluster: Cluster, known: Mapping[int, str]) -> dict[int, str
 
 
 async def ask_quorum(cluster: Cluster, timeout_ms: int) -> QuorumInfo | str:
-    """How the metadata quorum stands, or why that is not known."""
+    """Return the state of the metadata quorum, or why it is unknown."""
     try:
         return await describe_quorum(cluster, timeout_ms=timeout_ms)
     except FAILURES as error:
@@ -46,7 +46,7 @@ async def ask_quorum(cluster: Cluster, timeout_ms: int) -> QuorumInfo | str:
 
 
 def quorum_view(found: QuorumInfo, now_ms: int) -> QuorumView:
-    """What a leader says, with ages in place of times; the leader first, then by id."""
+    """Return the leader's view with ages in place of times; the leader first, then by id."""
     rows = [
         *((one, "voter") for one in found.voters),
         *((one, "observer") for one in found.observers),
@@ -72,7 +72,7 @@ def quorum_view(found: QuorumInfo, now_ms: int) -> QuorumView:
 
 
 def voter_addresses(found: QuorumInfo) -> dict[int, str]:
-    """Where voters know each other, by id."""
+    """Return the addresses of the voters by id."""
     return {
         node_id: places[0].partition("://")[2]
         for node_id, places in found.endpoints.items()
@@ -81,7 +81,7 @@ def voter_addresses(found: QuorumInfo) -> dict[int, str]:
 
 
 def _ago(moment_ms: int | None, now_ms: int) -> int | None:
-    # The clocks of two machines need not agree.
+    # The clocks of two machines may differ.
     return None if moment_ms is None else max(now_ms - moment_ms, 0)
 
 
@@ -91,7 +91,7 @@ def node_readings(
     known: Mapping[int, str],
     named: Iterable[int],
 ) -> tuple[NodeReading, ...]:
-    """One for each broker that is `listed`, or `named` by partitions and quorum."""
+    """Return a reading for each broker that is `listed`, or `named` by partitions and quorum."""
     return tuple(
         NodeReading(
             node_id,
@@ -104,7 +104,7 @@ def node_readings(
 
 
 async def reason(question: Awaitable[Answer]) -> str | None:
-    """Why a question has no answer; None where it has."""
+    """Return why a question has no answer; None if it has one."""
     try:
         await question
     except FAILURES as error:
@@ -113,5 +113,5 @@ async def reason(question: Awaitable[Answer]) -> str | None:
 
 
 def say(error: BaseException) -> str:
-    """An error in words."""
+    """Return an error in words."""
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""Reads the records that somebody asks to see. It belongs to no group and commits nothing.
+"""Reads the records that a user asks to see. It joins no group and commits nothing.
 
-The one question that a page asks of brokers itself. It has a client of its own, so that the sampler
-waits for none of it, and every bound has a name: how many ask at once, for how long, how much.
+This is the only question that a page puts to brokers itself. It has a client of its own, so that
+the sampler never waits for it. Each bound has a name: how many readers, for how long, how much.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from protocol.wire.record import Record
 
 AT_ONCE_MAX = 2
 TIMEOUT_S = 6.0
-"""For an answer in all, the wait for others who ask included."""
+"""For a whole answer, including the wait for other readers."""
 
 READ_S = 3.0
-"""For reading; what has been found by then is shown."""
+"""For reading; records found by then are shown."""
 
 REQUEST_TIMEOUT_MS = 2_000
 FETCH_BYTES = 1 << 20
 SCAN_BYTES_MAX = 16 << 20
-"""Of batches, as they are stored, for one answer."""
+"""Stored bytes of batches for one answer."""
 
 DECOMPRESSED_BYTES_MAX = 32 << 20
-"""Of one batch; a larger one is said to be unreadable."""
+"""Of one batch; a larger one counts as unreadable."""
 
 
 class BrowseFailed(Exception):
@@ -49,22 +49,22 @@ class BrowseFailed(Exception):
 
 
 class Reads(Protocol):
-    """Who reads records: the brokers, or a test's script."""
+    """The source of records: the brokers, or a test's script."""
 
     async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
-        """The records of these partitions that are wanted. Raises BrowseFailed."""
+        """Return the wanted records of these partitions. Raise BrowseFailed."""
         ...
 
 
 class Browser:
-    """Reads of the brokers at `bootstrap_servers`; a few at a time."""
+    """Reader of the brokers at `bootstrap_servers`; it serves a few users at a time."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._gate = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
-        """The records of these partitions that are wanted. Raises BrowseFailed."""
+        """Return the wanted records of these partitions. Raise BrowseFailed."""
         rows = [TopicPartition(wanted.topic, number) for number in partitions]
         try:
             async with asyncio.timeout(TIMEOUT_S), self._gate:
@@ -85,7 +85,7 @@ class Browser:
 
 
 class _Reading:
-    """One answer in the making."""
+    """One answer in progress."""
 
     def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
         self._cluster = cluster
@@ -102,7 +102,7 @@ class _Reading:
         self._problems: list[str] = []
 
     async def run(self, rows: Sequence[TopicPartition]) -> Found:
-        """All partitions, one after the other."""
+        """Read all partitions, one after the other."""
         starts = await self._offsets(rows, EARLIEST_TIMESTAMP)
         ends = await self._offsets(rows, LATEST_TIMESTAMP)
         by_time = {}
@@ -127,7 +127,7 @@ class _Reading:
     def _note_what_was_not_searched(
         self, starts: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int]
     ) -> None:
-        """A search for the latest records ends at a bound: say what lies before it."""
+        """Report what a search for the latest records did not look at."""
         if not self._wanted.contains or self._wanted.begin is not Begin.LATEST:
             return
         for row, offset in begins.items():
@@ -156,7 +156,7 @@ class _Reading:
         }
 
     async def _partition(self, row: TopicPartition, offset: int, end: int) -> list[Record]:
-        """What is wanted of one partition between an offset and its end."""
+        """Return the wanted records of one partition between an offset and its end."""
         wanted = self._wanted
         is_latest = wanted.begin is Begin.LATEST
         found: deque[Record] = deque(maxlen=wanted.count if is_latest else None)
@@ -207,7 +207,7 @@ class _Reading:
         if code := ErrorCode.of(answer.error_code or data.error_code):
             raise ApiError(code, code.description)
         self._bytes_left -= len(data.records or b"")
-        # A thread: a large batch would hold up every page meanwhile.
+        # Decode in a thread, because a large batch would hold up every page.
         return await asyncio.to_thread(
             read_partition,
             row,

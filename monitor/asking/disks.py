@@ -1,4 +1,4 @@
-"""How full the disks are on which the mill's data lies, asked of the system."""
+"""The free room of the disks with the mill's data, read from the system."""
 
 import shutil
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from monitor.state.snapshot import DiskView
 
 
 def ask_disks(folders: Mapping[str, Path]) -> tuple[DiskView, ...]:
-    """Each folder's disk, by the name given; one that cannot be asked is left out."""
+    """Return each folder's disk under its given name; leave out those that cannot be read."""
     found = []
     for name, folder in folders.items():
         try:

@@ -1,4 +1,4 @@
-"""A group of what its coordinator answered: commits, members and what they are to read. Pure."""
+"""A group from its coordinator's answers: commits, members and assignments. Pure."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ def group_reading(
     offsets: Mapping[str, GroupOffsets],
     described: GroupDescription | None,
 ) -> GroupReading:
-    """One group of what was asked of its coordinator; what was not answered is None."""
+    """Return one group from the coordinator's answers; None for an answer that is missing."""
     found = offsets.get(group_id, {})
     if isinstance(found, Exception):
         return GroupReading(
@@ -50,7 +50,7 @@ def group_reading(
 
 
 def _assignment(protocol_type: str, assignment: bytes) -> frozenset[TopicPartition]:
-    """What a member reads; nothing where the group's protocol is not that of consumers."""
+    """Return what a member reads; empty if the group's protocol is not the consumers'."""
     if protocol_type != PROTOCOL_TYPE:
         return frozenset()
     try:

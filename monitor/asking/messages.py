@@ -1,8 +1,9 @@
-"""Which records of a topic somebody asks to see, and how they are shown.
+"""The records of a topic that a user asks to see, and how they are shown.
 
-Floor: pure. A record is shown as text and never as markup: what does not print is spelled out, what
-is no UTF-8 is shown in hexadecimal, and everything has a bound. JSON is laid out by its own
-brackets without being read and written again, so that every digit and repeated key stays as it is.
+Floor: pure. A record is shown as text and never as markup. Characters that do not print are spelled
+out, bytes that are not UTF-8 are shown in hexadecimal, and everything has a bound. JSON is laid out
+by its own brackets and not parsed and written again, so that every digit and repeated key stays as
+it is.
 """
 
 import base64
@@ -18,11 +19,11 @@ from protocol.wire.record import Record
 
 COUNTS = (10, 20, 50, 100)
 PARTITIONS_MAX = 64
-"""Partitions that are read for one page; of a topic with more, one has to be chosen."""
+"""Partitions that are read for one page; with more, the user must choose one."""
 
 PREVIEW_CHARACTERS_MAX = 160
 VALUE_BYTES_MAX = 16 << 10
-"""Of one value; its size is told, and the rest is left out."""
+"""Of one value; its size is shown and the rest is left out."""
 
 PAGE_BYTES_MAX = 512 << 10
 """Of all values of a page; beyond it only previews are shown."""
@@ -33,13 +34,13 @@ HEX_BYTES_MAX = 64
 CONTAINS_CHARACTERS_MAX = 200
 OFFSET_MAX = (1 << 63) - 1
 SEARCH_BACK_MAX = 10_000
-"""Offsets of a partition, from its end, in which a search for the latest looks."""
+"""Offsets before a partition's end that a search for the latest looks at."""
 
 INDENT = "  "
 
 
 class Begin(StrEnum):
-    """Where the records begin."""
+    """The place at which the records begin."""
 
     LATEST = "latest"
     EARLIEST = "earliest"
@@ -49,7 +50,7 @@ class Begin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody asks to see. `at` is an offset, or epoch milliseconds, where one is meant."""
+    """The records that a user asks for; `at` is an offset or epoch milliseconds."""
 
     topic: str
     partition: int | None = None
@@ -62,7 +63,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The words of a request as they came, so that the form shows them again."""
+    """The words of a request as they came, so that the form can show them again."""
 
     partition: str = ""
     begin: str = Begin.LATEST
@@ -74,7 +75,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was read. `problems` say what could not be, `looked_at` counts records gone through."""
+    """The records that were read. `problems` names what could not be read, `looked_at` counts
+    records.
+    """
 
     records: tuple[tuple[TopicPartition, Record], ...] = ()
     problems: tuple[str, ...] = ()
@@ -85,7 +88,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """A record as it stands on the page. `whole` is None where the preview is all of it."""
+    """A record as the page shows it. `whole` is None if the preview is all of it."""
 
     partition: int
     offset: int
@@ -100,7 +103,7 @@ class RecordView:
 
 
 def wanted_of(topic: str, asked: Asked, partitions: int, now_ms: int) -> Wanted:
-    """What the words mean for a topic of so many partitions. ValueError says what was expected."""
+    """Return the meaning of the words for a topic with so many partitions. Raise ValueError."""
     partition = None
     if asked.partition:
         partition = _number(asked.partition, "partition")
@@ -147,12 +150,14 @@ def beginnings(
     ends: Mapping[TopicPartition, int],
     by_time: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Where to begin in each partition; those that hold nothing from there on are left out."""
+    """Return the first offset to read in each partition; leave out partitions without records
+    there.
+    """
     found = {}
     for row, end in ends.items():
         start = starts.get(row, end)
         if wanted.begin is Begin.LATEST:
-            # What is looked for may lie further back than that many records.
+            # A match may lie further back than that many records.
             offset = end - (SEARCH_BACK_MAX if wanted.contains else wanted.count)
         elif wanted.begin is Begin.EARLIEST:
             offset = start
@@ -167,7 +172,7 @@ def beginnings(
 
 
 def holds(record: Record, contains: bytes) -> bool:
-    """Whether the key, the value or a header's value of a record has a stretch of bytes in it."""
+    """Return whether the key, the value or a header's value of a record contains some bytes."""
     if not contains:
         return True
     places = [record.key, record.value, *(value for _, value in record.headers)]
@@ -177,7 +182,7 @@ def holds(record: Record, contains: bytes) -> bool:
 def chosen(
     records: Iterable[tuple[TopicPartition, Record]], wanted: Wanted
 ) -> tuple[tuple[TopicPartition, Record], ...]:
-    """The records that are shown: the last ones newest first, others in the order of time."""
+    """Return the records to show: the last ones newest first, others in the order of time."""
     ordered = sorted(records, key=lambda one: (one[1].timestamp_ms, one[0], one[1].offset))
     if wanted.begin is Begin.LATEST:
         return tuple(reversed(ordered[-wanted.count :]))
@@ -185,7 +190,7 @@ def chosen(
 
 
 def record_views(records: Sequence[tuple[TopicPartition, Record]]) -> list[RecordView]:
-    """The records as the page shows them, within the bound of a page."""
+    """Return the records as the page shows them, within the bound of a page."""
     left, views = PAGE_BYTES_MAX, []
     for row, record in records:
         view = _view(row, record)
@@ -235,12 +240,12 @@ def _short(data: bytes) -> str:
 
 
 def text_of(data: bytes, limit: int) -> tuple[str, str]:
-    """Bytes as text, and what has to be said of that: how much is left out, or that it is none."""
+    """Return bytes as text, and a note about what is left out or not UTF-8."""
     shown = data[:limit]
     try:
         text = shown.decode()
     except UnicodeDecodeError as error:
-        # A cut may have gone through a letter.
+        # The cut may have split a character.
         if len(data) <= limit or error.start < limit - 3:
             return data[:HEX_BYTES_MAX].hex(" "), f"no UTF-8, {len(data):,} bytes"
         text = shown[: error.start].decode()
@@ -248,7 +253,7 @@ def text_of(data: bytes, limit: int) -> tuple[str, str]:
 
 
 def printable(text: str) -> str:
-    """Text of several lines in which everything but line ends and tabs prints."""
+    """Return text of several lines in which everything but line ends and tabs prints."""
     lines = []
     for line in text.split("\n"):
         lines.append("\t".join(escape(piece) for piece in line.split("\t")))
@@ -256,7 +261,7 @@ def printable(text: str) -> str:
 
 
 def laid_out_json(text: str) -> str | None:
-    """A JSON object or array with a line for each of its members; None for anything else."""
+    """Return a JSON object or array with a line for each member; None for anything else."""
     stripped = text.strip()
     if not stripped.startswith(("{", "[")):
         return None
@@ -268,7 +273,7 @@ def laid_out_json(text: str) -> str | None:
 
 
 def _laid_out(text: str) -> str:
-    """Line ends behind the commas and brackets outside of strings; `text` is known to be JSON."""
+    """Break lines behind the commas and brackets outside of strings; `text` must be JSON."""
     out: list[str] = []
     depth, at, length = 0, 0, len(text)
     while at < length:
@@ -301,7 +306,7 @@ def _laid_out(text: str) -> str:
 
 
 def record_rows(records: Sequence[tuple[TopicPartition, Record]]) -> list[dict[str, object]]:
-    """The records for the API: text where they are UTF-8, else base64 and a word that says so."""
+    """Return the records for the API: as text if they are UTF-8, else as base64."""
     found = []
     for row, record in records:
         value = record.value[:VALUE_BYTES_MAX] if record.value is not None else None

@@ -1,7 +1,7 @@
-"""Asks brokers and parts, once a cycle; the monitor's only network file beside its own pages.
+"""Asks brokers and parts once a cycle; beside its pages the monitor's only network file.
 
-Commits are read before starts and ends, so that a race can only overstate a lag. Every question
-has a deadline, and what fails leaves a reason behind instead of stopping the cycle.
+Commits are read before starts and ends, so that a race can only overstate a lag. Every question has
+a deadline. A failure leaves its reason in the reading and does not stop the cycle.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ from sinks.read import ask_mysql, ask_redis
 PART_TIMEOUT_S = 1.5
 KAFKA_TIMEOUT_MS = 2_000
 SILENT_TIMEOUT_MS = 500
-"""In place of it in a cycle in which a broker gave no answer: others are not waited for longer."""
+"""The shorter time-out of a cycle in which a broker did not answer."""
 
 CYCLE_TIMEOUT_S = 8.0
 GROUPS_MAX = 500
@@ -79,8 +79,8 @@ CONFIG_SOURCES = {
 logger = logging.getLogger(__name__)
 
 
-class Collector:
-    """Reads the mill; `read()` never raises for a source that is away."""
+class Poller:
+    """The source of readings; `read()` never raises for a source that is away."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Collector:
         disks: Mapping[str, Path] | None = None,
         stream_group: str = "",
     ) -> None:
-        """The `stream_group`, if there is one, is asked for in every cycle."""
+        """Poll the `stream_group`, if there is one, in every cycle."""
         self._disks = disks or {}
         self._supervisor = None if supervisor is None else Path(supervisor)
         self._bootstrap_servers = bootstrap_servers
@@ -108,13 +108,13 @@ class Collector:
         self._configs: Mapping[str, Mapping[str, ConfigValue]] = {}
         self._configs_at_ms = 0
         self._nodes: dict[int, str] = {}
-        """Where each broker was last, also one that has been taken out of service since."""
+        """The last address of each broker, including brokers that were taken out of service."""
         self._group_ids: tuple[str, ...] = ()
         self._left_out = 0
         self._timeout_ms = KAFKA_TIMEOUT_MS
 
     async def read(self, now_ms: int) -> Reading:
-        """One cycle over all parts and all brokers."""
+        """Read all parts and all brokers once."""
         parts, kafka, supervisor, disks = await asyncio.gather(
             self._read_parts(),
             self._read_kafka(now_ms),
@@ -128,7 +128,7 @@ class Collector:
         return Reading(now_ms, parts, found, errors, supervisor, disks)
 
     async def close(self) -> None:
-        """Leave the brokers and let the threads end."""
+        """Close the connections to the brokers and let the threads end."""
         if self._cluster is not None:
             await self._cluster.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -169,7 +169,7 @@ class Collector:
         try:
             return await asyncio.wait_for(self._ask_cluster(now_ms), CYCLE_TIMEOUT_S)
         except FAILURES as error:
-            # Lags are unknown from here on, and of no group those of its last look hold.
+            # All lags are unknown from here on, so no group keeps its last numbers.
             self._turns.forget()
             return f"{self._bootstrap_servers}: {say(error)}"
 
@@ -190,7 +190,8 @@ class Collector:
 
     async def _ask_kafka(self, cluster: Cluster, now_ms: int) -> KafkaReading:
         admin = Admin(cluster)
-        # First of all: whoever says nothing loses its connection, and any other is asked below.
+        # Ask this first: a broker that does not answer loses its connection, and any other serves
+        # below.
         silent = await ask_nodes(cluster, self._nodes)
         self._timeout_ms = SILENT_TIMEOUT_MS if any(silent.values()) else KAFKA_TIMEOUT_MS
         metadata = await cluster.metadata(refresh=True)
@@ -232,7 +233,7 @@ class Collector:
         quorum: QuorumInfo | str,
         asked: dict[int, str | None],
     ) -> tuple[NodeReading, ...]:
-        """Every broker that metadata, a partition or the quorum names; `asked` were known."""
+        """Return every broker in metadata, a partition or the quorum; `asked` were known before."""
         listed = {one.node_id: f"{one.host}:{one.port}" for one in metadata.brokers.values()}
         new = {node_id: at for node_id, at in listed.items() if self._nodes.get(node_id) != at}
         errors = asked | await ask_nodes(cluster, new)
@@ -247,7 +248,7 @@ class Collector:
             named |= {one.node_id for one in (*quorum.voters, *quorum.observers)}
             addresses = voter_addresses(quorum) | addresses
         nodes = node_readings(listed, errors, addresses, named)
-        # Whoever is named no more is gone for good.
+        # A broker that nothing names any more is gone for good.
         self._nodes = {
             one.node_id: one.address for one in nodes if one.is_listed or one.node_id in self._nodes
         }
@@ -256,7 +257,7 @@ class Collector:
     async def _topic_configs(
         self, admin: Admin, names: list[str], now_ms: int
     ) -> Mapping[str, Mapping[str, ConfigValue]]:
-        """The topics' settings, asked once a minute; the last ones where that fails."""
+        """Return the topics' settings, read once a minute; the last ones if that fails."""
         if now_ms - self._configs_at_ms < CONFIGS_EVERY_MS and self._configs:
             return self._configs
         resources = [ConfigResource.topic(name) for name in names[:CONFIG_TOPICS_MAX]]
@@ -284,7 +285,7 @@ class Collector:
         states = {group.group_id: group.state for group in listed.groups}
         self._heard(not listed.failures)
         if listed.failures:
-            # Groups of a coordinator that does not answer have not gone.
+            # Groups are not gone when their coordinator does not answer.
             states = dict.fromkeys(self._group_ids, "") | states
         self._group_ids = watched(states, self._stream_group)
         if (left_out := len(states) - len(self._group_ids)) != self._left_out:
@@ -317,13 +318,13 @@ class Collector:
         return found, errors
 
     def _heard(self, is_whole: bool) -> None:
-        """One that fell silent in the middle of a cycle may not take its time at every step."""
+        """Shorten the time-out when a broker falls silent in the middle of a cycle."""
         if not is_whole:
             self._timeout_ms = SILENT_TIMEOUT_MS
 
 
 def watched(group_ids: Collection[str], always: str) -> tuple[str, ...]:
-    """The groups that are looked at, in order: the first of them, and `always` if it is there."""
+    """Return the groups to poll, in order: the first of them, and `always` if it exists."""
     found = sorted(group_ids)[:GROUPS_MAX]
     if always in group_ids and always not in found:
         found[-1] = always
@@ -339,7 +340,7 @@ def _ask_part(name: str, host: str, port: int) -> PartAnswer:
 
 
 def _ask_sink(name: str, address: str, ask: Callable[[], Mapping[str, object]]) -> PartAnswer:
-    """A server that is not ours has no `/status`: it is up when a reader gets an answer."""
+    """Ask a server that is not ours: it has no `/status`, so it is up if a query is answered."""
     now_ms = time.time_ns() // 1_000_000
     try:
         details = ask()
@@ -352,7 +353,7 @@ def _ask_sink(name: str, address: str, ask: Callable[[], Mapping[str, object]]) 
 
 
 def _topics(metadata: ClusterMetadata) -> tuple[TopicReading, ...]:
-    """The topics as metadata lists them, in their order."""
+    """Return the topics in metadata's order."""
     return tuple(
         TopicReading(
             name=name,

@@ -25,7 +25,7 @@ LOOKUPS_OF_PLACE_MAX = 8
 
 KEPT_MAX = 10_000
 FETCH_BYTES = 16 << 10
-"""Of one fetch: some two hundred markers, or the first batch, whatever its size."""
+"""Of one fetch: about two hundred markers, or the first batch, whatever its size."""
 
 DECOMPRESSED_BYTES_MAX = 32 << 20
 """Of one batch; the records of a larger one have no known age."""
@@ -35,21 +35,21 @@ Place = tuple[TopicPartition, int]
 
 
 class Leaders(Protocol):
-    """Who is asked: a client of the cluster, or a test's script."""
+    """The cluster to ask: a client, or a test's script."""
 
     async def leader(self, tp: TopicPartition) -> int:
-        """The node that leads a partition."""
+        """Return the node that leads a partition."""
         ...
 
     async def request(self, node_id: int | None, message: FetchRequest) -> Any:
-        """Its answer."""
+        """Return the answer to a request."""
         ...
 
 
 class RecordSearch(NamedTuple):
-    """How far the search for the first record from a place on has come.
+    """The progress of a search for the first record from a place on.
 
-    `written_ms` is the record's timestamp; None when there is no record before `searched_to`. A
+    `written_ms` is the record's timestamp; None if there is no record before `searched_to`. A
     search that is not final is made again in the next cycle.
     """
 
@@ -59,7 +59,7 @@ class RecordSearch(NamedTuple):
 
 
 class RecordTimes:
-    """The searches of each group. A group that is not asked for in a cycle keeps what it has.
+    """The searches of each group. A group that is not polled in a cycle keeps its own.
 
     After a call of `read`, `only_markers` holds the places from which on no record waits.
     """
@@ -128,7 +128,9 @@ class RecordTimes:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> list[Place]:
-        """The places where a group's commit has not moved since the last look and offsets wait."""
+        """Return the places where a group's commit has not moved since the last poll and offsets
+        wait.
+        """
         before = dict(zip(*self._commits.get(group.group_id, ((), ())), strict=True))
         wanted = []
         for row, commit in group.commits.items():
@@ -141,7 +143,7 @@ class RecordTimes:
 
 
 def _is_done(search: RecordSearch, end: int) -> bool:
-    """Whether a search has its answer: a record, or no record up to the end of the log."""
+    """Return whether a search has found a record, or that there is none up to the log's end."""
     return search.is_final or (search.written_ms is None and search.searched_to >= end)
 
 
@@ -155,7 +157,7 @@ class _Seeker:
     async def seek(
         self, place: Place, before: RecordSearch | None, end: int
     ) -> RecordSearch | None:
-        """Go on with a search; return `before` if no leader answers or the fetches are used up."""
+        """Continue a search; return `before` if no leader answers or the fetches are used up."""
         row, offset = place
         search = before
         position = before.searched_to if before else offset

@@ -1,6 +1,6 @@
-"""What the supervisor knows of the parts, and how much memory they take.
+"""The supervisor's report on the parts, and the memory they use.
 
-Floor: below `poller`. In containers there is no supervisor, and nothing is known.
+Floor: below `poller`. In containers there is no supervisor, so nothing is known.
 """
 
 import json
@@ -15,7 +15,7 @@ TIMEOUT_S = 1.5
 
 
 def ask_supervisor(path: Path) -> SupervisorAnswer | None:
-    """What the supervisor says; None where none answers, as in a mill that is going down."""
+    """Return the supervisor's report; None if none answers, as in a mill that is going down."""
     try:
         found = ask(path, {"command": "status"}, TIMEOUT_S)
     except (NoSupervisor, OSError, json.JSONDecodeError):
@@ -39,7 +39,7 @@ def ask_supervisor(path: Path) -> SupervisorAnswer | None:
 
 
 def _memory_of(pid: int | None) -> int | None:
-    """Resident bytes of a part and of what it started."""
+    """Return the resident bytes of a part and of the processes it started."""
     if pid is None:
         return None
     try:

@@ -1,11 +1,11 @@
-"""Which groups are asked for in a cycle: all of a small cluster, a share of a large one.
+"""The groups to poll in a cycle: all of a small cluster, a share of a large one.
 
-Floor: pure; the cycle's time comes in as an argument. What a cycle costs grows with the partitions
-that groups read. Of 200 groups over 1,000 partitions each, all of them every two seconds is more
-than a core. So a cycle takes groups, the one longest not asked for first, until it has the
-partitions it may. The others keep their numbers, and pages say how old those are. Groups that
-cannot be judged yet are asked for more often, so that a verdict takes two or three minutes and not
-a quarter of an hour (decision 0092).
+Floor: pure; the cycle's time is an argument. The cost of a cycle grows with the partitions that
+groups read. To poll 200 groups over 1,000 partitions each, every two seconds, takes more than a
+core. So a cycle takes the groups that were polled longest ago, up to a number of partitions. The
+others keep their numbers, and pages say how old those are. Groups without a status yet are polled
+more often, so that a status takes two or three minutes and not a quarter of an hour (decision
+0092).
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -21,10 +21,10 @@ from monitor.state.reading import GroupReading
 from protocol.types import TopicPartition
 
 ROWS_A_CYCLE = 2_000
-"""Partitions of groups that one cycle asks for; a single group may have more."""
+"""Partitions that one cycle polls; a single group may have more."""
 
 EARLY_ROWS_A_CYCLE = 10_000
-"""Beside those, of groups that are not judged yet: 200,000 are gone through in 40 seconds."""
+"""Further partitions for groups without a status yet: 200,000 take 40 seconds."""
 
 LOOKS_TO_SETTLE = SAMPLES_TO_JUDGE + LOOKS_TO_OPEN - 1
 NEVER_MS = -1
@@ -32,7 +32,7 @@ NEVER_MS = -1
 
 @dataclass(slots=True)
 class _Turn:
-    """One group: when it was asked for, and what its looks were; no `rows` before the first."""
+    """One group: when it was polled, and its looks; no `rows` before the first."""
 
     asked_ms: int = NEVER_MS
     rows: int | None = None
@@ -40,17 +40,17 @@ class _Turn:
     first_ms: int = 0
     last_ms: int = 0
     is_known: bool = False
-    """Whether what was found at its last look still holds."""
+    """True if the numbers of its last poll still hold."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether its readers can be judged, and its turns may be further apart."""
+        """True if its readers have a status, so that its turns can be further apart."""
         span_ms = self.last_ms - self.first_ms
         return self.is_known and self.looks >= LOOKS_TO_SETTLE and span_ms >= SPAN_TO_JUDGE_MS
 
 
 class Turns:
-    """When each group was last asked for, and how many partitions it had then."""
+    """The time of each group's last poll, and how many partitions it had then."""
 
     def __init__(
         self, rows_a_cycle: int = ROWS_A_CYCLE, early_rows_a_cycle: int = EARLY_ROWS_A_CYCLE
@@ -63,10 +63,11 @@ class Turns:
     def due(
         self, group_ids: Sequence[str], now_ms: int, *, rows_at_most: int, always: str = ""
     ) -> list[str]:
-        """The groups whose turn it is, `always` among them; they count as asked for from now on.
+        """Return the groups whose turn it is, `always` among them; they count as polled from now
+        on.
 
-        `rows_at_most` is what a group can have, which stands in for what groups do have until some
-        have been looked at.
+        `rows_at_most` is the most partitions a group can have. It stands in for the real number
+        until some groups have been polled.
         """
         self._turns = {one: self._turns.get(one) or _Turn() for one in group_ids}
         guess = self._guess(rows_at_most)
@@ -86,10 +87,10 @@ class Turns:
         without_ends: Set[TopicPartition],
         at_ms: int,
     ) -> None:
-        """Take up a cycle: what was read, of topics of which widths, and which ends were not known.
+        """Take up a cycle: its groups, the widths of topics, and the partitions with unknown ends.
 
-        Where the end of a partition is known that was not, or the other way, all groups are due:
-        what was found at their last looks does not hold.
+        If a partition's end became known or unknown, all groups are due, because their last numbers
+        no longer hold.
         """
         self.looked(
             (
@@ -104,7 +105,7 @@ class Turns:
             self.forget()
 
     def looked(self, rows: Iterable[tuple[str, int]], at_ms: int) -> None:
-        """Note what was looked at; who was asked for and did not answer is not judged sooner."""
+        """Note the groups that were polled; a group that did not answer is not judged sooner."""
         for group_id, count in rows:
             turn = self._turns[group_id]
             if turn.looks == 0:
@@ -113,7 +114,7 @@ class Turns:
             turn.looks += 1
 
     def forget(self) -> None:
-        """Nothing that is known holds any more: all are due, as many as a cycle may ask for."""
+        """Make all groups due, as many as a cycle can poll, because no known number holds."""
         for turn in self._turns.values():
             turn.asked_ms, turn.is_known = NEVER_MS, False
 
@@ -122,7 +123,7 @@ class Turns:
 
     def _is_early(self, group_id: str, now_ms: int) -> bool:
         turn = self._turns[group_id]
-        # A window takes a look up only so often.
+        # A window takes a look only so often.
         is_time = turn.asked_ms == NEVER_MS or now_ms - turn.asked_ms >= SAMPLE_EVERY_MS
         return is_time and not turn.is_settled
 
@@ -131,7 +132,7 @@ class Turns:
         return sum(known) // len(known) if known else rows_at_most
 
     def _fill(self, order: Iterable[str], rows: int, guess: int) -> set[str]:
-        """The first of these groups, as far as `rows` go; one at least."""
+        """Return the first of these groups, up to `rows` partitions; at least one group."""
         found: set[str] = set()
         left = rows
         for group_id in order:

@@ -1,7 +1,7 @@
-"""From a cycle's reading, the offsets' history and the snapshot before it: the next snapshot.
+"""The next snapshot from a cycle's reading, the offsets' history and the snapshot before it.
 
-Floor: pure. A source that failed keeps its last values, marked: cells say `end_unknown` with the
-lag they last had, brokers say they do not answer, parts keep their details with the time of them.
+Floor: pure. A source that failed keeps its last values with a mark: cells are `end_unknown` with
+their last lag, brokers do not answer, parts keep their details and the time of them.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ from monitor.views import render
 from protocol.types import TopicPartition
 
 COLUMNS_FROM = 500
-"""A group of so many readers is kept in columns also between two looks that follow closely."""
+"""A group with so many readers is kept in columns even if it is polled often."""
 
 
 def assemble(
@@ -47,7 +47,9 @@ def assemble(
     bootstrap_servers: str,
     stream_group: str,
 ) -> Snapshot:
-    """The picture after this cycle; the memories take up its offsets, and what parts finished."""
+    """Return the snapshot after this cycle; the memories take up its offsets and the parts'
+    progress.
+    """
     base = Snapshot(
         seq=1 if previous is None else previous.seq + 1,
         taken_at_ms=reading.now_ms,
@@ -77,7 +79,7 @@ def assemble(
 
 
 def _unparsed_share(base: Snapshot, memory: Memory) -> float | None:
-    """Of the lines of the last minutes, as MySQL and the stream count them."""
+    """Return the unparsed share of the last minutes' lines, as MySQL and the stream count them."""
     mysql, stream = base.part("mysql"), base.part("stream")
     if mysql is None or stream is None or not (mysql.reachable and stream.reachable):
         return None
@@ -123,7 +125,7 @@ def _with_kafka(
 
 
 def _groups(context: Context) -> tuple[GroupView, ...]:
-    """Those that were asked for as they are, those that rested as they were at their last look."""
+    """Return polled groups with new numbers, and the others with those of their last poll."""
     views = [_looked_at(group, context) for group in context.kafka.groups]
     before = context.previous.groups if context.previous else ()
     views += [resting(group) for group in before if group.group_id in context.kafka.rested]
@@ -131,7 +133,7 @@ def _groups(context: Context) -> tuple[GroupView, ...]:
 
 
 def _looked_at(group: GroupReading, context: Context) -> GroupView:
-    """A group of this cycle. What a large one needs is put away before the next one is begun."""
+    """Return a polled group; the memory of a large one is packed before the next one is read."""
     if group.error is not None:
         before = context.previous.group(group.group_id) if context.previous else None
         return unread(group, before, context.kind_of(group.group_id))
@@ -143,7 +145,7 @@ def _looked_at(group: GroupReading, context: Context) -> GroupView:
 
 
 def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
-    """The work of the parts whose progress shows; none of what is not known at this moment."""
+    """Return the work of the parts whose progress shows, as far as it is known."""
     group = snapshot.group(stream_group)
     waits = {
         cell: cell.lag.lag if cell.lag.lag is not None else cell.lag.backlog
@@ -161,7 +163,7 @@ def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
 
 
 def remember(memory: Memory, kafka: KafkaReading) -> None:
-    """Add a cycle's offsets to the history, and forget what is gone."""
+    """Add a cycle's offsets to the history, and drop what is gone."""
     for topic_partition, end in kafka.ends.items():
         memory.ends.add(topic_partition, kafka.at_ms, end)
     live = {part.topic_partition for topic in kafka.topics for part in topic.partitions}
@@ -170,7 +172,7 @@ def remember(memory: Memory, kafka: KafkaReading) -> None:
 
 
 def partition_sizes(parts: tuple[PartAnswer, ...]) -> dict[TopicPartition, int]:
-    """Bytes on disk by partition, from the statuses of our own brokers."""
+    """Return bytes on disk by partition, from the statuses of our own brokers."""
     sizes: dict[TopicPartition, int] = {}
     for part in parts:
         listed = part.status.details.get("partition_list") if part.status else None
@@ -185,7 +187,7 @@ Followers = Mapping[TopicPartition, tuple[FollowerView, ...]]
 
 
 def partition_followers(parts: tuple[PartAnswer, ...]) -> Followers:
-    """Where followers are, from the leaders among our own brokers."""
+    """Return the followers' positions, from the leaders among our own brokers."""
     found: dict[TopicPartition, tuple[FollowerView, ...]] = {}
     for part in parts:
         listed = part.status.details.get("partition_list") if part.status else None
@@ -242,13 +244,13 @@ def _part(answer: PartAnswer, previous: Snapshot | None, now_ms: int) -> PartVie
 
 
 def _server_start(details: Mapping[str, object], now_ms: int) -> int | None:
-    """When a database server started, as far as it tells its uptime."""
+    """Return when a database server started, if it reports its uptime."""
     uptime_s = details.get("uptime_s")
     return now_ms - uptime_s * 1000 if isinstance(uptime_s, int) else None
 
 
 def _supervised(part: PartView, reading: Reading) -> PartView:
-    """The part with what its supervisor knows; a server that is not ours has no other age."""
+    """Return the part with its supervisor's report; a server that is not ours has no other age."""
     known: SupervisedPart | None = None
     if reading.supervisor is not None:
         known = reading.supervisor.parts.get(part.name)
@@ -332,7 +334,7 @@ def _topic(
 
 
 def _min_in_sync(topic: str, kafka: KafkaReading) -> int | None:
-    """The topic's `min.insync.replicas`, as far as its settings are known."""
+    """Return the topic's `min.insync.replicas`, if its settings are known."""
     entry = kafka.topic_configs.get(topic, {}).get("min.insync.replicas")
     text = None if entry is None else entry.value
     return int(text) if text is not None and text.isdecimal() else None

@@ -1,6 +1,6 @@
-"""What is remembered of a group's readers from look to look: its commits, and how each has done.
+"""The memory of a group's readers between polls: commits, and the windows of their status.
 
-Floor: pure, below `readers`. A group that rests is remembered in columns.
+Floor: pure, below `readers`. A group that rests is kept in columns.
 """
 
 import itertools
@@ -22,19 +22,19 @@ Item = TypeVar("Item")
 
 
 def _commits() -> History[TopicPartition]:
-    # Rates are all that is made of it, and there is one for every reader and partition.
+    # Commits serve for rates only, and there is a series for every reader and partition.
     return History(window_ms=RATE_SPAN_MS)
 
 
 @dataclass(slots=True)
 class GroupMemory:
-    """A group's commits of the last minute or of its last looks, and the windows of its readers."""
+    """A group's commits of the last minute or of its last looks, and its readers' windows."""
 
     commits: History[TopicPartition] = field(default_factory=_commits)
     windows: dict[TopicPartition, Window] = field(default_factory=dict)
 
     def remember(self, group: GroupReading, at_ms: int) -> None:
-        """Add the group's commits, and forget those that it has no more."""
+        """Add the group's commits, and drop those that it no longer has."""
         for row, commit in group.commits.items():
             self.commits.add(row, at_ms, commit.offset)
         self.commits.keep_only(group.commits)
@@ -42,7 +42,7 @@ class GroupMemory:
             del self.windows[row]
 
     def window(self, row: TopicPartition) -> Window:
-        """The window of one reader."""
+        """Return the window of one reader."""
         found = self.windows.get(row)
         if found is None:
             found = self.windows[row] = Window()
@@ -50,14 +50,14 @@ class GroupMemory:
 
 
 class GroupMemories:
-    """All of them: those of groups that rest lie in columns until somebody asks."""
+    """The memories of all groups; those of groups that rest are columns until they are read."""
 
     def __init__(self) -> None:
         self._awake: dict[str, GroupMemory] = {}
         self._resting: dict[str, _Resting] = {}
 
     def of(self, group_id: str) -> GroupMemory:
-        """The memory of one group, to be added to."""
+        """Return the memory of one group, so that the caller can add to it."""
         found = self._awake.get(group_id)
         if found is None:
             resting = self._resting.pop(group_id, None)
@@ -66,14 +66,14 @@ class GroupMemories:
         return found
 
     def rest(self, group_id: str) -> None:
-        """Nobody asks for this one before its next look."""
+        """Pack the memory of a group that is not read before its next poll."""
         self._resting[group_id] = _Resting(self._awake.pop(group_id))
 
     def __len__(self) -> int:
         return len(self._awake) + len(self._resting)
 
     def keep(self, group_ids: Set[str], resting: Set[str]) -> None:
-        """Forget every group that is not among these; of them, `resting` are not looked at."""
+        """Drop every group that is not among these; `resting` are not polled."""
         for gone in [one for one in self._awake if one not in group_ids]:
             del self._awake[gone]
         for gone in [one for one in self._resting if one not in group_ids]:
@@ -92,7 +92,7 @@ class _Resting:
         self._windows = _RestingWindows(memory.windows)
 
     def awake(self) -> GroupMemory:
-        """The memory as it was."""
+        """Return the memory as it was."""
         commits = _commits()
         commits.restore(self._commits.items())
         return GroupMemory(commits, dict(self._windows.items()))
@@ -146,5 +146,5 @@ class _RestingWindows:
 
 
 def _cut(items: Iterator[Item], counts: Iterable[int]) -> Iterator[list[Item]]:
-    """The items as lists of so many each."""
+    """Split the items into lists of these lengths."""
     return (list(itertools.islice(items, count)) for count in counts)

@@ -1,7 +1,7 @@
-"""From a cycle's commits and ends to readers: lag, age, rates and how each is doing.
+"""Readers from a cycle's commits and ends: lag, age, rates and status.
 
-Floor: pure, below `assemble`. The rows of a group are what its members are to read, what it has
-committed, and the other partitions of those topics, so that a partition nobody committed is seen.
+Floor: pure, below `assemble`. The rows of a group are its members' assignments, its commits, and
+the other partitions of those topics, so that a partition without a commit is seen.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from monitor.state.watches import FileMemory, ShareMemory
 from protocol.types import TopicPartition
 
 ETA_SPAN_MS_MIN = 8_000
-"""So long a reader has been seen before anybody says when it will have caught up."""
+"""The shortest time a reader is observed before it gets an ETA."""
 
 ETA_CLOSING_MIN = 0.1
 ETA_MAX_S = 24 * 3600.0
@@ -37,7 +37,7 @@ RECENT_LAG_MAX = 300
 
 @dataclass(slots=True)
 class Memory:
-    """What is carried from cycle to cycle beside the last snapshot."""
+    """The state between cycles, beside the last snapshot."""
 
     ends: History[TopicPartition] = field(default_factory=History)
     groups: GroupMemories = field(default_factory=GroupMemories)
@@ -47,7 +47,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all groups of a cycle are judged by; `partitions` are those that exist, by topic."""
+    """The data by which all groups of a cycle are judged; `partitions` are those that exist, by
+    topic.
+    """
 
     kafka: KafkaReading
     memory: Memory
@@ -57,11 +59,11 @@ class Context:
     write_rates: dict[TopicPartition, float | None] = field(default_factory=dict)
 
     def kind_of(self, group_id: str) -> str:
-        """Whether a group is that of our own stream."""
+        """Return whether a group is the mill's own stream or another group."""
         return "stream" if group_id == self.stream_group else "group"
 
     def write_rate(self, row: TopicPartition) -> float | None:
-        """How fast a partition is written, measured once a cycle for all of its readers."""
+        """Return a partition's write rate, measured once a cycle for all of its readers."""
         if row not in self.write_rates:
             rate = self.memory.ends.rate_per_s(row, RATE_SPAN_MS, self.kafka.at_ms)
             self.write_rates[row] = rate
@@ -69,7 +71,7 @@ class Context:
 
 
 class _Before:
-    """A group's cells as they were at the last look; few of them are asked for."""
+    """A group's cells at its last poll; few of them are read."""
 
     def __init__(self, before: GroupView | None) -> None:
         self._cells: Sequence[LagCell] = before.cells if before else ()
@@ -77,13 +79,13 @@ class _Before:
         self.looked_at_ms = before.looked_at_ms if before else None
 
     def cell(self, row: TopicPartition) -> LagCell | None:
-        """One of them, if it was there."""
+        """Return one cell if it existed."""
         index = self._indices.get(row)
         return None if index is None else self._cells[index]
 
 
 def group_view(group: GroupReading, context: Context) -> GroupView:
-    """One group as of this cycle; the memory takes up its commits and how its readers are."""
+    """Return one group as of this cycle; the memory takes up its commits and statuses."""
     memory = context.memory.groups.of(group.group_id)
     memory.remember(group, context.kafka.at_ms)
     holders = {row: member.client_id for member in group.members or () for row in member.assignment}
@@ -138,7 +140,7 @@ def _member(member: MemberReading) -> MemberView:
 
 
 class _Row(NamedTuple):
-    """A partition, what its group has committed there, and which member is to read it."""
+    """A partition, its group's commit, and the member that reads it."""
 
     row: TopicPartition
     commit: Commit | None
@@ -148,7 +150,9 @@ class _Row(NamedTuple):
 def _cell(
     one: _Row, context: Context, memory: GroupMemory, was: _Before, *, is_read: bool
 ) -> LagCell:
-    """One reader in one partition; `is_read` where someone reads it who is no member."""
+    """Return one reader in one partition; `is_read` is true if a reader outside the members reads
+    it.
+    """
     row, commit, holder = one
     kafka = context.kafka
     exists = row in context.partitions.get(row.topic, ())
@@ -160,7 +164,7 @@ def _cell(
         if old is not None and _stands(old, (offset, start, end, holder, metadata)):
             return old
     lag = judge(Measured(offset, start, end, topic_exists=exists))
-    # A reader behind the log's start will next read its first record.
+    # A reader behind the log's start will next read the log's first record.
     next_offset = offset if offset is None or start is None else max(offset, start)
     timestamp_ms, only_markers = None, False
     if next_offset is not None:
@@ -204,19 +208,19 @@ def _cell(
 
 
 def _last_known(old: LagCell | None, looked_at_ms: int | None) -> tuple[int | None, int | None]:
-    """The lag that a reader last had, and when."""
+    """Return the last known lag of a reader, and its time."""
     if old is None:
         return None, None
     if old.lag.lag is not None:
-        # A cell that was taken over is as old as the last look at its group.
+        # A cell that was taken over is as old as the last poll of its group.
         return old.lag.lag, looked_at_ms
     return old.last_lag, old.last_lag_at_ms
 
 
 def _stands(old: LagCell, now: tuple[object, ...]) -> bool:
-    """Whether a reader has read all of a partition that is quiet, and nothing of that has changed.
+    """Return whether a caught-up reader of a quiet partition is unchanged.
 
-    Most partitions of a large cluster are so at any moment; their cells are taken over as they are.
+    Most partitions of a large cluster are quiet, and their cells are taken over as they are.
     """
     was = (old.committed_offset, old.log_start_offset, old.log_end_offset, old.member, old.metadata)
     return was == now and old.lag.lag == 0 and not old.read_rate and not old.write_rate
@@ -231,7 +235,7 @@ def _judged(
     is_read: bool,
     only_markers: bool,
 ) -> Judged:
-    """The verdict over a reader; its window is judged only when it has taken up a look."""
+    """Return the status of a reader; its window is judged only after it took a look."""
     if lag.lag is None or offset is None:
         return judge_reader(lag, window, now_ms, is_read=is_read)
     if window.add(Look(now_ms, offset, lag.lag)):
@@ -268,7 +272,7 @@ def _eta_s(cells: Sequence[LagCell], commits: History[TopicPartition]) -> float 
 
 
 def _may_hide_a_lag(cell: LagCell) -> bool:
-    """Whether the lag is unknown though there may be records: not so of an empty or deleted one."""
+    """Return whether an unknown lag may be more than 0; not so in an empty or deleted partition."""
     if cell.state is CellState.NO_COMMIT:
         return cell.lag.backlog != 0
     return cell.lag.lag is None and cell.state is not CellState.DELETED

@@ -1,4 +1,4 @@
-"""What is shown of what was not looked at: as it was, and marked where that is not known.
+"""The numbers of groups that were not polled: unchanged, or marked if they no longer hold.
 
 Floor: pure, below `assemble`.
 """
@@ -15,18 +15,18 @@ KAFKA_UNANSWERED = "no broker answered"
 UNKNOWN_LAG = judge(Measured(None, None, None))
 
 NOBODY_KNOWS = LagSum(0, 0, 1)
-"""Of a group of which not even the partitions are known: one at least, and so no lag of 0."""
+"""The sum for a group whose partitions are unknown: at least one, so that its lag is not 0."""
 
 
 def resting(group: GroupView) -> GroupView:
-    """A group that was not asked for: what is kept of it is looked at by few."""
+    """Return a group that was not polled, with its cells in columns; few of them are read."""
     if isinstance(group.cells, MadeCells):
         return group
     return replace(group, cells=RestingCells(group.cells))
 
 
 def without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
-    """No broker answered: everything known of them stays, marked as not known any more."""
+    """Return the snapshot when no broker answered: all values stay and are marked as unknown."""
     why = KAFKA_UNANSWERED
     return replace(
         base,
@@ -51,7 +51,7 @@ def without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
 
 
 def unread(group: GroupReading, before: GroupView | None, kind: str) -> GroupView:
-    """A group whose commits could not be read: as it was, with lags that are not known any more."""
+    """Return a group whose commits could not be read: as before, with unknown lags."""
     why = group.error or KAFKA_UNANSWERED
     if before is None:
         return GroupView(
@@ -68,7 +68,7 @@ def unread(group: GroupReading, before: GroupView | None, kind: str) -> GroupVie
             judged=Judged(ReaderStatus.UNKNOWN, why),
         )
     if isinstance(before.cells, MarkedCells) and before.judged.reason != why:
-        # Another mark in place of this one, not one over the other.
+        # Replace the mark, so that marks do not stack up.
         before = replace(before, cells=before.cells.unmarked)
     stale = _stale_group(before, UNKNOWN_LAG, why)
     total = stale.total if stale.total.total else NOBODY_KNOWS

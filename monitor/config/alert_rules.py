@@ -1,4 +1,4 @@
-"""`monitor.alerts` of the configuration: rules as people write them, and where messages go."""
+"""`monitor.alerts` of the configuration: the rules, and the webhook."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -24,7 +24,7 @@ _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
 def _as_text(value: object) -> object:
-    """A bare number as it was written, so that a limit is one kind of value."""
+    """Return a bare number as text, so that a limit is always text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else value
 
@@ -33,7 +33,7 @@ Limit = Annotated[str, BeforeValidator(_as_text)]
 
 
 def parse_limit(kind: Kind, value: str) -> tuple[float, Unit]:
-    """A limit in the unit it is written in; ValueError says what was expected."""
+    """Return a limit and its unit. Raise ValueError with what was expected."""
     form = FORMS[kind]
     expected = f"a limit such as {form.example}"
     found = ValueError(f"found {value!r}, expected {expected}")
@@ -112,10 +112,10 @@ class RuleSection(BaseModel):
         return self
 
     def rule(self) -> Rule:
-        """The rule as it is judged by."""
+        """Return the rule in the form in which it is judged."""
         kind = Kind(self.on)
         value = self.below if FORMS[kind].key == "below" else self.above
-        # A flag is 0 or 1: half of that lies between, also with the hysteresis.
+        # A flag is 0 or 1. Its limit lies between them, also with the hysteresis.
         limit, unit = (0.5, Unit.FLAG) if value is None else parse_limit(kind, value)
         return Rule(
             self.name, kind, limit, unit,
@@ -135,11 +135,11 @@ SHIPPED_RULES = (
     _shipped("not-parsed", "unparsed_share", above="5%", **{"for": "2m"}),
     _shipped("file-stuck", "file_stuck", **{"for": "10m"}),
 )
-"""What holds where the file says nothing of rules."""
+"""The rules that hold if the file names none."""
 
 
 class AlertsSection(BaseModel):
-    """`monitor.alerts`: rules, and a webhook that is told of what they find."""
+    """`monitor.alerts`: the rules, and the webhook that gets their messages."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -160,7 +160,7 @@ class AlertsSection(BaseModel):
             is_good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         except ValueError:
             is_good = False
-        # The address may be the secret itself, so that it is not quoted.
+        # The address may be the secret itself, so the error does not quote it.
         if not is_good or not value.get_secret_value().isprintable():
             raise ValueError(f"found a value that is not shown, {expected}")
         if " " in value.get_secret_value() or not value.get_secret_value().isascii():
@@ -208,9 +208,9 @@ class AlertsSection(BaseModel):
 
     @property
     def repeat_ms(self) -> int:
-        """Milliseconds after which an alert that stands is told again."""
+        """Milliseconds after which an open alert is sent again."""
         return parse_duration_ms(self.repeat)
 
     def all_rules(self) -> tuple[Rule, ...]:
-        """The rules as they are judged by."""
+        """Return the rules in the form in which they are judged."""
         return tuple(one.rule() for one in self.rules)

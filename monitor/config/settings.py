@@ -1,4 +1,4 @@
-"""Settings of the monitor: the file's `monitor:` section, and what its process receives."""
+"""Settings of the monitor: the file's `monitor:` section, and what the process receives."""
 
 import re
 from typing import Self
@@ -17,7 +17,7 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as its two parts; ValueError says what was expected."""
+    """Split `host:port` or `[v6]:port`. Raise ValueError with what was expected."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -141,7 +141,7 @@ class InputSettings(BaseModel):
 
 
 class MetricSettings(BaseModel):
-    """A metric as the configuration describes it, so that a page can say what its numbers are."""
+    """A metric as the configuration describes it, so that a page can explain its numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -154,10 +154,10 @@ class MetricSettings(BaseModel):
 
 
 class MonitorSettings(BaseModel):
-    """What the monitor's process gets on its descriptor.
+    """The settings that the monitor's process reads from its descriptor.
 
     `parts` maps a part's name to the address of its `/status`, `host:port` after `http://`.
-    `supervisor` is the path of the supervisor's socket, null where there is none (containers).
+    `supervisor` is the path of the supervisor's socket; it is null in containers.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -173,10 +173,10 @@ class MonitorSettings(BaseModel):
     metrics: tuple[MetricSettings, ...] = ()
     stream_group: str = "millrace-stream"
     token: str | None = None
-    """What is to be shown by whoever wants to change something; None: nobody may."""
+    """The token that allows changes on the page; None switches changes off."""
 
     page: str | None = None
-    """The page's address as people reach it, where that is not where it listens."""
+    """The page's address for people, if it is not the one that the monitor listens on."""
 
     @field_validator("parts")
     @classmethod

@@ -1,7 +1,7 @@
-"""Takes snapshots up into the history: means of five seconds, events, gaps; now and then a purge.
+"""Writes snapshots into the history: means of five seconds, and events; purges old rows.
 
-Buckets are filled in memory and written when they are over, by one thread at a time. A history that
-cannot be written is a problem that the monitor reports; the pages go on without it.
+Buckets are filled in memory and written when they are complete, by one thread at a time. If the
+history cannot be written, the monitor reports a problem and the pages go on without it.
 """
 
 import logging
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Recorder:
-    """`take` is called with every snapshot, from one thread at a time."""
+    """Call `take` with every snapshot, from one thread at a time."""
 
     def __init__(self, store: Store, stream_group: str) -> None:
         self.store = store
@@ -43,11 +43,11 @@ class Recorder:
         self._fillings: dict[str, Filling | None] = {}
 
     def with_fillings(self, disks: Sequence[DiskView]) -> tuple[DiskView, ...]:
-        """Disks with how fast each fills, as the history told it last."""
+        """Return the disks with the pace at which each fills, as last computed from the history."""
         return tuple(replace(disk, filling=self._fillings.get(disk.name)) for disk in disks)
 
     def take(self, snapshot: Snapshot, kept: Sequence[Alert] = ()) -> None:
-        """Add one snapshot, and the alerts that a next process has to know; waits for the disk."""
+        """Add one snapshot, and the alerts for the next process; wait for the disk."""
         try:
             self._take(snapshot)
             self._keep(kept)
@@ -90,14 +90,14 @@ class Recorder:
         return [(at_ms, mean) for at_ms, mean, _, _ in points]
 
     def _keep(self, alerts: Sequence[Alert]) -> None:
-        """Write the alerts if one of them has opened, closed or been told of."""
+        """Write the alerts if one has opened, closed or been sent."""
         states = tuple(replace(one, text="", page="", value=None) for one in alerts)
         if states != self._kept:
             self.store.keep_alerts(alerts)
             self._kept = states
 
     def _start_events(self, now_ms: int) -> list[Event]:
-        """A start is an event, and so is the time in which nobody looked."""
+        """Return events for the start of the monitor and for the time it did not run."""
         if self.store.was_damaged:
             return [Event(now_ms, "gap", "the history was damaged and begins anew", True)]
         last_ms = self.store.last_ms()
@@ -111,5 +111,5 @@ class Recorder:
 
 
 def open_recorder(data_dir: Path, retain_ms: int, stream_group: str) -> Recorder:
-    """The recorder over the file in the monitor's data folder. Raises OSError, sqlite3.Error."""
+    """Open the recorder over the file in the data folder. Raise OSError or sqlite3.Error."""
     return Recorder(Store(data_dir / FILE_NAME, retain_ms), stream_group)

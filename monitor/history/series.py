@@ -1,7 +1,7 @@
-"""Which numbers of a snapshot the history keeps, and what is worth an event between two of them.
+"""The numbers of a snapshot that the history keeps, and the events between two snapshots.
 
-Floor: pure. A series that is not known in a cycle has no sample in it, so that its chart shows a
-gap and never a 0. Series of single partitions are kept for the readers that lag most.
+Floor: pure. A series that is unknown in a cycle gets no sample, so that its chart shows a gap and
+never a 0. Series of single partitions are kept for the readers with the greatest lags.
 """
 
 import heapq
@@ -24,7 +24,7 @@ FILES_TOLD_MAX = 5
 
 
 def samples_of(snapshot: Snapshot, stream_group: str) -> dict[str, float]:
-    """Every series with its value at this moment."""
+    """Yield every series with its value at this moment."""
     found: dict[str, float] = {}
     for name, value in _values(snapshot, stream_group):
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -57,7 +57,7 @@ def _values(snapshot: Snapshot, stream_group: str) -> Iterator[tuple[str, object
 
 
 def disk_series(name: str) -> str:
-    """The series of the bytes that are free on a disk."""
+    """Return the series of a disk's free bytes."""
     return f"disk.{name}.free"
 
 
@@ -91,7 +91,7 @@ def _group_values(snapshot: Snapshot) -> Iterator[tuple[str, object]]:
             yield f"group.{group.group_id}.age_s", _known_age_s(group)
             yield f"group.{group.group_id}.read", group.read_rate
             yield f"group.{group.group_id}.written", group.write_rate
-    # Each group has its cells in this order; of large ones only the beginning is gone through.
+    # Each group's cells are sorted by lag, so only the beginning of a large group is read.
     readers = heapq.merge(
         *(_by_lag(group) for group in snapshot.groups[:GROUPS_KEPT_MAX]),
         key=lambda reader: -(reader[1] or 0),
@@ -112,12 +112,12 @@ def _known_age_s(group: GroupView) -> float | None:
 
 
 def cell_series(group_id: str, topic: str, partition: int) -> str:
-    """The series of one reader in one partition."""
+    """Return the series of one reader in one partition."""
     return f"cell.{group_id}.{topic}-{partition}.lag"
 
 
 def events_between(before: Snapshot | None, now: Snapshot) -> list[Event]:
-    """What changed from one snapshot to the next, each as a sentence."""
+    """Return the changes from one snapshot to the next, each as a sentence."""
     if before is None:
         return []
     return [
@@ -192,7 +192,9 @@ def _broker_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
 
 
 def _standing_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
-    """Brokers that are no parts of this mill, which alone tell it of themselves, and the quorum."""
+    """Return events about brokers outside this mill, which report nothing themselves, and the
+    quorum.
+    """
     parts = {part.name for part in now.parts}
     old = {broker.node_id: broker for broker in before.brokers}
     for broker in now.brokers:

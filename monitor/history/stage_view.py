@@ -1,6 +1,6 @@
-"""The chain of stages for a range: of the stream's own windows, or of the history behind them.
+"""The chain of stages for a range, from the stream's own windows or from the history.
 
-Reads the history from the disk, so it runs in worker threads.
+It reads the history from the disk, so it runs in worker threads.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from monitor.views import render, stages
 from monitor.views.way_end import in_step
 
 COLLECTED = ("collected", "unread_bytes", stages.COLLECT_BUSY)
-"""Series of the collector's that the chain begins with."""
+"""The collector's series at the beginning of the chain."""
 
 
 def stage_view(snapshot: Snapshot, past: HistoryView, asked: str) -> dict[str, Any]:
-    """What the page of the stream shows of stages; `asked` names a range, or none for now."""
+    """Return the stages for the stream's page; `asked` names a range, or none for this moment."""
     key = next((one for one, _ in stages.RANGES if one == asked), stages.RANGES[0][0])
     values, beside = _values(snapshot, past, key)
     part = snapshot.part("stream")
@@ -34,7 +34,7 @@ def stage_view(snapshot: Snapshot, past: HistoryView, asked: str) -> dict[str, A
 def _values(
     snapshot: Snapshot, past: HistoryView, key: str
 ) -> tuple[dict[str, float], stages.Beside]:
-    """The series of a range, and what only this moment has beside them."""
+    """Return the series of a range, and the figures that exist for this moment only."""
     part = snapshot.part("stream")
     if key == "now":
         share = snapshot.unparsed_share

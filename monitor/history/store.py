@@ -1,10 +1,12 @@
-"""The history on disk: SQLite with three levels of means, each with its least and its most.
+"""The history on disk: SQLite with three levels of means, each with its minimum and maximum.
 
 The monitor's only disk file. Means over 5 s are kept for 6 hours, over a minute for 7 days, over
-ten minutes as long as `retain` says; what a level holds is rolled up from the finer one, so that a
-restart loses nothing but the bucket that was filling. Rows are `(series, time)` without a row id,
-about 30 bytes. The file has a bound; when it is reached the finest rows go first. A file that
-is damaged is put aside and a new one begun; one that cannot be opened is left as it is.
+ten minutes as long as `retain` says. Each level is computed from the finer one, so that a restart
+loses only the bucket in progress.
+
+Rows are `(series, time)` without a row id, about 30 bytes. The file has a bound, and the finest
+rows go first when it is reached. A damaged file is put aside and a new one is made. A file that
+cannot be opened is left as it is.
 """
 
 import itertools
@@ -24,12 +26,12 @@ EVENTS_MAX = 10_000
 HALVINGS_MAX = 6
 
 PRIMARY_CODE = 0xFF
-"""Of an error's code: what the rest makes more precise."""
+"""The mask of an error's primary code; the other bits make it more precise."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """How large the history is, and how far back it goes."""
+    """The size of the history, and its oldest moment."""
 
     size_bytes: int
     oldest_ms: int | None
@@ -38,9 +40,9 @@ class StoreFacts:
 
 
 class Store:
-    """One file; every method may be called from any thread, one at a time.
+    """One file; any thread may call its methods, one at a time.
 
-    Raises OSError and sqlite3.Error where it cannot be opened.
+    Raises OSError and sqlite3.Error if the file cannot be opened.
     """
 
     def __init__(self, path: Path, retain_ms: int, *, bytes_max: int = STORE_BYTES_MAX) -> None:
@@ -58,11 +60,11 @@ class Store:
 
     @property
     def was_damaged(self) -> bool:
-        """Whether a file that could not be read was put aside at the start."""
+        """True if a damaged file was put aside at the start."""
         return self._damaged
 
     def close(self) -> None:
-        """Nothing is asked afterwards."""
+        """Close the file; call no method afterwards."""
         with self._lock:
             self._database.close()
 
@@ -82,7 +84,7 @@ class Store:
                 self._roll_up(finer, coarser, at_ms + LEVELS[0].step_ms)
 
     def note(self, events: Sequence[Event]) -> None:
-        """Keep events."""
+        """Store events."""
         with self._lock, self._database:
             self._database.executemany(
                 "INSERT INTO events (at_ms, kind, text, mark) VALUES (?, ?, ?, ?)",
@@ -90,7 +92,7 @@ class Store:
             )
 
     def purge(self, now_ms: int) -> None:
-        """Forget what is older than it is kept, and the finest rows when the file is too large."""
+        """Delete rows that are too old, and the finest rows if the file is too large."""
         with self._lock:
             with self._database:
                 for level in LEVELS:
@@ -111,7 +113,7 @@ class Store:
     def read(
         self, names: Sequence[str], from_ms: int, to_ms: int, level: Level
     ) -> dict[str, list[Point]]:
-        """The buckets of some series between two moments, oldest first; absent ones are empty."""
+        """Return the buckets of some series between two moments, oldest first."""
         found: dict[str, list[Point]] = {name: [] for name in names}
         with self._lock:
             for name in names:
@@ -125,12 +127,12 @@ class Store:
         return found
 
     def names(self) -> list[str]:
-        """Every series there is."""
+        """Return the names of all series."""
         with self._lock:
             return sorted(self._series)
 
     def events(self, from_ms: int, to_ms: int, limit: int) -> list[Event]:
-        """The last events between two moments, newest first."""
+        """Return the last events between two moments, newest first."""
         with self._lock:
             rows = self._database.execute(
                 "SELECT at_ms, kind, text, mark FROM events WHERE at_ms >= ? AND at_ms < ?"
@@ -140,7 +142,7 @@ class Store:
         return [Event(at_ms, kind, text, bool(mark)) for at_ms, kind, text, mark in rows]
 
     def keep_alerts(self, alerts: Sequence[Alert]) -> None:
-        """Keep these alerts, and none of those kept before."""
+        """Store these alerts in place of those stored before."""
         with self._lock, self._database:
             self._database.execute("DELETE FROM alerts")
             self._database.executemany(
@@ -153,19 +155,19 @@ class Store:
             )  # fmt: skip
 
     def alerts(self) -> list[Alert]:
-        """The alerts that were kept last; those of kinds that are no more are left out."""
+        """Return the stored alerts; leave out those of kinds that no longer exist."""
         with self._lock:
             rows = self._database.execute("SELECT * FROM alerts ORDER BY opened_at_ms").fetchall()
         kinds = set(Kind)
         return [Alert(row[0], Kind(row[1]), *row[2:]) for row in rows if row[1] in kinds]
 
     def last_ms(self) -> int | None:
-        """The beginning of the last bucket stored."""
+        """Return the beginning of the last stored bucket."""
         with self._lock:
             return self._one("SELECT MAX(at_ms) FROM points_5s")
 
     def facts(self) -> StoreFacts:
-        """Size and reach."""
+        """Return the size of the file and its oldest moment."""
         with self._lock:
             oldest = [self._one(f"SELECT MIN(at_ms) FROM {level.table}") for level in LEVELS]
             known = [moment for moment in oldest if moment is not None]
@@ -188,7 +190,7 @@ class Store:
             return _connect(self._path)
 
     def _number(self, name: str) -> int | None:
-        """A series's number; None for a new one when there are too many."""
+        """Return a series's number; None for a new one if there are too many."""
         number = self._series.get(name)
         if number is None:
             if len(self._series) >= SERIES_MAX:
@@ -199,8 +201,8 @@ class Store:
         return number
 
     def _roll_up(self, finer: Level, coarser: Level, end_ms: int) -> None:
-        """Bring a coarser level up to the last of its buckets that is over."""
-        # Buckets of a clock that ran ahead once lie behind this one.
+        """Bring a coarser level up to its last complete bucket."""
+        # Buckets of a clock that once ran ahead lie behind this one.
         last = self._one(f"SELECT MAX(at_ms) FROM {coarser.table} WHERE at_ms < {end_ms}")
         begin_ms = 0 if last is None else last + coarser.step_ms
         over_ms = end_ms // coarser.step_ms * coarser.step_ms
@@ -215,7 +217,7 @@ class Store:
         )
 
     def _shrink(self, level: Level) -> None:
-        """Halve a level's reach until the file is small enough or the level has next to nothing."""
+        """Halve a level's reach until the file is small enough or the level is nearly empty."""
         for _ in range(HALVINGS_MAX):
             if self._size() <= self._bytes_max:
                 return
@@ -231,7 +233,9 @@ class Store:
         self._database.executescript("PRAGMA incremental_vacuum")
 
     def _forget_series(self) -> None:
-        """Make room for new series: names without a bucket go, those of groups that are gone."""
+        """Make room for new series: delete names without a bucket, first those of groups that are
+        gone.
+        """
         used = " UNION ".join(f"SELECT series FROM {level.table}" for level in LEVELS)
         with self._database:
             self._database.execute(f"DELETE FROM series WHERE id NOT IN ({used})")
@@ -248,7 +252,7 @@ class Store:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether it is the file that is wrong, and not a full disk, a lock or the file's rights."""
+    """Return whether the file is damaged; a full disk, a lock or missing rights are no damage."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     return code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -258,7 +262,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         database.execute("PRAGMA auto_vacuum=INCREMENTAL")
         database.execute("PRAGMA journal_mode=WAL")
-        # A power cut may cost the last seconds of history, and never the file.
+        # A power cut may lose the last seconds of history, but never the file.
         database.execute("PRAGMA synchronous=NORMAL")
         with closing(database.execute("PRAGMA quick_check(1)")) as found:
             if found.fetchone()[0] != "ok":
@@ -272,7 +276,7 @@ def _connect(path: Path) -> sqlite3.Connection:
                     f"CREATE TABLE IF NOT EXISTS {level.table} (series INTEGER, at_ms INTEGER,"
                     " mean REAL, least REAL, most REAL, PRIMARY KEY (series, at_ms)) WITHOUT ROWID"
                 )
-                # Purges and roll-ups go by time alone.
+                # Purges and roll-ups select by time alone.
                 database.execute(
                     f"CREATE INDEX IF NOT EXISTS {level.table}_at ON {level.table} (at_ms)"
                 )

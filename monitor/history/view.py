@@ -1,7 +1,7 @@
-"""What a page draws of the history: charts, small lines, events, each over the range that is shown.
+"""The history as a page draws it: charts, small lines and events over the shown range.
 
-Reads from the disk, so it runs in worker threads. A history that cannot be read leaves its charts
-without lines, and says so.
+It reads from the disk, so it runs in worker threads. If the history cannot be read, the charts have
+no lines and say so.
 """
 
 import sqlite3
@@ -25,13 +25,13 @@ ALERT_EVENTS_SHOWN = 30
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """Reads for one page what `recorder` keeps; None: no history is kept."""
+    """Reads for one page what `recorder` keeps; None if no history is kept."""
 
     settings: MonitorSettings
     recorder: Recorder | None
 
     def axis(self, snapshot: Snapshot, range_key: str) -> tuple[Span, Axis]:
-        """The range that is asked for, and its axis; all there is begins with the history."""
+        """Return the requested range and its axis; `all` begins with the history."""
         span = span_of(range_key, self.settings.section.retain_ms)
         oldest_ms = None
         if span.key == "all" and self.recorder is not None:
@@ -48,7 +48,7 @@ class HistoryView:
             return {}
 
     def means(self, snapshot: Snapshot, names: Sequence[str], range_key: str) -> dict[str, float]:
-        """The mean of each of these series over a range, of those that are known in it."""
+        """Return the mean of each series over a range, for the series with values in it."""
         span, axis = self.axis(snapshot, range_key)
         points = self._read(names, span, axis)
         return {
@@ -63,7 +63,7 @@ class HistoryView:
         axis: Axis,
         letters: Sequence[Mark],
     ) -> list[tuple[ChartView, float]]:
-        """Charts, which end with what holds now, and the scale of each."""
+        """Return charts that end with the current values, and the scale of each."""
         names = [name for plot in wanted for name in plot.labels]
         points = self._read(names, span, axis)
         current = samples_of(snapshot, self.settings.stream_group)
@@ -76,7 +76,7 @@ class HistoryView:
         axis: Axis | None = None,
         span: Span | None = None,
     ) -> dict[str, Spark]:
-        """Small lines by key, over ten minutes unless an axis is given."""
+        """Return small lines by key, over ten minutes unless an axis is given."""
         if axis is None or span is None:
             span, axis = self.axis(snapshot, "10m")
         points = self._read(list(names.values()), span, axis)
@@ -85,7 +85,7 @@ class HistoryView:
     def events(
         self, snapshot: Snapshot, axis: Axis
     ) -> tuple[list[Mark], list[tuple[object, str | None]]]:
-        """The letters of an axis, and the last events with theirs."""
+        """Return the letters of an axis, and the last events with theirs."""
         if self.recorder is None:
             return [], []
         try:
@@ -99,7 +99,7 @@ class HistoryView:
         return letters, [(one, known.get((one.at_ms, one.text))) for one in last]
 
     def alert_events(self, snapshot: Snapshot) -> list[Event]:
-        """The last openings and closings of alerts."""
+        """Return the last openings and closings of alerts."""
         if self.recorder is None:
             return []
         try:
@@ -109,7 +109,7 @@ class HistoryView:
         return [one for one in last if one.kind == ALERT_EVENT][:ALERT_EVENTS_SHOWN]
 
     def says(self) -> str:
-        """How large the history is and how far back it goes, for people."""
+        """Return the size of the history and its oldest moment, in words."""
         if self.recorder is None:
             return "keeps no history"
         try:

@@ -1,7 +1,7 @@
-"""Many small rows as a few arrays, for what has to be kept and is hardly ever looked at.
+"""Many small rows in a few arrays, for data that is kept and rarely read.
 
-Floor: pure. A row of Python's objects takes ten times what its numbers take; what is kept of a
-hundred thousand readers between two looks lies in columns for that reason.
+Floor: pure. A row of Python objects takes ten times the memory of its numbers. So what is kept of a
+hundred thousand readers between two polls lies in columns.
 """
 
 from array import array
@@ -13,17 +13,17 @@ from protocol.types import TopicPartition
 Value = TypeVar("Value")
 
 BYTE_VALUES = 256
-"""So many values are told apart by one byte."""
+"""The most values that one byte can tell apart."""
 
 
 def signed(values: Iterable[int]) -> "array[int]":
-    """Whole numbers of eight bytes: offsets and times."""
-    # Of a list an array takes just the room that it needs.
+    """Return an array of whole numbers of eight bytes, for offsets and times."""
+    # An array that is made from a list takes only the room it needs.
     return array("q", list(values))
 
 
 class Repeated(Generic[Value]):
-    """A column of few different values: each once, and for every row which of them it has."""
+    """A column with few different values: each value once, and its index for every row."""
 
     __slots__ = ("_indices", "_values")
 
@@ -36,7 +36,7 @@ class Repeated(Generic[Value]):
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The different values, in the order in which they came first."""
+        """The different values, in the order of their first rows."""
         return self._values
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class Partitions:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that there are, each once."""
+        """The different topics."""
         return self._topics.values
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
-"""The last minutes of every offset the monitor saw: rates, and ages where no record was read.
+"""The last minutes of every offset, for rates, and for ages where no record was read.
 
-Floor: pure; time comes in as an argument. Each series is bounded in time and in samples. Of a flat
-run only its first and last sample are kept, so that a quiet topic does not push its past out. A
-value that falls (truncation, a topic made anew) starts its series again.
+Floor: pure; the time is an argument. Each series is bounded in time and in samples. A flat run
+keeps only its first and last sample, so that a quiet topic does not push out its past. A series
+starts again when its value falls, after a truncation or when a topic is made again.
 """
 
 from collections.abc import Collection, Hashable, ItemsView, Iterable
@@ -27,14 +27,14 @@ class History(Generic[Key]):
         samples_max: int = SAMPLES_MAX,
         samples_min: int = SAMPLES_MIN,
     ) -> None:
-        """A series keeps `samples_min` samples also when they are older than its window."""
+        """Keep `samples_min` samples of a series even if they are older than the window."""
         self._window_ms = window_ms
         self._samples_max = samples_max
         self._samples_min = samples_min
         self._series: dict[Key, Series] = {}
 
     def add(self, key: Key, at_ms: int, offset: int) -> None:
-        """Note an offset; a sample from the past is ignored."""
+        """Add an offset; ignore a sample that is older than the last one."""
         series = self._series.get(key)
         if series is None:
             series = self._series[key] = Series()
@@ -56,21 +56,22 @@ class History(Generic[Key]):
             del times[:gone], offsets[:gone]
 
     def items(self) -> ItemsView[Key, Series]:
-        """Every series, for whoever keeps them elsewhere."""
+        """Return every series, so that the caller can keep them elsewhere."""
         return self._series.items()
 
     def restore(self, series: Iterable[tuple[Key, Series]]) -> None:
-        """Take up what `items` gave."""
+        """Take back what `items` returned."""
         self._series.update(series)
 
     def samples(self, key: Key) -> Series:
-        """One series; to be read and not to be kept."""
+        """Return one series; the caller must not keep it."""
         return self._series.get(key, NO_SAMPLES)
 
     def rate_per_s(self, key: Key, span_ms: int, now_ms: int) -> float | None:
-        """Offsets a second over the last `span_ms`; None while there are fewer than 2 samples.
+        """Return offsets a second over the last `span_ms`; None with fewer than 2 samples.
 
-        The value at the span's beginning is interpolated, since flat runs keep no inner samples.
+        The value at the beginning of the span is interpolated, because flat runs keep no inner
+        samples.
         """
         series = self._series.get(key)
         if series is None or len(series) < 2:
@@ -82,6 +83,6 @@ class History(Generic[Key]):
         return (series.offsets[-1] - series.value_at(begin_ms)) * 1000 / elapsed_ms
 
     def keep_only(self, keys: Collection[Key]) -> None:
-        """Forget every series that is not among `keys`."""
+        """Drop every series whose key is not among `keys`."""
         for key in [key for key in self._series if key not in keys]:
             del self._series[key]

@@ -1,7 +1,7 @@
-"""One offset over time: the end of a log or a commit, as seen at some moments.
+"""One offset over time: the end of a log or a commit at several moments.
 
-Floor: pure, the ground of `lag` and `history`. Two columns, for there are hundreds of thousands of
-short ones and a thousand long ones; times rise, offsets do not fall.
+Floor: pure, the ground of `rules` and `offset_history`. It has two columns to save memory, because
+there are hundreds of thousands of short series. Times rise and offsets do not fall.
 """
 
 from array import array
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class Series:
-    """Epoch milliseconds in `times` and the offsets of those moments, oldest first."""
+    """A series with epoch milliseconds in `times` and their offsets in `offsets`, oldest first."""
 
     __slots__ = ("offsets", "times")
 
@@ -23,7 +23,7 @@ class Series:
 
     @classmethod
     def of(cls, times: "array[int]", offsets: "array[int]") -> "Series":
-        """A series over columns that are its own from now on."""
+        """Return a series that owns these columns from now on."""
         made = cls()
         made.times, made.offsets = times, offsets
         return made
@@ -38,11 +38,13 @@ class Series:
 
     @property
     def span_ms(self) -> int:
-        """From the first sample to the last."""
+        """Milliseconds from the first sample to the last."""
         return self.times[-1] - self.times[0] if self.times else 0
 
     def passed_at_ms(self, offset: int) -> float | None:
-        """When it rose above `offset`, interpolated; None where no two samples have it between."""
+        """Return the interpolated time at which the series rose above `offset`; None outside its
+        samples.
+        """
         later = bisect_right(self.offsets, offset)
         if later in (0, len(self.offsets)):
             return None
@@ -51,7 +53,7 @@ class Series:
         return begin_ms + (offset - low) / (high - low) * (end_ms - begin_ms)
 
     def value_at(self, at_ms: int) -> float:
-        """The offset of a moment since the first sample, interpolated."""
+        """Return the interpolated offset at a moment after the first sample."""
         later = max(1, bisect_left(self.times, at_ms))
         if later >= len(self.times):
             return self.offsets[-1]
@@ -61,4 +63,4 @@ class Series:
 
 
 NO_SAMPLES = Series()
-"""Of what has never been seen; to be read and never added to."""
+"""The series of a key without samples; never add to it."""

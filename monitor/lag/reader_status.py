@@ -1,11 +1,12 @@
-"""How a reader of a partition is doing: Burrow's rules over a window measured by the clock.
+"""The status of a reader of a partition, by Burrow's rules over a window measured by the clock.
 
-Floor: pure. A window holds at most 60 samples, ten seconds apart, each the committed offset and the
-lag of one moment. As in Burrow there are no thresholds on lag, the order of the rules is theirs and
-a zero excuses, here for two minutes. Unlike there, nothing is red before five samples over two
-minutes, lag that stays within 5 % is steady and no warning, and what is not known is a state of its
-own. A group without members is empty and never dead. A verdict opens after two looks in a row and
-closes after three.
+Floor: pure. A window holds at most 60 samples, ten seconds apart, each with the committed offset
+and the lag of one moment. As in Burrow, there is no threshold on the lag, the rules have the same
+order, and a lag of 0 excuses a reader, here for two minutes.
+
+Four things differ. A status needs five samples over two minutes. A lag that stays within 5 % is
+steady. An unknown lag has a status of its own. A group without members is empty, never stopped. A
+bad status needs two looks in a row to open and three to close.
 """
 
 import itertools
@@ -28,7 +29,7 @@ LOOKS_TO_CLOSE = 3
 
 
 class ReaderStatus(StrEnum):
-    """From well to worst; `unknown` and `no_commit` stand apart, never green."""
+    """The statuses from best to worst; `unknown` and `no_commit` never count as good."""
 
     OK = "ok"
     EMPTY = "empty"
@@ -49,7 +50,7 @@ LATCHED = frozenset({ReaderStatus.GROWING, ReaderStatus.REWOUND, ReaderStatus.ST
 
 
 class Look(NamedTuple):
-    """One moment of a reader: epoch milliseconds, what it had committed, what waited for it."""
+    """One moment of a reader: epoch milliseconds, its committed offset and its lag."""
 
     at_ms: int
     committed_offset: int
@@ -58,7 +59,7 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A status, the sentence that says why, and since when it holds."""
+    """A status, the sentence that gives its reason, and since when it holds."""
 
     status: ReaderStatus
     reason: str = ""
@@ -70,7 +71,7 @@ MEASURING = Judged(ReaderStatus.MEASURING)
 
 @dataclass(slots=True)
 class Window:
-    """One reader's last ten minutes, and the verdict that holds."""
+    """One reader's last ten minutes, and the status that holds."""
 
     looks: list[Look] = field(default_factory=list)
     moved_at_ms: int | None = None
@@ -79,21 +80,21 @@ class Window:
     proposals: int = 0
 
     def add(self, look: Look) -> bool:
-        """Take up a look if it is time for one; a commit that moves is noted at once."""
+        """Add a look if the next sample is due; note a commit that moved in any case."""
         last = self.looks[-1] if self.looks else None
         if last is None or look.committed_offset != last.committed_offset:
             self.moved_at_ms = look.at_ms
         if last is not None and look.at_ms - last.at_ms < SAMPLE_EVERY_MS:
             return False
         self.looks.append(look)
-        # Readers of large groups are looked at less often; what is judged is the same time.
+        # Readers of large groups are looked at less often. The window covers the same time.
         oldest_ms = look.at_ms - WINDOW_MS
         while len(self.looks) > SAMPLES_TO_JUDGE and self.looks[0].at_ms <= oldest_ms:
             del self.looks[0]
         return True
 
     def conclude(self, found: Judged) -> Judged:
-        """Latch a verdict: red and amber ones open after two looks and close after three."""
+        """Latch a status: bad ones open after two looks and close after three."""
         if found.status == self.held.status:
             self.proposals = 0
             self.held = Judged(found.status, found.reason, self.held.since_ms or found.since_ms)
@@ -172,7 +173,7 @@ def _judge_window(looks: Sequence[Look], lag: int, moved_at_ms: int, now_ms: int
 
 
 def _last_fall(looks: Sequence[Look]) -> int | None:
-    """Where a commit was last lower than the one before it."""
+    """Return the index of the last look whose commit is lower than the one before it."""
     for index in range(len(looks) - 1, 0, -1):
         if looks[index].committed_offset < looks[index - 1].committed_offset:
             return index
@@ -180,7 +181,7 @@ def _last_fall(looks: Sequence[Look]) -> int | None:
 
 
 def worst(judged: Sequence[Judged]) -> Judged:
-    """A group's verdict is that of its worst partition; without partitions there is none."""
+    """Return the status of a group's worst partition."""
     if not judged:
         return Judged(ReaderStatus.UNKNOWN, "nothing is committed")
     return max(judged, key=lambda one: SEVERITY[one.status])

@@ -1,8 +1,8 @@
-"""What lag is: one pure function for the page, the API, Prometheus and the command line.
+"""The rules of lag, used by the page, the API, Prometheus and the command line.
 
-Floor: pure; no clock, no I/O. A sampler reads the commit first, then the log's start, then its
-end, so a race between them can only overstate a lag and never make it negative. What is not known
-is `None` and carries its reason in the state; it is never 0 and never part of a sum.
+Floor: pure; no clock, no I/O. The poller reads the commit first, then the log's start, then its
+end. A race between them can overstate a lag and never make it negative. An unknown lag is `None`,
+and the state gives the reason. It is never 0 and never part of a sum.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from typing import NamedTuple
 from monitor.lag.offset_series import Series
 
 PLAUSIBLE_SINCE_MS = 315_532_800_000
-"""1980: an earlier timestamp says that the producer had no clock, not when it wrote."""
+"""1980: an earlier timestamp shows that the producer had no clock."""
 
 CLOCK_SKEW_MS = 5_000
-"""Up to this much the clocks of a producer and of the monitor are expected to differ."""
+"""The largest expected difference between the clocks of a producer and of the monitor."""
 
 
 class CellState(StrEnum):
-    """What is known of one reader in one partition."""
+    """The state of one reader in one partition."""
 
     OK = "ok"
     LOST = "lost"
@@ -31,9 +31,10 @@ class CellState(StrEnum):
 
 
 class Bound(StrEnum):
-    """How a time lag is to be read: as it stands, as a lower bound, or not known.
+    """The meaning of a time lag: exact, a bound, or not known.
 
-    `about` is interpolated between two looks at the log's end, and right to within their distance.
+    An `about` age is interpolated between two polls of the log's end, and right to within their
+    distance.
     """
 
     EXACT = "exact"
@@ -53,10 +54,10 @@ class Measured(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """The verdict over one `Measured`; offsets, not messages: markers take offsets too.
+    """The lag that follows from one `Measured`, in offsets; transaction markers take offsets too.
 
-    `lag` is null unless the state is `ok` or `lost`. `lost` counts offsets that retention took
-    before the reader came; `past_end` by how much a commit lies beyond the log's end; `backlog`
+    `lag` is null unless the state is `ok` or `lost`. `lost` counts offsets that retention deleted
+    before the reader came. `past_end` is how far a commit lies beyond the log's end. `backlog` is
     what the partition holds for a reader that has not committed yet.
     """
 
@@ -69,7 +70,7 @@ class Lag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LagSum:
-    """A sum over the known cells only, and how many of all cells those are."""
+    """A sum over the known cells, with the number of known cells and of all cells."""
 
     lag: int
     known: int
@@ -77,19 +78,19 @@ class LagSum:
 
     @property
     def complete(self) -> bool:
-        """Whether every cell is known; if not, the sum is a lower bound."""
+        """True if every cell is known; otherwise the sum is a lower bound."""
         return self.known == self.total
 
 
 class TimeLag(NamedTuple):
-    """Age in milliseconds of the oldest record a reader has not read, and how to read it."""
+    """The age in milliseconds of the oldest unread record, and the meaning of that number."""
 
     age_ms: int | None
     bound: Bound
 
 
 def judge(measured: Measured) -> Lag:
-    """The lag of one reader in one partition."""
+    """Return the lag of one reader in one partition."""
     commit = measured.committed_offset
     start, end = measured.log_start_offset, measured.log_end_offset
     if not measured.topic_exists:
@@ -106,7 +107,7 @@ def judge(measured: Measured) -> Lag:
 
 
 def add_up(lags: Iterable[Lag]) -> LagSum:
-    """Sum what is known; the coverage says what is missing."""
+    """Sum the known lags and count the unknown ones."""
     known = total = sum_of_lags = 0
     for lag in lags:
         total += 1
@@ -159,7 +160,7 @@ def _age_of_record(written_ms: int, now_ms: int) -> TimeLag:
 
 
 def worst_time_lag(parts: Iterable[TimeLag]) -> TimeLag:
-    """The time lag of a group: its oldest partition's; at least that if any part is open."""
+    """Return the time lag of a group: that of its oldest partition, or a lower bound of it."""
     ages = list(parts)
     known = [part.age_ms for part in ages if part.age_ms is not None]
     if not known:

@@ -1,24 +1,24 @@
-"""Clusters beside the mill's own: each has a sampler of its own, so that none waits for another.
+"""Clusters beside the mill's own; each has its own sampler, so that none waits for another.
 
-They are looked at and nothing more: no history, no alerts, no orders.
+The monitor only reads them: no history, no alerts, no orders.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from monitor.asking.poller import Collector
+from monitor.asking.poller import Poller
 from monitor.config.settings import ClusterSection, MonitorSettings
 from monitor.sampling.sampler import Sampler, Source
 from monitor.views.clusters import ClusterView, cluster_view
 
 NO_GROUP = ""
-"""In place of the stream's group: a group of that name elsewhere is somebody else's."""
+"""Stands in for the stream's group, because a group of that name there is not ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One cluster and who looks at it."""
+    """One cluster and its sampler."""
 
     name: str
     bootstrap_servers: str
@@ -26,12 +26,12 @@ class Watched:
 
     @property
     def view(self) -> ClusterView:
-        """How it stands."""
+        """Return the cluster's view."""
         return cluster_view(self.name, self.bootstrap_servers, self.sampler.snapshot)
 
 
 class Clusters:
-    """All of them, in the order of the file."""
+    """All clusters, in the order of the file."""
 
     def __init__(self, watched: Sequence[Watched] = ()) -> None:
         self._watched = tuple(watched)
@@ -40,19 +40,19 @@ class Clusters:
         return len(self._watched)
 
     def views(self) -> list[ClusterView]:
-        """How each stands."""
+        """Return the view of each cluster."""
         return [one.view for one in self._watched]
 
     def view(self, name: str) -> ClusterView | None:
-        """How one stands; None if there is none of that name."""
+        """Return the view of one cluster; None if the name is unknown."""
         return next((one.view for one in self._watched if one.name == name), None)
 
     def sampler(self, name: str) -> Sampler | None:
-        """Who looks at one; None if there is none of that name."""
+        """Return the sampler of one cluster; None if the name is unknown."""
         return next((one.sampler for one in self._watched if one.name == name), None)
 
     def start(self) -> "list[asyncio.Task[None]]":
-        """Begin to look, each in a task of its own, which goes on until it is cancelled."""
+        """Start the samplers, each in a task of its own, which runs until it is cancelled."""
         return [asyncio.create_task(one.sampler.run()) for one in self._watched]
 
 
@@ -61,10 +61,10 @@ def clusters_of(
     clock_ms: Callable[[], int],
     source_of: Callable[[ClusterSection], Source] | None = None,
 ) -> Clusters:
-    """The clusters that the settings name; without a source of its own each is asked itself."""
+    """Return the clusters in the settings; without a given source each cluster is polled itself."""
 
     def asked(section: ClusterSection) -> Source:
-        return Collector(section.bootstrap_servers, {})
+        return Poller(section.bootstrap_servers, {})
 
     return Clusters(
         [

@@ -22,19 +22,19 @@ logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """Where readings come from: the mill itself, or a test's script."""
+    """The source of readings: the mill itself, or a test's script."""
 
     async def read(self, now_ms: int) -> Reading:
-        """One cycle; sources that are away are errors in the reading."""
+        """Return one cycle's reading; sources that are away are errors in it."""
         ...
 
     async def close(self) -> None:
-        """Nothing is asked afterwards."""
+        """Close the source; call no method afterwards."""
         ...
 
 
 class Sampler:
-    """Holds the latest snapshot and wakes whoever waits for the next one."""
+    """Keeps the latest snapshot and wakes the pages that wait for the next one."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Sampler:
     ) -> None:
         self.recorder = recorder
         self.history_problem: str | None = None
-        """Why there is no recorder where there should be one."""
+        """The reason why there is no recorder although there should be one."""
         self.notifier = notifier
         self._alerts = alerts or Alerts(())
         self._settings = settings
@@ -59,11 +59,13 @@ class Sampler:
         self.snapshot: Snapshot | None = None
 
     def resume(self, snapshot: Snapshot | None, memory: Memory, progress: ProgressMemory) -> None:
-        """Go on from what another one knew."""
+        """Take over the state of another sampler."""
         self.snapshot, self._memory, self._progress = snapshot, memory, progress
 
     async def run(self) -> None:
-        """Sample for ever, one cycle each refresh; a slow cycle delays the next, never overlaps."""
+        """Sample until cancelled, one cycle each refresh; a slow cycle delays the next and never
+        overlaps it.
+        """
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -79,7 +81,7 @@ class Sampler:
                 self.recorder.store.close()
 
     async def sample(self) -> Snapshot:
-        """One cycle; the new snapshot is published and returned."""
+        """Run one cycle; publish and return the new snapshot."""
         reading = await self._source.read(self._clock_ms())
         for error in reading.errors:
             logger.debug("source away", extra=fields(source=error.source, reason=error.text))
@@ -103,7 +105,7 @@ class Sampler:
         return snapshot
 
     def _with_alerts(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with its alerts; what has changed is logged, and told by the webhook."""
+        """Return the snapshot with its alerts; log the changes and let the notifier send them."""
         now_ms, before = snapshot.taken_at_ms, self._alerts.open()
         standing = self._alerts.look(measured(self._alerts.rules, snapshot), now_ms)
         opened, closed = changes_between(before, standing.open)
@@ -118,6 +120,6 @@ class Sampler:
         return replace(snapshot, alerts=standing)
 
     async def wait_next(self) -> Snapshot | None:
-        """The snapshot after the present one."""
+        """Wait for the next snapshot and return it."""
         await self._next.wait()
         return self.snapshot

@@ -1,4 +1,4 @@
-"""The brokers' page: its verdict, its facts and the map of replicas. Pure."""
+"""The brokers' page: its finding, its facts and the map of replicas. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class TopicMap:
 
 @dataclass(frozen=True, slots=True)
 class UnderRow:
-    """A partition that lacks a replica in sync; `behind` says of each how far it is."""
+    """A partition with a replica out of sync; `behind` says how far each replica is behind."""
 
     part: PartitionView
     missing: tuple[int, ...]
@@ -49,7 +49,7 @@ class QuorumRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokersView:
-    """What the page shows beside the brokers' own cards. `hidden` topics are well and not drawn."""
+    """The page beside the brokers' own cards. `hidden` topics are in sync and not drawn."""
 
     level: str
     badge: str
@@ -65,7 +65,7 @@ class BrokersView:
 
 
 def brokers_view(snapshot: Snapshot) -> BrokersView:
-    """The page of a snapshot."""
+    """Return the page of a snapshot."""
     parts, health = snapshot.partitions, health_of(snapshot.partitions)
     up = [broker for broker in snapshot.brokers if broker.alive]
     level, badge, lead, detail = _verdict(snapshot, health)
@@ -143,7 +143,7 @@ def _quorum(snapshot: Snapshot) -> tuple[QuorumRow, ...]:
 
 
 def _quorum_says(snapshot: Snapshot) -> str:
-    """What stands beside the table, or in its place."""
+    """Return the text beside the table of the quorum, or in its place."""
     quorum = snapshot.quorum
     if quorum is None:
         why = snapshot.quorum_error or "no broker has answered yet"

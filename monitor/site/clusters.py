@@ -1,4 +1,4 @@
-"""`/clusters`, one page for each of them, and their rows; from memory, as everything else."""
+"""`/clusters`, a page for each cluster, and their rows; all are rendered from memory."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -25,7 +25,7 @@ OWN = "this mill"
 
 
 def cluster_routes(clusters: Clusters, sampler: Sampler, page: Page, missing: Missing) -> APIRouter:
-    """Pages and rows of the clusters beside the mill's own."""
+    """Return the pages and rows of the clusters beside the mill's own."""
     router = APIRouter()
     _add_pages(router, clusters, page, missing)
     _add_rows(router, clusters, sampler)

@@ -1,8 +1,8 @@
-"""The way of the data as a picture: stations, and between them reaches of water.
+"""The way of the data as a picture: stations with water between them.
 
-Floor: pure. A channel is as wide as the logarithm of its rate, a pool before a station as high as
-the logarithm of how long its oldest line waits. What is not known is dashed and called unknown,
-never 0 and never green.
+Floor: pure. The width of a channel is the logarithm of its rate. The height of a pool before a
+station is the logarithm of the age of its oldest line. Unknown values are dashed and called
+unknown, never 0 and never green.
 """
 
 import math
@@ -53,7 +53,7 @@ class Station:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A reach: its rate, what waits at its end, and the water as paths in 100 by 84."""
+    """The water between two stations: rate, what waits at its end, and paths in 100 by 84."""
 
     level: str
     rate: str
@@ -71,7 +71,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Everything the picture shows, in its order."""
+    """The picture: stations and reaches in order."""
 
     files: Station
     to_collector: Reach
@@ -87,7 +87,7 @@ class Flow:
 
 
 def flow_of(snapshot: Snapshot, stream_group: str) -> Flow:
-    """The picture of a snapshot."""
+    """Return the picture of a snapshot."""
     collector, stream = snapshot.part("collector"), snapshot.part("stream")
     sinks = tuple(
         _sink(part, snapshot) for name in ("mysql", "redis") if (part := snapshot.part(name))
@@ -108,7 +108,7 @@ def flow_of(snapshot: Snapshot, stream_group: str) -> Flow:
 
 
 def water(rate: float | None, age_s: float | None, level: str) -> dict[str, str]:
-    """The paths of a reach: a channel, a pool from two seconds on, dashes where nothing flows."""
+    """Return the paths of a reach: channel, pool from two seconds on, dashes if nothing flows."""
     if rate is None or rate <= 0:
         half = 4.0
         dry = f"M0 {MIDDLE - half:.1f}H100M0 {MIDDLE + half:.1f}H100"

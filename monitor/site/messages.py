@@ -1,4 +1,4 @@
-"""The page and the rows of a topic's records, read when somebody asks for them."""
+"""The page and the rows of a topic's records, which are read for each request."""
 
 import asyncio
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def _asked(
 
 
 AskedFor = Annotated[Asked, Depends(_asked)]
-"""What the query of an address asks for, as it was typed."""
+"""The query of a request, as the user typed it."""
 
 
 def message_routes(
@@ -77,7 +77,9 @@ def message_routes(
     page: Page,
     missing: Missing,
 ) -> APIRouter:
-    """`/topics/<name>/messages` and its rows; without a browser both say that they are off."""
+    """Return `/topics/<name>/messages` and its rows; without a browser both answer that they are
+    off.
+    """
     router = APIRouter()
 
     async def find(topic: TopicView, asked: Asked) -> tuple[Wanted, Found]:
@@ -134,7 +136,7 @@ def message_routes(
             raise HTTPException(503, str(error)) from error
         found_rows = record_rows(found.records)
         faults = [Fault(source=f"topic {name}", text=text) for text in found.problems]
-        # A table has no other place for what is missing in it.
+        # A table has no other place to say what is missing.
         table = [{**one, "errors": None} for one in found_rows]
         table += [{"errors": text} for text in found.problems]
         return answers.give("messages/1", found_rows, format, table, faults)
@@ -169,7 +171,7 @@ def _shown(asked: Asked, wanted: Wanted, found: Found) -> Values:
 
 
 def query(asked: Asked, **changes: str) -> str:
-    """The words of a request as a query, without those that say nothing."""
+    """Return the words of a request as a query, without empty ones."""
     words = {
         "partition": asked.partition,
         "from": asked.begin,
@@ -182,7 +184,7 @@ def query(asked: Asked, **changes: str) -> str:
 
 
 def steps(wanted: Wanted, found: Found) -> list[tuple[str, str]]:
-    """Links to what lies before and behind what is shown, within one partition."""
+    """Return links to older and newer records of one partition."""
     offsets = [record.offset for _, record in found.records]
     if wanted.partition is None or not offsets or wanted.contains:
         return []

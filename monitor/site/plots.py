@@ -1,4 +1,4 @@
-"""Which charts stand on which page, and what their values are called. Pure."""
+"""The charts of each page, and the names of their series. Pure."""
 
 from collections.abc import Sequence
 
@@ -40,7 +40,7 @@ SYNC_SCALE = 1 / 1000
 
 
 def stage_plot(stages: Sequence[str]) -> Plot:
-    """What each stage takes of a batch, one upon the other."""
+    """Return the chart of each stage's share of a batch, stacked."""
     return Plot(
         "Batch, by stage",
         "milliseconds, mean of a minute",
@@ -52,7 +52,7 @@ def stage_plot(stages: Sequence[str]) -> Plot:
 
 
 def sync_plot(brokers: list[str]) -> Plot:
-    """How long the slowest hundredth of syncs takes, by broker."""
+    """Return the chart of the brokers' 99th percentile of fsync times."""
     labels = {f"{name}.sync_p99_us": name.replace("-", " ") for name in brokers[:5]}
     return Plot(
         "Sync to disk, 99 %",
@@ -64,7 +64,7 @@ def sync_plot(brokers: list[str]) -> Plot:
 
 
 def group_plots(group_id: str) -> list[Plot]:
-    """A group's: lag, age, rates."""
+    """Return a group's charts: lag, age, rates."""
     base = f"group.{group_id}"
     return [
         Plot("Lag", "offsets", {f"{base}.lag": "waiting"}, lambda n: f"{n:,.0f}", filled=True),
@@ -79,5 +79,5 @@ def group_plots(group_id: str) -> list[Plot]:
 
 
 def topic_plots(name: str) -> list[Plot]:
-    """A topic's: what is written to it."""
+    """Return a topic's chart: its write rate."""
     return [Plot("Written", "offsets a second", {f"topic.{name}.written": "written"}, compact)]

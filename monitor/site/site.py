@@ -1,7 +1,7 @@
-"""What stands on each page: the snapshot, the history and the counts, put together for a template.
+"""The values of each page, from the snapshot, the history and the counts, for its template.
 
-Runs in worker threads, since the history is read from the disk (`history_view`); nothing here asks
-a broker or waits for one.
+It runs in worker threads, because the history is read from the disk (`history/view`). Nothing here
+asks a broker or waits for one.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ CELLS_SHOWN_MAX = 500
 GROUPS_SHOWN_MAX = 200
 FILES_SHOWN_MAX = 500
 DEAD_LETTERS = "millrace.dead-letters"
-"""The collector's topic of what could not be sent as a line."""
+"""The collector's topic for what it could not send as a line."""
 
 STATION_SERIES = ("collected", "busy", "unread_bytes", "bytes_in", "line_p50_s")
 CELL_COLUMNS = (
@@ -71,7 +71,7 @@ class Site:
         return HistoryView(self.settings, self.recorder)
 
     def common(self, snapshot: Snapshot) -> Values:
-        """What every page shows: the snapshot and its findings."""
+        """Return what every page shows: the snapshot and its findings."""
         inputs = [(one.paths, one.topic) for one in self.settings.inputs]
         return {
             "s": snapshot,
@@ -80,7 +80,7 @@ class Site:
         }
 
     def overview(self, snapshot: Snapshot, range_key: str) -> Values:
-        """`/`."""
+        """Return the values of `/`."""
         span, axis = self._past.axis(snapshot, range_key)
         brokers = [part.name for part in snapshot.parts if part.name.startswith("broker-")]
         wanted = [
@@ -107,7 +107,7 @@ class Site:
         }
 
     def counts_page(self, size: str, only: str | None) -> Values:
-        """`/counts` and `/counts/<name>`."""
+        """Return the values of `/counts` and `/counts/<name>`."""
         size = size if size in SIZES else "1m"
         asked = Asked(0) if self.counts is None else self.counts.latest(SIZES[size])
         views = [view for view in self._views(asked) if only in (None, view.name)]
@@ -122,7 +122,7 @@ class Site:
         }
 
     def stream(self, snapshot: Snapshot, range_key: str, stages_key: str) -> Values:
-        """`/stream`."""
+        """Return the values of `/stream`."""
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
         missed = _missed(snapshot)
@@ -147,7 +147,7 @@ class Site:
         }  # fmt: skip
 
     def groups(self, snapshot: Snapshot, sort: str, query: str) -> Values:
-        """`/groups`."""
+        """Return the values of `/groups`."""
         found = [group for group in snapshot.groups if query.lower() in group.group_id.lower()]
         found.sort(key=lambda group: _group_rank(group, sort))
         shown = found[:GROUPS_SHOWN_MAX]
@@ -163,7 +163,7 @@ class Site:
     def group(
         self, snapshot: Snapshot, group: GroupView | None, range_key: str, sort: str
     ) -> Values:
-        """`/groups/<id>`."""
+        """Return the values of `/groups/<id>`."""
         assert group is not None, "the route looked"
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
@@ -195,7 +195,7 @@ class Site:
         }
 
     def topics(self, snapshot: Snapshot, query: str) -> Values:
-        """`/topics`."""
+        """Return the values of `/topics`."""
         found = [topic for topic in snapshot.topics if query.lower() in topic.name.lower()]
         found.sort(key=lambda topic: (topic.internal, topic.name))
         readers: dict[str, list[str]] = {}
@@ -211,7 +211,7 @@ class Site:
         }
 
     def topic(self, snapshot: Snapshot, name: str, range_key: str) -> Values:
-        """`/topics/<name>`."""
+        """Return the values of `/topics/<name>`."""
         topic = snapshot.topic(name)
         assert topic is not None, "the route looked"
         span, axis = self._past.axis(snapshot, range_key)
@@ -234,7 +234,7 @@ class Site:
         }
 
     def brokers(self, snapshot: Snapshot) -> Values:
-        """`/brokers`."""
+        """Return the values of `/brokers`."""
         own = {part.name: part for part in snapshot.parts if part.name.startswith("broker-")}
         return {
             "map": brokers_view(snapshot),
@@ -253,7 +253,7 @@ class Site:
         }
 
     def collector(self, snapshot: Snapshot, range_key: str) -> Values:
-        """`/collector`."""
+        """Return the values of `/collector`."""
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
         return {
@@ -268,7 +268,7 @@ class Site:
         }
 
     def alerts(self, snapshot: Snapshot) -> Values:
-        """`/alerts`."""
+        """Return the values of `/alerts`."""
         section = self.settings.section.alerts
         notifier = self.notifier
         return {
@@ -329,7 +329,9 @@ class Site:
 
 
 def _missed(snapshot: Snapshot) -> Values:
-    """What was not counted: of MySQL since the beginning, else of the stream since its start."""
+    """Return what was not counted: by MySQL since the beginning, else by the stream since its
+    start.
+    """
     mysql, stream = snapshot.part("mysql"), snapshot.part("stream")
     keys = ("lines_unparsed", "lines_set_aside", "metric_faults")
     if mysql is not None and mysql.answered_at_ms is not None and keys[0] in mysql.details:
@@ -355,7 +357,7 @@ def _per_second(value: object) -> str:
 
 
 def _group_rank(group: GroupView, sort: str) -> tuple[object, ...]:
-    """Worst first; what is not known comes last; names decide between equals."""
+    """Sort worst first, unknown last, equals by name."""
     if sort == "lag":
         return (not group.total.known, -group.total.lag, group.group_id)
     if sort == "age":
@@ -378,7 +380,7 @@ def _cell_rank(cell: LagCell, sort: str) -> tuple[object, ...]:
 
 
 def _member_rows(group: GroupView) -> list[tuple[MemberView, object, float]]:
-    """Members with the lag of what they read, and its share of the largest."""
+    """Return members with the lag of their assignments, and its share of the largest."""
     cells = {(cell.topic, cell.partition): cell.lag for cell in group.cells}
     sums = [
         (member, add_up(cells[row] for row in member.assignment if row in cells))

@@ -1,7 +1,7 @@
-"""What alerts are made of: kinds, rules, what was measured, what stands. Pure data.
+"""The data of alerts: kinds, rules, measurements and open alerts. Pure data.
 
-Floor: ground of the room, so that the configuration may know the kinds without the snapshot.
-Times are epoch milliseconds, shares lie between 0 and 1.
+Floor: ground of the room, so that the configuration can know the kinds without the snapshot. Times
+are epoch milliseconds, shares lie between 0 and 1.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a rule looks at; the words of `on` in the configuration."""
+    """The subject of a rule; the values of `on` in the configuration."""
 
     PART_DOWN = "part_down"
     PART_STUCK = "part_stuck"
@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 
 class Unit(StrEnum):
-    """What a limit is counted in; a flag is 0 or 1 and has no limit of the user's."""
+    """The unit of a limit; a flag is 0 or 1, and users set no limit for it."""
 
     FLAG = "flag"
     OFFSETS = "offsets"
@@ -33,13 +33,13 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a kind's limit is written: under which key, in which units, and an example."""
+    """The way a kind's limit is written: its key, its units and an example."""
 
     key: str | None
     units: tuple[Unit, ...]
     example: str
     subject: str
-    """What one alert of this kind is about, in a word."""
+    """The subject of one alert of this kind, in a word."""
 
 
 FORMS = {
@@ -53,11 +53,11 @@ FORMS = {
 }
 
 HYSTERESIS = 0.1
-"""An alert closes when its value is better than its limit by this share of it."""
+"""An alert closes when its value is better than its limit by this share of the limit."""
 
 
 def subject_pattern(pattern: str) -> str:
-    """A pattern of subjects, with `*` and `?`, as a regular expression of any flavour."""
+    """Return a pattern with `*` and `?` as a regular expression of any flavour."""
     return "".join(
         {"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern
     )
@@ -65,10 +65,10 @@ def subject_pattern(pattern: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When an alert opens and closes.
+    """The condition under which an alert opens and closes.
 
     It opens when the limit has been passed for `for_ms`, and closes when the value has been well
-    within it for `clear_ms`. `of` are the patterns of the subjects that it concerns.
+    within it for `clear_ms`. `of` holds the patterns of the subjects that it concerns.
     """
 
     name: str
@@ -81,19 +81,19 @@ class Rule:
 
     @property
     def is_below(self) -> bool:
-        """Whether less than the limit is what is wrong."""
+        """True if a value below the limit is a breach."""
         return FORMS[self.kind].key == "below"
 
     def concerns(self, subject: str) -> bool:
-        """Whether a subject is among those that the rule names."""
+        """Return whether the rule names a subject."""
         return any(re.fullmatch(subject_pattern(one), subject, re.DOTALL) for one in self.of)
 
     def breached_by(self, value: float) -> bool:
-        """Whether the limit is passed."""
+        """Return whether a value breaches the limit."""
         return value < self.limit if self.is_below else value > self.limit
 
     def cleared_by(self, value: float) -> bool:
-        """Whether a value is so far within the limit that an open alert may close."""
+        """Return whether a value is so far within the limit that an open alert can close."""
         if self.is_below:
             return value >= self.limit * (1 + HYSTERESIS)
         return value <= self.limit * (1 - HYSTERESIS)
@@ -101,12 +101,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One subject of a rule at one moment: None where its value is not known."""
+    """One subject of a rule at one moment; its value is None if it is not known."""
 
     subject: str
     value: float | None
     text: str = ""
-    """What is wrong with it, as a sentence without its full stop."""
+    """The fault as a sentence without its full stop."""
     page: str = "/"
 
 
@@ -114,8 +114,8 @@ class Observed:
 class Alert:
     """One rule's alert for one subject, open or closed.
 
-    `offered_at_ms` is when a message that says it is open was last sent, whether or not the other
-    side took it; `told_at_ms` when one was last taken.
+    `offered_at_ms` is when the alert was last sent as open, whether or not the receiver took it.
+    `told_at_ms` is when the receiver last took it.
     """
 
     rule: str
@@ -131,13 +131,13 @@ class Alert:
 
     @property
     def is_open(self) -> bool:
-        """Whether it stands."""
+        """True until the alert closes."""
         return self.closed_at_ms is None
 
 
 @dataclass(frozen=True, slots=True)
 class RuleStanding:
-    """How a rule stands: subjects that are open, that wait for their time, and that are unknown."""
+    """The state of a rule: how many subjects are open, wait for their time, or are unknown."""
 
     rule: Rule
     subjects: int
@@ -149,7 +149,7 @@ class RuleStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """All rules and all open alerts, oldest first; `unlisted` found no room."""
+    """All rules and all open alerts, oldest first; `unlisted` counts alerts beyond the bound."""
 
     rules: tuple[RuleStanding, ...] = ()
     open: tuple[Alert, ...] = ()
@@ -158,7 +158,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What one message tells; `repeated` are those of `opened` that were told before."""
+    """The content of one message; `repeated` counts those of `opened` that were sent before."""
 
     at_ms: int
     opened: tuple[Alert, ...]

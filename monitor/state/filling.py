@@ -1,8 +1,8 @@
-"""How fast a disk fills, from what its room was over the last week. Pure.
+"""The pace at which a disk fills, from its free bytes over the last week. Pure.
 
-The pace is the median of the slopes between any two hours: neither a file that lay there for a
-while nor where the hours begin and end has much to say in it, and the room that retention gives
-back all the time counts against what is written. A disk that was cleaned is looked at from then on.
+The pace is the median of the slopes between any two hours. So neither a file that lay there for a
+while nor the first and last hours change it much. What retention deletes counts against what is
+written. After a clean-up the pace is measured from then on.
 """
 
 import statistics
@@ -14,35 +14,35 @@ from monitor.state.levels import DAY_MS
 
 HOUR_MS = DAY_MS // 24
 REACH_MS = 7 * DAY_MS
-# Less than a day says nothing of days: most traffic has nights.
+# Less than a day gives no daily pace, because most traffic has nights.
 REACH_MS_MIN = DAY_MS
 HOURS_MIN = 12
-# An older last look says nothing of today.
+# If the last look is older, the pace says nothing about today.
 AGE_MS_MAX = 2 * HOUR_MS
-# So much of the disk at once is given back by a person, and not by retention.
+# A person gives back so much of the disk at once, retention does not.
 CLEANED_SHARE = 0.05
 DAYS_WARNING = 30.0
 
 Room = tuple[int, float]
-"""A moment, in milliseconds, and the bytes that were free at it."""
+"""A moment in milliseconds, and the bytes that were free then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How much less room there is each day (below 0: more), as seen over `reach_ms`."""
+    """The bytes that a disk loses each day, measured over `reach_ms`; negative if it gains."""
 
     bytes_a_day: float
     reach_ms: int
 
     def days_left(self, free_bytes: int) -> float | None:
-        """For how many days like these there is room; None where it does not become less."""
+        """Return how many such days are left; None if the free room does not shrink."""
         return free_bytes / self.bytes_a_day if self.bytes_a_day > 0 else None
 
 
 def filling_of(rooms: Iterable[Room], size_bytes: int, now_ms: int) -> Filling | None:
-    """How a disk fills; None where too little was seen of it to say so.
+    """Return the pace of a disk; None if too little is known.
 
-    `rooms` are in the order of time, with gaps where nobody looked.
+    `rooms` are in the order of time, with gaps while the monitor did not run.
     """
     hours = _since_cleaned(_by_hour(rooms, now_ms), size_bytes)
     if len(hours) < HOURS_MIN or now_ms - hours[-1][0] > AGE_MS_MAX:
@@ -58,7 +58,7 @@ def filling_of(rooms: Iterable[Room], size_bytes: int, now_ms: int) -> Filling |
 
 
 def _by_hour(rooms: Iterable[Room], now_ms: int) -> list[Room]:
-    """The last look in each hour of the last week."""
+    """Return the last look in each hour of the last week."""
     hours: dict[int, Room] = {}
     for at_ms, free in rooms:
         if now_ms - REACH_MS <= at_ms <= now_ms:

@@ -1,11 +1,11 @@
-"""What the history is made of: buckets of three widths, and events. Pure data."""
+"""The data of the history: buckets of three widths, and events. Pure data."""
 
 from dataclasses import dataclass
 
 DAY_MS = 86_400_000
 
 Point = tuple[int, float, float, float]
-"""Beginning of a bucket (epoch milliseconds), its mean, least and most."""
+"""Beginning of a bucket in epoch milliseconds, its mean, minimum and maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ LEVELS = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, as one sentence. `mark` says whether charts show it."""
+    """An event as one sentence. `mark` says whether charts show it."""
 
     at_ms: int
     kind: str

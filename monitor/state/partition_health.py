@@ -1,4 +1,4 @@
-"""How the partitions of a snapshot are, counted, and what that means for who writes. Pure."""
+"""Counts of partitions by state, and what they mean for producers. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from monitor.state.snapshot import PartitionView
 
 @dataclass(frozen=True, slots=True)
 class PartitionHealth:
-    """Counts of partitions. Offline ones have no leader, and are not counted as anything else."""
+    """Counts of partitions. An offline partition has no leader and is in no other count."""
 
     total: int
     offline: int
@@ -17,7 +17,7 @@ class PartitionHealth:
 
     @property
     def meaning(self) -> str:
-        """What a person should know of it, as one sentence; empty where nothing is known."""
+        """The meaning of the counts as one sentence; empty if nothing is known."""
         if not self.total:
             return ""
         if self.offline:
@@ -33,7 +33,7 @@ class PartitionHealth:
 
 
 def health_of(partitions: Iterable[PartitionView]) -> PartitionHealth:
-    """Count them."""
+    """Count the partitions by state."""
     parts = list(partitions)
     led = [part for part in parts if part.leader is not None]
     return PartitionHealth(

@@ -1,27 +1,26 @@
-"""Whether a part that has work finishes any: progress is what health means.
+"""The rule that a part with work must finish some of it: progress is health.
 
-Floor: pure; the snapshot's time is the only clock. A part with work waiting that finishes none
-within a bound is stuck, since its last finish, over what waits for it. What the part says of itself
-does not matter: a pattern that runs away, a driver that restarts over and over and a full disk look
-alike from here.
+Floor: pure; the snapshot's time is the only clock. A part is stuck if work waits and it finishes
+none within a bound. What the part says of itself does not matter, because a runaway pattern, a
+driver that restarts again and again and a full disk look the same from here.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 STUCK_AFTER_MS = 60_000
-"""A part at work that finishes nothing for so long is stuck."""
+"""A part with work that finishes nothing for so long is stuck."""
 
 STUCK_STARTING_MS = 180_000
-"""A part that has finished nothing since the monitor knows it: a JVM takes its time to start."""
+"""The bound for a part that has finished nothing yet, because a JVM takes time to start."""
 
 UNENDED_BYTES_MAX = 1 << 20
-"""Less than a line can be long may be the beginning of one that its writer has not ended."""
+"""Fewer bytes may be the beginning of a line that its writer has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a part has before it and behind it: `done` is anything that changes with a finish."""
+    """The work of a part: what waits, and `done`, which changes when the part finishes some."""
 
     part: str
     waiting: int
@@ -32,14 +31,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A part that finishes nothing. `since_ms` is its last finish, or when work began to wait."""
+    """A part that finishes nothing; `since_ms` is its last finish, or when work began to wait."""
 
     part: str
     since_ms: int
     over: str
 
     def text(self, now_ms: int) -> str:
-        """One sentence for people."""
+        """Return one sentence for people."""
         return f"has finished nothing for {(now_ms - self.since_ms) // 1000} s; {self.over}"
 
 
@@ -52,12 +51,12 @@ class _Track:
 
 @dataclass(slots=True)
 class ProgressMemory:
-    """By part: what it had finished when last seen, and since when nothing was added to that."""
+    """What each part had finished when last seen, and since when that has not changed."""
 
     tracks: dict[str, _Track] = field(default_factory=dict)
 
     def judge(self, works: Iterable[Work], now_ms: int) -> tuple[Stuck, ...]:
-        """The parts that are stuck now; one of which nothing is known keeps its time."""
+        """Return the parts that are stuck now; a part without news keeps its time."""
         found = []
         for work in works:
             track = self.tracks.setdefault(work.part, _Track(work.done, now_ms))
@@ -75,17 +74,18 @@ class ProgressMemory:
 def stream_work(
     part: str, commits: Mapping[tuple[str, int], int], lag: int, where: Iterable[str]
 ) -> Work:
-    """The stream's: offsets that wait for it; it has finished what its group has committed."""
+    """Return the stream's work: offsets that wait; it has finished what its group committed."""
     topics = ", ".join(sorted(set(where)))
     over = f"{lag:,} lines wait in {topics}" if topics else f"{lag:,} lines wait"
     return Work(part, lag, "lines", over, tuple(sorted(commits.items())))
 
 
 def collector_work(part: str, details: Mapping[str, object], *, has_problems: bool) -> Work | None:
-    """The collector's: bytes of files that are not acknowledged; None where it does not say.
+    """Return the collector's work: bytes that are not acknowledged; None if it does not report
+    them.
 
-    Bytes that may be a line without an end do not wait for the collector but for their writer,
-    unless the collector itself reports that something keeps it.
+    Bytes that may be a line without an end wait for their writer and not for the collector, unless
+    the collector reports a problem.
     """
     files = details.get("files")
     if not isinstance(files, list):

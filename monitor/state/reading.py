@@ -1,7 +1,7 @@
-"""What one cycle brought home, before anyone judged it.
+"""The answers of one cycle, before they are judged.
 
-Floor: pure data. `monitor/asking/poller` fills it, `monitor/assembly/assemble` makes a snapshot
-of it.
+Floor: pure data. `monitor/asking/poller` fills it, `monitor/assembly/assemble` makes a snapshot of
+it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from protocol.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class SupervisedPart:
-    """A part as its supervisor sees it; `words` are its last ones where it has given up."""
+    """A part as its supervisor sees it; `words` are its last log lines after it has given up."""
 
     state: str
     reason: str
@@ -27,7 +27,7 @@ class SupervisedPart:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorAnswer:
-    """What the supervisor says: of the file that is saved, and of every part."""
+    """The supervisor's answer about the saved file and about every part."""
 
     problem: str | None
     notice: str | None
@@ -36,7 +36,7 @@ class SupervisorAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PartAnswer:
-    """What a part said of itself, or why it said nothing."""
+    """A part's status, or the reason why it gave none."""
 
     name: str
     address: str
@@ -74,7 +74,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class MemberReading:
-    """One member of a group, and what it is to read; empty where its protocol is not Kafka's."""
+    """One member of a group; its assignment is empty in protocols other than the consumers'."""
 
     member_id: str
     client_id: str
@@ -85,7 +85,7 @@ class MemberReading:
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """A group: its state, who is in it, and what it committed where.
+    """A group: its state, its members and its commits.
 
     `members` is None where the group could not be described.
     """
@@ -100,14 +100,14 @@ class GroupReading:
 
     @property
     def topics(self) -> set[str]:
-        """What it has committed to, or its members are to read."""
+        """The topics of its commits and of its members' assignments."""
         read = {row.topic for one in self.members or () for row in one.assignment}
         return read | {row.topic for row in self.commits}
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """A broker, and what it answered when asked itself; metadata lists those in service."""
+    """A broker and its own answer; metadata lists the brokers that are in service."""
 
     node_id: int
     address: str
@@ -117,7 +117,7 @@ class NodeReading:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A topic's setting: `source` names whose it is, in Kafka's words; null when it is a secret."""
+    """A topic's setting; `source` is Kafka's name for its origin, the value of a secret is null."""
 
     value: str | None
     source: str
@@ -125,9 +125,9 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class KafkaReading:
-    """One pass over the brokers: commits were read first, then starts, then ends.
+    """One pass over the brokers: commits are read first, then starts, then ends.
 
-    Without a `quorum`, `quorum_error` says why.
+    Without a `quorum`, `quorum_error` gives the reason.
     """
 
     at_ms: int
@@ -141,17 +141,17 @@ class KafkaReading:
     partition_errors: Mapping[TopicPartition, str] = field(default_factory=dict)
     record_timestamps: Mapping[tuple[TopicPartition, int], int] = field(default_factory=dict)
     only_markers: frozenset[tuple[TopicPartition, int]] = frozenset()
-    """Places from which to the end of the log no record waits, only markers of transactions."""
+    """Places from which on no record waits up to the log's end, only markers of transactions."""
     topic_configs: Mapping[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
     quorum: QuorumView | None = None
     quorum_error: str | None = None
     rested: frozenset[str] = frozenset()
-    """Groups that are there and were not asked for in this cycle."""
+    """Groups that exist and were not polled in this cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything of one cycle; `kafka` is None when no broker answered."""
+    """All answers of one cycle; `kafka` is None when no broker answered."""
 
     now_ms: int
     parts: tuple[PartAnswer, ...]

@@ -1,7 +1,7 @@
-"""The cells of groups that are not looked at: as columns, and as what is left when all is away.
+"""The cells of groups that were not polled in this cycle, as columns or with a mark.
 
-Floor: pure. Both read like the tuple of cells that they stand for, and make a cell anew whenever
-one is asked for: of a resting group a page shows some, and no cycle goes through all of them.
+Floor: pure. Both classes read like the tuple of cells that they replace, and make a cell each time
+it is read. A page shows few cells of such a group, and no cycle goes through all of them.
 """
 
 import math
@@ -16,11 +16,11 @@ from monitor.state.snapshot import LagCell
 from protocol.types import TopicPartition
 
 NO_AGE = -1
-"""In the column of ages, which are never negative."""
+"""The value for no age in the column of ages, which are never negative."""
 
 
 class CellNumbers(NamedTuple):
-    """What is counted of a cell."""
+    """The numbers of a cell."""
 
     row: TopicPartition
     lag: int | None
@@ -30,12 +30,12 @@ class CellNumbers(NamedTuple):
 
 
 class MadeCells(Sequence[LagCell]):
-    """Cells that are made when they are asked for."""
+    """Cells that are made when they are read."""
 
     __slots__ = ()
 
     def cell(self, index: int) -> LagCell:
-        """One of them; `index` is within the length."""
+        """Return the cell at `index`, which is within the length."""
         raise NotImplementedError
 
     @overload
@@ -51,9 +51,9 @@ class MadeCells(Sequence[LagCell]):
 
 
 class RestingCells(MadeCells):
-    """Cells in columns. Few are not as most are (no commit, an end that is not known): those stay.
+    """Cells in columns. Cells without a commit or a known end are few and are kept as they are.
 
-    Of the others the end of the log and the lag follow from one another.
+    For all others the lag follows from the log's end and the commit.
     """
 
     __slots__ = ("_ages", "_bounds", "_commits", "_ends", "_judged", "_last_at", "_members",
@@ -82,11 +82,11 @@ class RestingCells(MadeCells):
 
     @property
     def rows(self) -> Partitions:
-        """Where each of them is."""
+        """The partition of each cell."""
         return self._rows
 
     def numbers(self) -> Iterator["CellNumbers"]:
-        """The numbers of each of them."""
+        """Yield the numbers of each cell."""
         columns = zip(self._rows, self._ends, self._commits, self._ages, strict=True)
         for index, (row, end, commit, age_ms) in enumerate(columns):
             odd = self._odd.get(index)
@@ -98,7 +98,7 @@ class RestingCells(MadeCells):
                 )
 
     def time_lags(self) -> Iterator[tuple[CellState, TimeLag]]:
-        """The state of each of them, and how old what it has not read is."""
+        """Yield the state and the time lag of each cell."""
         for index, (age_ms, bound) in enumerate(zip(self._ages, self._bounds, strict=True)):
             odd = self._odd.get(index)
             if odd is not None:
@@ -108,23 +108,23 @@ class RestingCells(MadeCells):
 
     @property
     def judged(self) -> Iterable[Judged]:
-        """How each of them was judged."""
+        """The status of each cell."""
         return self._judged
 
     @property
     def states(self) -> frozenset[CellState]:
-        """The states that there are."""
+        """The states that occur."""
         some = frozenset(cell.state for cell in self._odd.values())
         return some | {CellState.OK} if len(self._odd) < len(self) else some
 
     def lag(self, index: int) -> int | None:
-        """What one of them lagged."""
+        """Return the lag of one cell."""
         if index in self._odd:
             return self._odd[index].lag.lag
         return self._ends[index] - self._commits[index]
 
     def cell(self, index: int) -> LagCell:
-        """One of them, as it was."""
+        """Return one cell as it was."""
         if index in self._odd:
             return self._odd[index]
         topic, partition = self._rows[index]
@@ -151,9 +151,9 @@ class RestingCells(MadeCells):
 
 
 class MarkedCells(MadeCells):
-    """Other cells, each with the same mark put on it when it is asked for.
+    """Other cells, each changed by the same mark when it is read.
 
-    A mark changes what was measured, and never where a reader is.
+    A mark changes what was measured, and never the partition.
     """
 
     __slots__ = ("_cells", "_mark")
@@ -171,14 +171,14 @@ class MarkedCells(MadeCells):
         return len(self._cells)
 
     def cell(self, index: int) -> LagCell:
-        """One of them, marked."""
+        """Return one cell with the mark."""
         return self._mark(self._cells[index])
 
 
 def lags_of(
     cells: Sequence[LagCell], indices: Iterable[int]
 ) -> Iterator[tuple[int | None, TopicPartition]]:
-    """The lags of some of these cells and where they are, without making any."""
+    """Return the lags and partitions of some cells without making any cell."""
     if isinstance(cells, RestingCells):
         return ((cells.lag(index), cells.rows[index]) for index in indices)
     some = (cells[index] for index in indices)
@@ -186,7 +186,7 @@ def lags_of(
 
 
 def rows_of(cells: Sequence[LagCell]) -> Iterable[tuple[str, int]]:
-    """Where each of these cells is, without making any."""
+    """Return the partition of each cell without making any cell."""
     if isinstance(cells, MarkedCells):
         return rows_of(cells.unmarked)
     if isinstance(cells, RestingCells):
@@ -195,7 +195,7 @@ def rows_of(cells: Sequence[LagCell]) -> Iterable[tuple[str, int]]:
 
 
 def topics_of(cells: Sequence[LagCell]) -> Collection[str]:
-    """The topics of these cells, each once and without making any."""
+    """Return the topics of the cells, each once, without making any cell."""
     if isinstance(cells, MarkedCells):
         return topics_of(cells.unmarked)
     if isinstance(cells, RestingCells):
@@ -204,24 +204,24 @@ def topics_of(cells: Sequence[LagCell]) -> Collection[str]:
 
 
 def numbers_of(cells: Sequence[LagCell]) -> Iterator[CellNumbers]:
-    """The numbers of each of these cells; of those in columns without making any."""
+    """Return the numbers of each cell; makes no cell of those in columns."""
     return cells.numbers() if isinstance(cells, RestingCells) else map(_numbers, cells)
 
 
 def states_of(cells: Sequence[LagCell]) -> Collection[CellState]:
-    """The states of these cells, each once; of those in columns without making any."""
+    """Return the states of the cells, each once; makes no cell of those in columns."""
     return cells.states if isinstance(cells, RestingCells) else {cell.state for cell in cells}
 
 
 def time_lags_of(cells: Sequence[LagCell]) -> Iterator[tuple[CellState, TimeLag]]:
-    """State and time lag of each of these cells; of those in columns without making any."""
+    """Return state and time lag of each cell; makes no cell of those in columns."""
     if isinstance(cells, RestingCells):
         return cells.time_lags()
     return ((cell.state, cell.time_lag) for cell in cells)
 
 
 def judged_of(cells: Sequence[LagCell]) -> Iterator[tuple[tuple[str, int], Judged]]:
-    """Where each of these cells is and how it was judged; makes none of those in columns."""
+    """Return partition and status of each cell; makes no cell of those in columns."""
     if isinstance(cells, RestingCells):
         return zip(cells.rows, cells.judged, strict=True)
     return (((cell.topic, cell.partition), cell.judged) for cell in cells)

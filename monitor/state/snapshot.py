@@ -1,7 +1,7 @@
-"""One frozen picture of the mill: what every page, the API, Prometheus and the CLI render.
+"""One frozen picture of the mill, which every page, the API, Prometheus and the CLI render.
 
-Floor: pure data. Lists are sorted; a value that is not known is None and has its reason beside it.
-Times are epoch milliseconds, sizes bytes, rates offsets a second.
+Floor: pure data. Lists are sorted. An unknown value is None and has its reason beside it. Times are
+epoch milliseconds, sizes bytes, rates offsets a second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ NO_RULES = Standing()
 
 @dataclass(frozen=True, slots=True)
 class SourceError:
-    """Something that could not be read this cycle: from where, and what was said."""
+    """A source that could not be read in this cycle, and the error."""
 
     source: str
     text: str
@@ -28,9 +28,10 @@ class SourceError:
 
 @dataclass(frozen=True, slots=True)
 class PartView:
-    """One part of the mill as its own `/status` tells it; `details` are the last ones it gave.
+    """One part of the mill by its own `/status`; `details` are the last ones it gave.
 
-    `supervised` is what the supervisor calls its state, `words` what it said before it gave up.
+    `supervised` is the supervisor's word for its state, `words` the part's last log lines before it
+    gave up.
     """
 
     name: str
@@ -54,9 +55,9 @@ class PartView:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """One broker: whether it answered when it was asked itself, and whether it is in service.
+    """One broker: whether it answers, and whether it is in service.
 
-    One that is alive and `fenced` answers, but leads nothing and is in sync nowhere.
+    A broker that is alive and `fenced` answers, but it leads no partition and is in sync for none.
     """
 
     node_id: int
@@ -69,17 +70,17 @@ class BrokerView:
     fenced: bool = False
     replicas: int = 0
     under_replicated: int = 0
-    """Of the partitions that it is to hold, those in which it is not in sync."""
+    """The assigned partitions in which this broker is not in sync."""
 
     @property
     def state(self) -> str:
-        """up, fenced or down."""
+        """The broker's state: up, fenced or down."""
         return "down" if not self.alive else "fenced" if self.fenced else "up"
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplicaView:
-    """One replica of the metadata log; None where the leader does not know."""
+    """One replica of the metadata log; None where the leader does not know a value."""
 
     node_id: int
     role: str
@@ -102,7 +103,7 @@ class QuorumView:
 
 @dataclass(frozen=True, slots=True)
 class FollowerView:
-    """A follower as its leader sees it: offsets behind, and since when it lacks something."""
+    """A follower as its leader sees it: offsets behind, and for how long."""
 
     node_id: int
     lag: int | None
@@ -111,7 +112,7 @@ class FollowerView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition's place and ends; `write_rate` in offsets a second over one minute."""
+    """One partition's replicas and ends; `write_rate` is offsets a second over one minute."""
 
     topic: str
     partition: int
@@ -125,17 +126,17 @@ class PartitionView:
     error: str | None
     min_in_sync: int | None = None
     followers: tuple[FollowerView, ...] = ()
-    """Of a leader that tells of them: Millrace's own."""
+    """The followers as a Millrace leader reports them."""
 
     @property
     def under_min_isr(self) -> bool:
-        """Whether writes with acks=all are refused: it has a leader, and too few in sync."""
+        """True if the partition has a leader and refuses writes with acks=all."""
         least = min(self.min_in_sync or 0, len(self.replicas))
         return self.leader is not None and len(self.in_sync_replicas) < least
 
     @property
     def under_replicated(self) -> bool:
-        """Whether a replica is out of sync."""
+        """True if a replica is out of sync."""
         return len(self.in_sync_replicas) < len(self.replicas)
 
 
@@ -176,7 +177,9 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class LagCell:
-    """One reader in one partition. `last_lag` and its time stand in while the end is unknown."""
+    """One reader in one partition. `last_lag` and its time replace the lag while the end is
+    unknown.
+    """
 
     topic: str
     partition: int
@@ -196,13 +199,13 @@ class LagCell:
 
     @property
     def state(self) -> CellState:
-        """Shorthand for the verdict's state."""
+        """The state of the lag."""
         return self.lag.state
 
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One member of a group and what it is to read."""
+    """One member of a group and its assignment."""
 
     member_id: str
     client_id: str
@@ -213,11 +216,11 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One group of readers. `recent_lag` is its headline lag of the last minutes, oldest first.
+    """One group of readers. `recent_lag` is its total lag of the last minutes, oldest first.
 
-    It sums what is known, as the headline does, so that one partition without a commit does not
-    hide what the others do. `members` is None where the group could not be described. Of a large
-    cluster not every group is looked at in each cycle: `looked_at_ms` is when this one last was.
+    The total sums the known lags, so that one partition without a commit does not hide the others.
+    `members` is None if the group could not be described. In a large cluster not every group is
+    polled in each cycle; `looked_at_ms` is when this one was.
     """
 
     group_id: str
@@ -237,31 +240,31 @@ class GroupView:
     write_rate: float | None = None
     looked_at_ms: int | None = None
     by_lag: Sequence[int] = ()
-    """Which of the cells have a lag that is known, those with the greatest first."""
+    """Indices of the cells with a known lag, the greatest lag first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskView:
-    """A disk that holds data of the mill, named by what lies on it."""
+    """A disk with data of the mill, named by that data."""
 
     name: str
     free_bytes: int
     size_bytes: int
     filling: Filling | None = None
-    """How fast it fills; None where the history is too short to say so."""
+    """The pace at which it fills; None if the history is too short."""
 
     @property
     def days_left(self) -> float | None:
-        """For how many days like the last ones it lasts; None for ever, or not known."""
+        """The days that the free room lasts at this pace; None if it does not shrink."""
         return None if self.filling is None else self.filling.days_left(self.free_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything the monitor knows at `taken_at_ms`.
+    """All that the monitor knows at `taken_at_ms`.
 
-    `kafka_at_ms` is when the brokers last answered: when it lags behind `taken_at_ms`, topics and
-    groups are that old, and their ends unknown.
+    `kafka_at_ms` is when the brokers last answered. If it is older than `taken_at_ms`, topics and
+    groups are that old and their ends unknown.
     """
 
     seq: int
@@ -275,7 +278,7 @@ class Snapshot:
     topics: tuple[TopicView, ...] = ()
     groups: tuple[GroupView, ...] = ()
     unseen: frozenset[str] = frozenset()
-    """Groups that are there, and whose first turn to be looked at has not come yet."""
+    """Groups that exist and were not polled yet."""
     errors: tuple[SourceError, ...] = ()
     config_problem: str | None = None
     config_notice: str | None = None
@@ -283,9 +286,9 @@ class Snapshot:
     quorum_error: str | None = None
     disks: tuple[DiskView, ...] = ()
     unparsed_share: float | None = None
-    """Of the lines of the last ten minutes, those that did not parse."""
+    """The share of the lines of the last ten minutes that did not parse."""
     still_files: tuple[StillFile, ...] | None = None
-    """Files that are not read on; None where the collector does not say."""
+    """Files that the collector does not read on; None if it does not report them."""
     alerts: Standing = NO_RULES
 
     @property
@@ -294,13 +297,13 @@ class Snapshot:
         return tuple(part for topic in self.topics for part in topic.partitions)
 
     def part(self, name: str) -> PartView | None:
-        """The part of that name, if the mill has it."""
+        """Return the part of that name, or None."""
         return next((part for part in self.parts if part.name == name), None)
 
     def group(self, group_id: str) -> GroupView | None:
-        """The group of that id, if any is known."""
+        """Return the group of that id, or None."""
         return next((group for group in self.groups if group.group_id == group_id), None)
 
     def topic(self, name: str) -> TopicView | None:
-        """The topic of that name, if it is known."""
+        """Return the topic of that name, or None."""
         return next((topic for topic in self.topics if topic.name == name), None)

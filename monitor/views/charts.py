@@ -1,7 +1,7 @@
-"""Charts as SVG paths: pure geometry, no library, nothing that a strict policy forbids.
+"""Charts as SVG paths: pure geometry without a library, within a strict content policy.
 
-A plot's inside is 1,000 by 1,000 and stretches to any width; its texts sit at per cent positions
-outside of it, so that nothing is distorted. A gap breaks the line.
+The inside of a plot is 1,000 by 1,000 and stretches to any width. Texts have positions in per cent
+outside of it, so that they are not distorted. A gap breaks the line.
 """
 
 import math
@@ -37,7 +37,8 @@ class LineView:
     path: str
     band: str = ""
     area: str = ""
-    """Of a stacked chart: what this one adds to those before it. `style` is then an area's."""
+    """In a stacked chart, the value that this line adds to those below; `style` is then an area's.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class ChartView:
-    """Everything a template needs; positions of `grid` are pixels, all others per cent."""
+    """The values that a template needs; positions of `grid` are pixels, all others per cent."""
 
     name: str
     title: str
@@ -70,7 +71,7 @@ class ChartView:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What a chart is to show: series by name with a label each, in the order of their styles."""
+    """The content of a chart: series by name with a label each, in the order of their styles."""
 
     title: str
     unit: str
@@ -85,7 +86,7 @@ class Plot:
 
 
 def compact(value: float) -> str:
-    """A number in at most four signs: `672k`, `1.5M`, `0.25`."""
+    """Return a number in at most four characters: `672k`, `1.5M`, `0.25`."""
     for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             scaled = value / limit
@@ -100,9 +101,9 @@ def draw(
     marks: Sequence[Mark] = (),
     current: Mapping[str, float] | None = None,
 ) -> ChartView:
-    """A chart of these buckets over this axis.
+    """Draw a chart of these buckets over this axis.
 
-    `current` are values of this moment, which are newer than the last bucket that is over.
+    `current` holds values of this moment, which are newer than the last complete bucket.
     """
     series = {
         name: _scaled(slots_of(points.get(name, ()), axis), plot.scale) for name in plot.labels
@@ -148,7 +149,7 @@ def draw(
 
 
 def letters_of(events: Sequence[Event], axis: Axis) -> list[Mark]:
-    """The last events on the axis that charts show, lettered from the oldest on."""
+    """Return the last events on the axis that charts show, lettered from the oldest on."""
     shown = [one for one in events if one.mark and axis.begin_ms <= one.at_ms < axis.end_ms]
     recent = sorted(shown, key=lambda one: one.at_ms)[-len(LETTERS) :]
     return [Mark(letter, event) for letter, event in zip(LETTERS, recent, strict=False)]
@@ -163,9 +164,9 @@ def _scaled(slots: Slots, scale: float) -> Slots:
 
 
 def stacked(series: Mapping[str, Slots]) -> dict[str, Slots]:
-    """Each series as a band on top of those before it: (upper, lower, upper) edge of each slot.
+    """Stack the series; return the (upper, lower, upper) edges of each slot.
 
-    A series that is not known in a slot where others are adds nothing there.
+    A series without a value in a slot adds nothing there.
     """
     found: dict[str, Slots] = {}
     sums: dict[int, float] = {}
@@ -183,7 +184,7 @@ def stacked(series: Mapping[str, Slots]) -> dict[str, Slots]:
 
 
 def _top(series: Mapping[str, Slots], plot: Plot) -> float:
-    """The value of the highest line of the grid: a round one above all that is drawn."""
+    """Return the value of the highest grid line: a round number above all that is drawn."""
     if plot.ceiling is not None:
         return plot.ceiling
     which = 2 if plot.banded else 0
@@ -203,7 +204,7 @@ def _top(series: Mapping[str, Slots], plot: Plot) -> float:
 def _stretches(
     slots: Slots, gap_slots: int, gaps: Sequence[tuple[int, int]]
 ) -> list[list[tuple[int, tuple[float, float, float]]]]:
-    """The known slots in runs that a line may join."""
+    """Split the known slots into runs that a line can join."""
     found: list[list[tuple[int, tuple[float, float, float]]]] = []
     last: int | None = None
     for index, slot in enumerate(slots):
@@ -223,7 +224,7 @@ def _xy(index: int, value: float, count: int, top: float) -> str:
 
 
 def path_of(slots: Slots, top: float, gap_slots: int, gaps: Sequence[tuple[int, int]] = ()) -> str:
-    """The line of the means."""
+    """Return the path of the means."""
     return "".join(
         "M"
         + "L".join(_xy(index, slot[0], len(slots), top) for index, slot in run)
@@ -233,7 +234,7 @@ def path_of(slots: Slots, top: float, gap_slots: int, gaps: Sequence[tuple[int, 
 
 
 def fill_of(slots: Slots, top: float, gap_slots: int, gaps: Sequence[tuple[int, int]] = ()) -> str:
-    """The area below the line."""
+    """Return the path of the area below the line."""
     found = []
     for run in _stretches(slots, gap_slots, gaps):
         xs = [1000 * index / max(1, len(slots) - 1) for index in (run[0][0], run[-1][0])]
@@ -243,7 +244,7 @@ def fill_of(slots: Slots, top: float, gap_slots: int, gaps: Sequence[tuple[int, 
 
 
 def band_of(slots: Slots, top: float, gap_slots: int, gaps: Sequence[tuple[int, int]] = ()) -> str:
-    """The area from the least to the most."""
+    """Return the path of the area from the minimum to the maximum."""
     found = []
     for run in _stretches(slots, gap_slots, gaps):
         upper = "L".join(_xy(index, slot[2], len(slots), top) for index, slot in run)
@@ -253,7 +254,7 @@ def band_of(slots: Slots, top: float, gap_slots: int, gaps: Sequence[tuple[int, 
 
 
 def _newest(slots: Slots, text: Text, axis: Axis) -> str:
-    """The newest value, as long as it is not older than a gap is long."""
+    """Return the newest value unless it is older than a gap is long."""
     for slot in reversed(slots[-axis.gap_slots - 1 :]):
         if slot is not None:
             return text(slot[0])
@@ -287,7 +288,7 @@ def _ticks(axis: Axis) -> tuple[tuple[float, str, str], ...]:
 
 
 def moment(at_ms: int, axis: Axis) -> str:
-    """A moment as precisely as the axis tells it."""
+    """Return a moment as precisely as the axis shows it."""
     length_ms = axis.end_ms - axis.begin_ms
     form = "%H:%M:%S" if length_ms <= HOUR_MS else "%H:%M" if length_ms <= DAY_MS else "%m-%d %H:%M"
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
@@ -300,7 +301,7 @@ def _gap(begin: int, end: int, axis: Axis) -> tuple[float, float, str]:
 
 
 def _peak(slots: Slots, top: float, axis: Axis, text: Text) -> tuple[float, float, str, str] | None:
-    """Where the first line is highest, if that is not all of it."""
+    """Return where the first line is highest, unless it is flat."""
     known = [(slot[0], index) for index, slot in enumerate(slots) if slot is not None]
     if len(known) < 2:
         return None
@@ -314,7 +315,7 @@ def _peak(slots: Slots, top: float, axis: Axis, text: Text) -> tuple[float, floa
 
 
 def _summary(plot: Plot, series: Mapping[str, Slots], axis: Axis) -> str:
-    """The chart in words, for those who do not see it."""
+    """Return the chart in words, for screen readers."""
     begin, end = moment(axis.begin_ms, axis), moment(axis.end_ms, axis)
     said = []
     for name, slots in series.items():
@@ -330,7 +331,7 @@ def _summary(plot: Plot, series: Mapping[str, Slots], axis: Axis) -> str:
 def _rows(
     series: Mapping[str, Slots], axis: Axis, text: Text
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """About ten rows, newest first."""
+    """Return about ten rows, newest first."""
     step = max(1, axis.count // TABLE_ROWS)
     rows = []
     for end in range(axis.count, 0, -step):
@@ -344,7 +345,7 @@ def _rows(
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A small line without axes, its area, and how high it goes."""
+    """A small line without axes, its area, and its maximum."""
 
     line: str
     under: str
@@ -352,7 +353,7 @@ class Spark:
 
 
 def spark(points: Sequence[Point], axis: Axis, *, slots_max: int = 48) -> Spark:
-    """At most 48 points over the axis."""
+    """Draw at most 48 points over the axis."""
     merge = max(1, -(-axis.count // slots_max))
     coarse = Axis(axis.begin_ms, axis.step_ms * merge, -(-axis.count // merge), GAP_MERGED)
     slots = slots_of(points, coarse)
@@ -362,4 +363,4 @@ def spark(points: Sequence[Point], axis: Axis, *, slots_max: int = 48) -> Spark:
 
 
 GAP_MERGED = 2
-"""Slots of a small line that a hole may span before the line breaks."""
+"""The most empty slots that a small line spans before it breaks."""

@@ -1,7 +1,7 @@
-"""How clusters beside the mill's own stand, each as one row. Pure.
+"""The state of the clusters beside the mill's own, each as one row. Pure.
 
-One that does not answer keeps what was last known of it, with the time of that, and takes nothing
-from the others.
+A cluster that does not answer keeps its last known state and the time of it, and does not slow down
+the others.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ TOPICS_SHOWN_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One cluster; `snapshot` is None until it was asked for the first time."""
+    """One cluster; `snapshot` is None until the first poll."""
 
     name: str
     bootstrap_servers: str
@@ -28,12 +28,12 @@ class ClusterView:
 
     @property
     def is_known(self) -> bool:
-        """Whether a broker of it has ever answered."""
+        """True if one of its brokers has ever answered."""
         return self.snapshot is not None and self.snapshot.kafka_at_ms is not None
 
     @property
     def brokers(self) -> str:
-        """How many of its brokers answer."""
+        """The number of its brokers that answer."""
         if self.snapshot is None or not self.is_known:
             return render.UNKNOWN
         alive = sum(one.alive for one in self.snapshot.brokers)
@@ -50,18 +50,18 @@ class ClusterView:
 
     @property
     def topics(self) -> list[TopicView]:
-        """Its topics by name, those of the brokers themselves last."""
+        """Its topics by name, internal ones last."""
         found = list(self.snapshot.topics) if self.snapshot is not None else []
         return sorted(found, key=lambda one: (one.internal, one.name))
 
     @property
     def worst(self) -> GroupView | None:
-        """The group that is worst off, if one has anything to read."""
+        """The group in the worst state, if one has anything to read."""
         return next((one for one in self.groups if one.total.known), None)
 
 
 def cluster_view(name: str, bootstrap_servers: str, snapshot: Snapshot | None) -> ClusterView:
-    """A cluster as of its own sampler's latest snapshot."""
+    """Return the view of a cluster from its own sampler's latest snapshot."""
     level, badge, says = _state(snapshot)
     return ClusterView(name, bootstrap_servers, snapshot, level, badge, says)
 
@@ -87,7 +87,7 @@ def _state(snapshot: Snapshot | None) -> tuple[str, str, str]:
 
 
 def cluster_row(view: ClusterView) -> dict[str, object]:
-    """One cluster for the API."""
+    """Return one cluster as a row of the API."""
     snapshot = view.snapshot if view.is_known else None
     health = None if snapshot is None else health_of(snapshot.partitions)
     worst = view.worst

@@ -1,8 +1,8 @@
-"""The verdict: what is wrong, the worst first, each as one sentence with its cause.
+"""The findings: each fault as one sentence with its cause, the worst first.
 
 Floor: pure. The order is that of what stops lines: a part that is down or stuck, a partition that
-cannot be written, a configuration that does not hold, lag that grows, lag that shrinks, and at last
-readers that are not the mill's own.
+cannot be written, a configuration that does not apply, lag that grows, lag that shrinks, and last
+readers outside the mill.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,16 +20,16 @@ from monitor.views import render
 from monitor.views.links import group_href, part_page
 
 CATCHING_UP_MS = 10_000
-"""Lag whose oldest line is younger is what a live stream always has before it."""
+"""A live stream always has lines before it that are younger than this."""
 
 GLYPHS = {"good": "●", "warn": "▲", "bad": "✕", "unknown": "?", "idle": "○"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence: `level` good, warn, bad, unknown or idle, `badge` its word.
+    """One sentence: `level` is good, warn, bad, unknown or idle, `badge` its word.
 
-    `lead` is the part of the sentence that stands out, `href` where more is said.
+    `lead` is the emphasised part of the sentence, `href` the page with details.
     """
 
     level: str
@@ -41,14 +41,14 @@ class Finding:
 
     @property
     def glyph(self) -> str:
-        """The sign that goes with the level, so that colour never stands alone."""
+        """The sign of the level, so that colour never stands alone."""
         return GLYPHS[self.level]
 
 
 def findings_of(
     snapshot: Snapshot, stream_group: str, inputs: Sequence[tuple[Sequence[str], str]] = ()
 ) -> list[Finding]:
-    """All findings, worst first; never empty."""
+    """Return all findings, worst first; never an empty list."""
     found = [
         *_parts(snapshot),
         *_brokers(snapshot),
@@ -99,7 +99,7 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _consequences(snapshot: Snapshot) -> str:
-    """What it means that a broker is away; nothing once none answers, for then that is told."""
+    """Return what a missing broker means; nothing if no broker answers (another finding)."""
     if not any(broker.alive for broker in snapshot.brokers):
         return ""
     return health_of(snapshot.partitions).meaning.removesuffix(".")
@@ -173,7 +173,7 @@ def _configuration(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 SAID_ANYWAY = (Kind.PART_DOWN, Kind.PART_STUCK)
-"""Of these kinds the verdict speaks without an alert, and sooner."""
+"""The kinds that findings report without an alert, and sooner."""
 
 
 def _alerts(snapshot: Snapshot) -> Iterator[Finding]:

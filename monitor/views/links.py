@@ -1,11 +1,11 @@
-"""Addresses of pages, for links that hold whatever users name things."""
+"""Addresses of pages, whatever characters names have."""
 
 from urllib.parse import quote
 
 from starlette.convertors import Convertor, register_url_convertor
 
 NAME = "any_name"
-"""Of a parameter in a route's path: any characters, slashes and line ends among them."""
+"""The kind of a path parameter with any characters, slashes and line ends among them."""
 
 _DOTS = (".", "..")
 
@@ -31,12 +31,12 @@ register_url_convertor(NAME, AnyName())
 
 
 def named(path_name: str, query_name: str | None) -> str:
-    """Return the name that an address means: browsers drop a path's `.` and `..`, quoted or not."""
+    """Return the name from the path, or from the query: browsers drop `.` and `..` from a path."""
     return query_name if query_name is not None and not path_name else path_name
 
 
 def group_href(group_id: str) -> str:
-    """The page of a group, whatever its name holds."""
+    """Return the page of a group."""
     if group_id in _DOTS:
         return f"/groups/?id={quote(group_id, safe='')}"
     return f"/groups/{quote(group_id, safe='')}"
@@ -48,7 +48,7 @@ def with_query(address: str, query: str) -> str:
 
 
 def part_page(name: str) -> str:
-    """Where more is said of a part."""
+    """Return the page that shows details of a part."""
     if name.startswith("broker-"):
         return "/brokers"
     return {"collector": "/collector", "stream": "/stream"}.get(name, "/#parts")

@@ -1,7 +1,7 @@
-"""Ranges of time that charts show, and how stored buckets become their slots.
+"""The ranges of time that charts show, and how stored buckets become their slots.
 
-Floor: pure. A chart has at most 180 slots; a slot without data stays empty, and empty ones in a row
-that are longer than the sampler's own pace are a gap.
+Floor: pure. A chart has at most 180 slots. A slot without data stays empty, and a run of empty
+slots that is longer than the sampler's pace is a gap.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ GAP_SLOTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range: what links call it, its words, how long it is and which level it is read from."""
+    """A range: its key in links, its words, its length, and the level it is read from."""
 
     key: str
     words: str
@@ -50,16 +50,16 @@ class Axis:
         return self.begin_ms + self.count * self.step_ms
 
     def slot_of(self, at_ms: int) -> int:
-        """Which slot a moment falls into; outside of 0..count-1 when it is not on the axis."""
+        """Return the slot of a moment; outside of 0..count-1 if it is not on the axis."""
         return (at_ms - self.begin_ms) // self.step_ms
 
     def at(self, slot: int) -> int:
-        """When a slot begins."""
+        """Return the moment at which a slot begins."""
         return self.begin_ms + slot * self.step_ms
 
 
 def span_of(key: str, retain_ms: int) -> Span:
-    """The range that a link names; ten minutes for a name that is none, all for `all`."""
+    """Return the range of a key; ten minutes for an unknown key, everything for `all`."""
     if key == "all":
         step_ms = LEVELS[2].step_ms
         buckets = -(-retain_ms // (SLOTS_MAX * step_ms))
@@ -68,12 +68,12 @@ def span_of(key: str, retain_ms: int) -> Span:
 
 
 def span_keys() -> list[tuple[str, str]]:
-    """Every range's key and words, shortest first."""
+    """Return the key and words of every range, shortest first."""
     return [*((span.key, span.words) for span in SPANS), ("all", "all")]
 
 
 def axis_of(span: Span, now_ms: int, refresh_ms: int, oldest_ms: int | None) -> Axis:
-    """The axis that ends now; `all` begins where the history does."""
+    """Return the axis that ends now; `all` begins where the history does."""
     end_ms = (now_ms // span.step_ms + 1) * span.step_ms
     length_ms = span.length_ms
     if span.key == "all" and oldest_ms is not None:
@@ -94,7 +94,7 @@ Slots = list[tuple[float, float, float] | None]
 
 
 def slots_of(points: Sequence[Point], axis: Axis) -> Slots:
-    """Buckets as slots: mean of the means, least of the least, most of the most."""
+    """Gather buckets into slots: mean of means, minimum of minima, maximum of maxima."""
     gathered: list[list[Point]] = [[] for _ in range(axis.count)]
     for point in points:
         slot = axis.slot_of(point[0])
@@ -113,10 +113,9 @@ def slots_of(points: Sequence[Point], axis: Axis) -> Slots:
 
 
 def gaps_of(series: Mapping[str, Slots], axis: Axis) -> list[tuple[int, int]]:
-    """Stretches [first, after the last) of slots in which no series has anything.
+    """Return the stretches [first, after the last) of slots in which no series has a value.
 
-    Before the first known slot there is no gap but nothing yet, and what is newer than the last
-    one may still come.
+    The time before the first known slot is not a gap, and values after the last one may still come.
     """
     known = [
         any(slots[slot] is not None for slots in series.values()) for slot in range(axis.count)

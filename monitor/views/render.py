@@ -1,7 +1,7 @@
-"""How a snapshot's values read: texts for people, rows for the API. Pure.
+"""The values of a snapshot as text for people. Pure.
 
-One rule throughout: what is not known is "unknown" with its reason, never 0, never -1; a sum with
-missing parts begins with "≥" and says how many of how many are known.
+One rule holds throughout: an unknown value is "unknown" with its reason, never 0 and never -1. A
+sum with missing parts begins with "≥" and says how many of how many are known.
 """
 
 import math
@@ -28,21 +28,21 @@ _STATE_TEXTS = {
 
 
 def number(value: float | None) -> str:
-    """A count with thousands separators; `unknown` for None."""
+    """Return a count with thousands separators; `unknown` for None."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return UNKNOWN
     return f"{value:,.0f}"
 
 
 def rate(value: object) -> str:
-    """A number a second: one decimal below ten."""
+    """Return a number a second, with one decimal below ten."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return "measuring"
     return f"{value:,.1f}/s" if abs(value) < 10 else f"{value:,.0f}/s"
 
 
 def size(value: object) -> str:
-    """Bytes in binary units."""
+    """Return bytes in binary units."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return UNKNOWN
     amount = float(value)
@@ -54,7 +54,7 @@ def size(value: object) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """A length of time in its two greatest units: `0 s`, `3.2 s`, `4 min 10 s`, `2 d 3 h`."""
+    """Return a length of time in its two greatest units: `3.2 s`, `4 min 10 s`, `2 d 3 h`."""
     if milliseconds is None:
         return UNKNOWN
     seconds = milliseconds / 1000
@@ -74,12 +74,12 @@ def duration(milliseconds: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in per cent."""
+    """Return a share in per cent."""
     return f"{share * 100:.0f} %"
 
 
 def micros(value: object) -> str:
-    """A short time given in microseconds: `85 µs`, `1.2 ms`, from a second on as `duration`."""
+    """Return microseconds as `85 µs` or `1.2 ms`, from a second on as `duration` does."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return UNKNOWN
     if value < 1_000:
@@ -90,21 +90,21 @@ def micros(value: object) -> str:
 
 
 def clock(at_ms: object) -> str:
-    """A moment as RFC 3339 in UTC, to the second."""
+    """Return a moment as RFC 3339 in UTC, to the second."""
     if not isinstance(at_ms, int | float) or isinstance(at_ms, bool):
         return UNKNOWN
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def clock_time(at_ms: object) -> str:
-    """The time of day of a moment in UTC; pages say once that times are."""
+    """Return the time of day of a moment in UTC; a page says once that times are UTC."""
     if not isinstance(at_ms, int | float) or isinstance(at_ms, bool):
         return UNKNOWN
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S")
 
 
 def moment(at_ms: int) -> str:
-    """A record's time in UTC, to the millisecond; what no calendar holds as a number."""
+    """Return a record's time in UTC, to the millisecond; a number if no calendar holds it."""
     if at_ms < 0:
         return "none"
     try:
@@ -115,7 +115,7 @@ def moment(at_ms: int) -> str:
 
 
 def counted(count: int, name: str) -> str:
-    """So many of something whose plural ends in s: "1 file", "1,200 files"."""
+    """Return a count with its noun, whose plural ends in s: "1 file", "1,200 files"."""
     return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
 
 
@@ -123,12 +123,12 @@ _TITLES = {"mysql": "MySQL", "redis": "Redis", "collector": "The collector", "st
 
 
 def part_title(name: str) -> str:
-    """A part's name as a sentence begins with it."""
+    """Return a part's name as a sentence begins with it."""
     return _TITLES.get(name, name[:1].upper() + name[1:].replace("-", " "))
 
 
 def cell_state(state: CellState) -> str:
-    """A cell's state in words."""
+    """Return a cell's state in words."""
     return _STATE_TEXTS[state]
 
 
@@ -140,12 +140,12 @@ _STATUS_WORDS = {
 
 
 def status_word(status: ReaderStatus) -> str:
-    """A reader's status in words."""
+    """Return a reader's status in words."""
     return _STATUS_WORDS.get(status, str(status))
 
 
 def status_level(status: ReaderStatus) -> str:
-    """How bad a reader's status is: good, idle, unknown, warn, bad."""
+    """Return the level of a reader's status: good, idle, unknown, warn, bad."""
     if status in BAD:
         return "bad"
     if status in WARN:
@@ -156,7 +156,7 @@ def status_level(status: ReaderStatus) -> str:
 
 
 def lag_sum(total: LagSum) -> str:
-    """A sum with its coverage: `1,204`, or `≥ 1,204 (8 of 10 known)`."""
+    """Return a sum with its coverage: `1,204`, or `≥ 1,204 (8 of 10 known)`."""
     if total.known == 0:
         return UNKNOWN if total.total else "0"
     if total.complete:
@@ -165,7 +165,7 @@ def lag_sum(total: LagSum) -> str:
 
 
 def age(value: TimeLag) -> str:
-    """A time lag with its bound: `3.2 s`, `> 30 min`, `measuring`."""
+    """Return a time lag with its bound: `3.2 s`, `> 30 min`, `measuring`."""
     if value.bound is Bound.AT_LEAST:
         return f"> {duration(value.age_ms)}"
     if value.bound is Bound.MEASURING:
@@ -175,7 +175,7 @@ def age(value: TimeLag) -> str:
 
 
 def cell_lag(cell: LagCell, now_ms: int) -> str:
-    """A cell's lag, or what there is to say instead."""
+    """Return a cell's lag, or why it has none."""
     if cell.lag.lag is not None:
         return number(cell.lag.lag)
     if cell.state is CellState.PAST_END:
@@ -189,9 +189,9 @@ def cell_lag(cell: LagCell, now_ms: int) -> str:
 
 
 def eta(group: GroupView) -> str:
-    """When the group will have caught up, or why that is not said.
+    """Return when the group will have caught up, or why that is not known.
 
-    A live reader always has a little before it: as long as that is young, it keeps up.
+    A live reader always has some records before it. It keeps up as long as they are young.
     """
     if group.total.known and group.total.lag == 0:
         return "caught up" if group.total.complete else "caught up where known"
@@ -212,7 +212,7 @@ def eta(group: GroupView) -> str:
 
 
 def health(part: PartView) -> str:
-    """One word for a part; a part that finishes nothing though it has work is not up."""
+    """Return one word for a part; a part with work that finishes nothing is not up."""
     if part.supervised == "failed":
         return "failed"
     if not part.reachable:
@@ -225,13 +225,13 @@ def health(part: PartView) -> str:
 
 
 def health_level(part: PartView) -> str:
-    """How bad that word is: good, warn, bad."""
+    """Return the level of that word: good, warn, bad."""
     word = health(part)
     return {"up": "good", "down": "bad", "failed": "bad", "stuck": "bad"}.get(word, "warn")
 
 
 def part_says(part: PartView, now_ms: int) -> str:
-    """What there is to say of a part, in its own words where it has some."""
+    """Return the text about a part, in its own words if it gave some."""
     said = []
     if part.stuck is not None:
         said.append(part.stuck.text(now_ms))
@@ -246,13 +246,13 @@ def part_says(part: PartView, now_ms: int) -> str:
 
 
 def file_rows(part: PartView | None) -> list[dict[str, object]]:
-    """The collector's files as it lists them: largest lag first."""
+    """Return the collector's files, largest lag first."""
     files = part.details.get("files") if part else None
     return [dict(row) for row in files if isinstance(row, dict)] if isinstance(files, list) else []
 
 
 def read_by(group: GroupView) -> str:
-    """Who reads for a group."""
+    """Return the readers of a group in words."""
     if group.kind == "stream":
         return "Spark's progress"
     if group.members is None:
@@ -263,7 +263,7 @@ def read_by(group: GroupView) -> str:
 
 
 def group_facts(group: GroupView) -> list[tuple[str, str]]:
-    """The row of facts of a group's page."""
+    """Return the row of facts on a group's page."""
     state = "read by Spark" if group.kind == "stream" else group.state
     return [
         ("State", state),
@@ -279,13 +279,13 @@ def group_facts(group: GroupView) -> list[tuple[str, str]]:
 
 
 def looked(group: GroupView, now_ms: int) -> str:
-    """How old a group's numbers are where it was not asked for in the last cycle; else nothing."""
+    """Return how old a group's numbers are; nothing if it was polled in the last cycle."""
     ago_ms = now_ms - (group.looked_at_ms or now_ms)
     return f"as of {duration(ago_ms)} ago" if ago_ms > 0 else ""
 
 
 def assignment(member: MemberView) -> str:
-    """What a member reads: `logs.access 0, 1; orders 2`."""
+    """Return what a member reads: `logs.access 0, 1; orders 2`."""
     topics: dict[str, list[str]] = {}
     for topic, partition in member.assignment:
         topics.setdefault(topic, []).append(str(partition))
@@ -293,7 +293,7 @@ def assignment(member: MemberView) -> str:
 
 
 def last_commit(cell: LagCell, now_ms: int) -> str:
-    """When a commit last moved, as far as the monitor saw it."""
+    """Return when a commit last moved, as far as the monitor saw it."""
     if cell.committed_offset is None:
         return "never"
     if cell.moved_at_ms is None:
@@ -302,14 +302,14 @@ def last_commit(cell: LagCell, now_ms: int) -> str:
 
 
 def event_time(at_ms: int, now_ms: int) -> str:
-    """The time of day for events of the last day, with the date for older ones."""
+    """Return the time of day for events of the last day, with the date for older ones."""
     if now_ms - at_ms < DAY_MS:
         return clock_time(at_ms)
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def broker_facts(part: PartView) -> list[tuple[str, str]]:
-    """What a broker says of itself beside its lines."""
+    """Return the facts that a broker reports of itself beside its charts."""
     told = part.details
     durable = {"ack": "before ack", "interval": "at intervals"}
     return [
@@ -326,17 +326,17 @@ def broker_facts(part: PartView) -> list[tuple[str, str]]:
 
 
 def count(value: object) -> str:
-    """A whole number that a part tells, or `unknown`."""
+    """Return a whole number that a part reports, or `unknown`."""
     return number(value) if isinstance(value, int) and not isinstance(value, bool) else UNKNOWN
 
 
 def counted_up(value: object) -> str:
-    """A number that begins at -1 for none: batch, epoch."""
+    """Return a number that is -1 before the first one: batch, epoch."""
     return f"{value:,}" if isinstance(value, int) and value >= 0 else "none yet"
 
 
 def reason(text: object) -> str:
-    """Why something was not counted, in words."""
+    """Return the reason why something was not counted, in words."""
     said = str(text)
     if said.startswith(METRIC_FAULT):
         return f"{said.removeprefix(METRIC_FAULT)} could not be measured (a fault of this metric)"

@@ -1,7 +1,7 @@
-"""What the stream tells of its stages, as values by series and as what its page shows of them.
+"""The stream's figures about its stages, as values of series and as rows of its page.
 
-Floor: pure. The stream keeps two windows of its own (`stream/stages.py`); longer ranges are means
-of the history. A stream that is away, or older than these figures, leaves them unknown, never 0.
+Floor: pure. The stream keeps two windows of its own (`stream/stages.py`). Longer ranges are means
+of the history. The figures of a stream that is away or older are unknown, never 0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,41 +18,40 @@ TITLES = {
 }  # fmt: skip
 
 NOW, TEN_MINUTES = "1m", "10m"
-"""The windows of the stream's own."""
+"""The windows that the stream keeps itself."""
 
 RANGES = (("now", "now"), ("10m", "10 min"), ("3h", "3 h"), ("1d", "1 day"), ("all", "all"))
-"""What the chain of stages can be asked for: key and words."""
+"""The ranges of the chain of stages: key and words."""
 
 HARD_PRESSED = 0.8
-"""From this share of the time on the stream is hardly ever idle, and its busiest stage is why."""
+"""With at least this share of busy time, the stream is limited by its busiest stage."""
 
 LABEL_WIDTH_MIN, LABEL_WIDTH_SMALL = 3.0, 12.0
-"""Per cent of the picture that a segment takes to have its number in it: at all, on a phone."""
+"""The width in per cent from which a segment shows its number, on any screen and on a phone."""
 
 TOTAL_ROOM = 0.88
-"""Of the picture, what the longest bar takes; its length in words stands behind it."""
+"""The width of the longest bar in per cent; its length in words stands behind it."""
 
 Values = Mapping[str, float]
 
 
 def stage_series(stage: str, what: str) -> str:
-    """The series of one stage: `what` is `ms`, a batch's mean, or `busy`, the share of the time."""
+    """Return the name of a stage's series; `what` is `ms`, a batch's mean, or `busy`, a share."""
     return f"stage.{stage}.{what}"
 
 
 COLLECT_BUSY = stage_series("collect", "busy")
-"""What the collector tells of itself, and is no part of the stream's windows."""
+"""The collector's figure, which is not in the stream's windows."""
 
 SERIES = (
     "busy", "counted", "cells", "batches", "line_p50_s", "line_p99_s",
     *(stage_series(stage, what) for stage in STAGES for what in ("ms", "busy")),
 )  # fmt: skip
-"""Every series that the stream's windows give."""
+"""The series that the stream's windows give."""
 
 
 def window_values(part: PartView | None, window: str) -> dict[str, float]:
-    """What one window of a stream gives of the series; nothing of one that does not tell, or does
-    not answer."""
+    """Return the values of one window by series; empty if the stream does not report or answer."""
     told = _mapping(_mapping(_told(part).get("windows")).get(window))
     seconds = _number(told.get("seconds"))
     if seconds is None or seconds <= 0:
@@ -73,14 +72,14 @@ def window_values(part: PartView | None, window: str) -> dict[str, float]:
 
 
 def replays(part: PartView | None) -> int | None:
-    """Batches of the last minute that the sinks had already."""
+    """Return the number of batches of the last minute that the sinks had already."""
     told = _mapping(_mapping(_told(part).get("windows")).get(NOW)).get("replays")
     return told if isinstance(told, int) else None
 
 
 @dataclass(frozen=True, slots=True)
 class StageCard:
-    """One stage of the chain; `busy` is None where that is not known. `style` is its colour's."""
+    """One stage of the chain; `busy` is None if it is unknown. `style` names its colour."""
 
     title: str
     style: int
@@ -94,7 +93,7 @@ class StageCard:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What stands in the chain and is no series: only of this moment, else left out."""
+    """Figures of the chain that have no series; they exist for this moment only."""
 
     not_parsed: str | None = None
     replayed: str | None = None
@@ -102,12 +101,12 @@ class Beside:
 
 
 def stages_of(snapshot: Snapshot) -> list[str]:
-    """The stages of this mill: a sink that it does not have is none, and not unknown."""
+    """Return the stages of this mill; a sink that the mill does not have is left out."""
     return [one for one in STAGES if one not in SINKS or snapshot.part(one) is not None]
 
 
 def stage_cards(values: Values, beside: Beside, stages: Sequence[str] = STAGES) -> list[StageCard]:
-    """The chain: the collector, then the stages of the stream, the busiest one marked."""
+    """Return the chain: the collector, then the stages of the stream, the busiest one marked."""
     busiest = max(STAGES, key=lambda stage: values.get(stage_series(stage, "busy"), 0.0))
     is_pressed = values.get("busy", 0.0) >= HARD_PRESSED
     cards = [
@@ -163,7 +162,7 @@ def _facts(values: Values, beside: Beside) -> dict[str, tuple[tuple[str, str], .
 
 
 def says(values: Values) -> str:
-    """In a sentence how busy the stream is, and with what most; nothing where that is not known."""
+    """Return how busy the stream is and with which stage, as a sentence; nothing if unknown."""
     busy = values.get("busy")
     if busy is None:
         return ""
@@ -186,7 +185,7 @@ class Segment:
     title: str
     text: str
     is_narrow: bool = False
-    """On a small screen there is no room for the text."""
+    """True if a small screen has no room for the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +200,7 @@ class BatchBar:
 
 
 def batch_bars(part: PartView | None) -> list[BatchBar]:
-    """The last batch, the median of ten minutes and the slowest of them, to one scale."""
+    """Return the last batch, the median and the slowest of ten minutes, to one scale."""
     found: list[tuple[str, float, Mapping[str, float]]] = []
     told = _told(part)
     for key in ("last", "median", "slowest"):
@@ -262,7 +261,7 @@ WINDOW_COLUMNS = (
 
 
 def window_rows(part: PartView | None) -> list[WindowRow]:
-    """The stream's own windows; none of a stream that tells of none."""
+    """Return the stream's own windows; empty if it does not report any."""
     found: list[WindowRow] = []
     for window, name in ((NOW, "1 min"), (TEN_MINUTES, "10 min")):
         values = window_values(part, window)
@@ -289,7 +288,7 @@ def window_rows(part: PartView | None) -> list[WindowRow]:
 
 
 def seconds(age_s: float) -> str:
-    """An age as it stands in a sentence: two decimals below ten seconds."""
+    """Return an age for a sentence, with two decimals below ten seconds."""
     return f"{age_s:.2f} s" if age_s < 10 else render.duration(age_s * 1000)
 
 
@@ -305,7 +304,7 @@ def _rate(values: Values, series: str, unit: str) -> str:
 
 
 def sink_time(part: PartView | None, stage: str) -> str:
-    """What a sink takes of a batch; unknown of a stream that does not tell."""
+    """Return the time that a sink takes of a batch, or unknown."""
     found = window_values(part, NOW).get(stage_series(stage, "ms"))
     return render.UNKNOWN if found is None else f"{_milliseconds(found)} ms"
 

@@ -1,4 +1,4 @@
-"""What the page says of the end of the way: how old a line is there, and whether the sinks agree.
+"""The page's words on the last steps: how old a line is in the sinks, and whether they agree.
 
 Floor: pure.
 """
@@ -11,7 +11,7 @@ from monitor.views.stages import NOW, seconds, window_values
 
 
 def in_step(snapshot: Snapshot) -> str:
-    """Whether Redis shows the batch that MySQL holds."""
+    """Return whether Redis shows the batch that MySQL has."""
     mysql, redis = snapshot.part("mysql"), snapshot.part("redis")
     if mysql is None or redis is None or not (mysql.reachable and redis.reachable):
         return ""
@@ -21,7 +21,7 @@ def in_step(snapshot: Snapshot) -> str:
     if truth is None or shown is None:
         return ""
     try:
-        # The two are asked one after the other: a batch may end in between.
+        # The monitor asks the two one after the other, and a batch may end in between.
         return "in step" if abs(int(str(truth)) - int(str(shown))) <= 1 else "behind"
     except ValueError:
         return ""
@@ -29,7 +29,7 @@ def in_step(snapshot: Snapshot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LineAges:
-    """How old half and 99 of 100 live lines are in the last sink, or why that is not known."""
+    """Median and 99th percentile of live lines' ages in the last sink, or why unknown."""
 
     sink: str = ""
     p50: str = ""
@@ -38,7 +38,7 @@ class LineAges:
 
 
 def line_ages(snapshot: Snapshot) -> LineAges | None:
-    """Those of the last minute; None for a mill that counts nothing."""
+    """Return the ages of the last minute; None for a mill that counts nothing."""
     stream, sink = snapshot.part("stream"), snapshot.part("redis") or snapshot.part("mysql")
     if stream is None or sink is None:
         return None
@@ -54,7 +54,7 @@ def line_ages(snapshot: Snapshot) -> LineAges | None:
 
 
 def end_of(snapshot: Snapshot, stream_group: str) -> str:
-    """How far the lines have come that are not live, or what keeps them from it."""
+    """Return how far the lines behind the live ones have come, or what keeps them."""
     redis = snapshot.part("redis") or snapshot.part("mysql")
     updated = redis.details.get("updated_at") if redis is not None else None
     group = snapshot.group(stream_group)

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from monitor.asking.poller import GROUPS_MAX, Collector, watched
+from monitor.asking.poller import GROUPS_MAX, Poller, watched
 from monitor.state.reading import Reading
 from protocol.status import PartState, PartStatus
 from protocol.status_http import StatusServer
@@ -25,16 +25,16 @@ def read_without_brokers(tmp_path: Path) -> tuple[Reading, str, str]:
     async def run() -> Reading:
         server = StatusServer("127.0.0.1", 0, a_status, lambda: "")
         await server.start()
-        collector = Collector(
+        poller = Poller(
             brokers,
             {"stream": f"http://{away}", "collector": f"http://127.0.0.1:{server.port}"},
             supervisor=str(tmp_path / "nobody.sock"),
             disks={"data": tmp_path},
         )
         try:
-            return await collector.read(AT_MS)
+            return await poller.read(AT_MS)
         finally:
-            await collector.close()
+            await poller.close()
             await server.close()
 
     return asyncio.run(run()), brokers, away
