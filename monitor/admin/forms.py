@@ -71,7 +71,7 @@ FORMS = {
         Form(
             Operation.RESET_OFFSETS,
             "Reset a group's offsets",
-            "Where a group goes on when it is started again. It may have no members meanwhile.",
+            "The offsets at which a group continues. It must have no members in the meantime.",
             (
                 Field("group", "Group", "billing", is_required=True),
                 Field("topics", "Topics", "all it has committed, or logs.shop:0,1, one a line",

@@ -278,7 +278,7 @@ def election(order: ElectLeaders, found: Sequence[Led] | None) -> Plan:
         if preferred not in one.in_sync:
             warnings.append(f"{one.row} stays: its preferred broker {preferred} is not in sync.")
             continue
-        before = "nobody leads" if one.leader is None else f"broker {one.leader} leads"
+        before = "no broker leads" if one.leader is None else f"broker {one.leader} leads"
         effects.append(Effect(str(one.row), before, f"broker {preferred} leads"))
     refusal = None if effects else "nothing to elect: every partition that can be is led as wished"
     basis = tuple((effect.what, effect.before, effect.after) for effect in effects)

@@ -84,7 +84,7 @@ class Alerts:
         return tuple(one for one in self.kept() if one.is_open)
 
     def kept(self) -> tuple[Alert, ...]:
-        """Return the alerts for the next process: open ones, and closed ones that were not sent."""
+        """Return the alerts for the next process: open ones, and closed ones not sent yet."""
         found = [watch.alert for watch in self._watches.values() if watch.alert is not None]
         return tuple(sorted(found, key=lambda one: (one.opened_at_ms, one.rule, one.subject)))
 

@@ -151,7 +151,7 @@ class SnapshotMetrics(Collector):
         at.add_metric([], self._snapshot.taken_at_ms / 1000)
         yield from (up, ready, stuck, brokers, fenced, at)
         config = GaugeMetricFamily(
-            "millrace_config_problem", "1 if the saved configuration is not the one that holds"
+            "millrace_config_problem", "1 if the saved configuration does not apply"
         )
         config.add_metric([], self._snapshot.config_problem is not None)
         yield config

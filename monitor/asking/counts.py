@@ -131,7 +131,7 @@ class MetricView:
 def described(
     name: str, known: Mapping[str, MetricSettings], counts: MetricCounts
 ) -> MetricSettings:
-    """Return a metric as configured; describe one that is not configured by its cells."""
+    """Return a metric as configured; describe an unconfigured one by its cells."""
     if name in known:
         return known[name]
     first = counts.totals[0] if counts.totals else None

@@ -146,7 +146,7 @@ class AlertsSection(BaseModel):
     webhook: SecretStr | None = Field(default=None, description="where messages are posted")
     token: SecretStr | None = Field(default=None, description="sent as a bearer token")
     timeout: str = Field(default="10s", description="for one message, its answer included")
-    repeat: str = Field(default="4h", description="an alert that stands is told again")
+    repeat: str = Field(default="4h", description="an open alert is sent again")
     rules: tuple[RuleSection, ...] = SHIPPED_RULES
 
     @field_validator("webhook")

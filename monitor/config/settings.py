@@ -176,7 +176,7 @@ class MonitorSettings(BaseModel):
     """The token that allows changes on the page; None switches changes off."""
 
     page: str | None = None
-    """The page's address for people, if it is not the one that the monitor listens on."""
+    """The page's address for people, if the monitor listens on another."""
 
     @field_validator("parts")
     @classmethod

@@ -99,7 +99,7 @@ class Recorder:
     def _start_events(self, now_ms: int) -> list[Event]:
         """Return events for the start of the monitor and for the time it did not run."""
         if self.store.was_damaged:
-            return [Event(now_ms, "gap", "the history was damaged and begins anew", True)]
+            return [Event(now_ms, "gap", "the history was damaged and a new one was begun", True)]
         last_ms = self.store.last_ms()
         if last_ms is None:
             return [Event(now_ms, "gap", "the monitor was started for the first time", False)]

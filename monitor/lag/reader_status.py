@@ -139,8 +139,8 @@ def judge_reader(
         return Judged(ReaderStatus.MEASURING, "judged after two minutes")
     if not is_read and still_ms >= STILL_MS_MIN:
         if looks[-1].lag > looks[0].lag:
-            return Judged(ReaderStatus.EMPTY_LAGGING, f"nobody reads it, and {lag.lag:,} wait")
-        return Judged(ReaderStatus.EMPTY, "nobody reads it")
+            return Judged(ReaderStatus.EMPTY_LAGGING, f"no member reads it, and {lag.lag:,} wait")
+        return Judged(ReaderStatus.EMPTY, "no member reads it")
     return _judge_window(looks, lag.lag, window.moved_at_ms or looks[0].at_ms, now_ms)
 
 

@@ -30,7 +30,7 @@ IDIOMS_MAX = {
     "collector": 96,
     "configs": 19,
     "docs": 280,
-    "monitor": 81,
+    "monitor": 1,
     "protocol": 135,
     "setup": 2,
     "sinks": 57,

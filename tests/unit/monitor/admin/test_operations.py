@@ -177,7 +177,7 @@ def test_an_election_moves_what_can_be_moved_and_names_what_stays() -> None:
     plan = election(ElectLeaders("logs"), found)
     assert shown(plan) == [
         ("logs-1", "broker 3 leads", "broker 2 leads"),
-        ("logs-3", "nobody leads", "broker 1 leads"),
+        ("logs-3", "no broker leads", "broker 1 leads"),
     ]
     assert plan.warnings == ("logs-2 stays: its preferred broker 3 is not in sync.",)
     assert rows_of(plan) == [row(1), row(3)]
