@@ -202,6 +202,13 @@ def format_names() -> tuple[str, ...]:
     return tuple(sorted({*shipped_names(), *_users.get()}))
 
 
+def shipped_input(name: str) -> dict[str, object] | None:
+    """The keys of an input that names a shipped format and says nothing else; None for others."""
+    if name in FORMAT_COLUMNS or name not in shipped_names():
+        return None
+    return _shipped(name).completed({"topic": "any", "format": name})
+
+
 def completed_input(given: object) -> object:
     """An input's keys, with those for which its format stands beside them."""
     if not isinstance(given, Mapping) or given.get("reader") is not None:

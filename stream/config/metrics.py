@@ -13,6 +13,7 @@ from hashlib import blake2b
 from sinks.local_time import LocalZone
 from sinks.rows import MetricDefinition
 from stream.config.expression import column_tokens, reads_otherwise_in_spark
+from stream.config.format_files import shipped_input
 from stream.config.input_section import InputSection
 from stream.config.sections import MetricSection
 from stream.config.settings import StreamSection
@@ -52,6 +53,10 @@ def slice_of(windows_s: Sequence[int]) -> int:
     """The greatest common divisor of the windows, at least 10 s; 0 where `all` stands alone."""
     sizes = [size for size in windows_s if size]
     return max(SLICE_S, math.gcd(*sizes)) if sizes else 0
+
+
+# Keys of an input that were added after definitions had been stored.
+_LATER_KEYS = ("reader", "escape", "comment", "header")
 
 
 def definition_hash(
@@ -126,5 +131,20 @@ def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, ob
         for column in section.declared()
         if column.name.lower() in named
     ]
+    return {**_keys_of_its_own(section), "columns": sorted(declared)}
+
+
+def _keys_of_its_own(section: InputSection) -> dict[str, object]:
+    """An input's keys as far as they take part in a definition.
+
+    Keys that older versions did not have take part where they say something. What a shipped format
+    says does not, so a later version may read its lines better without changing the metric.
+    """
     meaning = section.model_dump(mode="json", exclude={"columns"})
-    return {**meaning, "columns": sorted(declared)}
+    shipped = shipped_input(section.format)
+    if shipped is not None:
+        usual = InputSection.model_validate(shipped).model_dump(mode="json")
+        for key in shipped:
+            if key in meaning and key not in ("topic", "format") and meaning[key] == usual[key]:
+                meaning[key] = None
+    return {k: v for k, v in meaning.items() if v is not None or k not in _LATER_KEYS}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from stream.config.format_files import completed_input
 from stream.config.metrics import resolve_metrics, slice_of
 from stream.config.settings import StreamSection
 
@@ -173,6 +174,19 @@ def test_a_zone_that_moves_no_window_is_none() -> None:
     assert zone_of({"windows": ["10s", "1m", "15m", "all"], "tz": "Asia/Kathmandu"}) is None
     assert zone_of({"windows": ["7h"]}) is None
     assert zone_of({"windows": ["all"]}) is None
+
+
+def test_a_better_pattern_of_a_shipped_format_is_no_other_definition() -> None:
+    metric = {"from": "api", "key": "level"}
+    shipped = {"topic": "t", "format": "redis"}
+    of_today = digest(metric, **{"from": {"api": shipped}})
+    assert digest(metric, **{"from": {"api": {**shipped, "tz": "Europe/Berlin"}}}) != of_today
+    other = {**shipped, "pattern": r"(?<ts>\d+) (?<role>.) (?<pid>.) (?<level>.) (?<message>.)"}
+    assert digest(metric, **{"from": {"api": other}}) != of_today
+    # Another version ships another pattern, and its file says so as the input does here.
+    told = completed_input(shipped)
+    assert isinstance(told, dict)
+    assert digest(metric, **{"from": {"api": told}}) == of_today
 
 
 def test_a_definition_is_what_it_was_before_there_were_zones_and_layouts() -> None:
