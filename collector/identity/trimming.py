@@ -83,8 +83,9 @@ def _by_hash(marker: bytes, position: int, read: Read, size: int) -> int | None:
         begin = offset - max(0, offset - MARKER_BYTES)
         end = data.find(b"\n", max(begin, MARKER_BYTES - 1)) + 1
         while end > 0:
-            if digest_of(data[end - MARKER_BYTES : end]) == marker:
-                if found is not None:
+            tail = data[end - MARKER_BYTES : end]
+            if digest_of(tail) == marker:
+                if found is not None or not _is_unique(tail, MARKER_BYTES):
                     return None
                 found = offset - begin + end
             end = data.find(b"\n", end) + 1
