@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 NOTED = "COMMIT"
-"""The file in which a built wheel or image notes its commit."""
+"""The file in which a built wheel notes its commit."""
 
 GIT_S = 5.0
 

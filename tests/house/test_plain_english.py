@@ -37,7 +37,7 @@ IDIOMS_MAX = {
     "stream": 65,
     "tests": 647,
 }
-"""The most idioms a room or a page may have; one that is not listed may have none."""
+"""The most idioms a room or a page may have. A room that is missing here may have none."""
 
 DOUBLE_NAMES_MAX = 124
 """The most class names that stand for two or more classes in the rooms of the product."""
