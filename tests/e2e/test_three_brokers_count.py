@@ -81,8 +81,18 @@ def passed_ms(condition: Callable[[], Any], what: str) -> int:
     return round((time.monotonic() - begin) * 1_000)
 
 
-def check_replication(cluster: Cluster) -> None:
+def own_topics(cluster: Cluster) -> dict[str, Any] | None:
+    """The mill's own topics by name, once all of them exist.
+
+    The topic of group offsets is made at the first commit of a group, which can come after the
+    first counted lines.
+    """
     topics = cluster.admin.list_topics(timeout=10).topics
+    return topics if all(name in topics for name in OWN_TOPICS) else None
+
+
+def check_replication(cluster: Cluster) -> None:
+    topics = wait_until(lambda: own_topics(cluster), COUNTED_S, f"the topics {OWN_TOPICS}")
     for name in OWN_TOPICS:
         replicas = [sorted(one.replicas) for one in topics[name].partitions.values()]
         assert replicas == [[1, 2, 3]] * len(replicas), name
