@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from appliance.checks import Check, Level
-from monitor.filling import DAYS_WARNING
-from monitor.levels import DAY_MS
+from monitor.state.filling import DAYS_WARNING
+from monitor.state.levels import DAY_MS
 
 GIB = 1 << 30
 REMEDY = (

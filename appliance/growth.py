@@ -11,7 +11,7 @@ from appliance.checks import Check, Level
 from appliance.init import InitError
 from appliance.keeps import PURGE_REMEDY, definitions_of
 from appliance.settings import READER, Mill, sinks_settings
-from monitor.filling import DAYS_WARNING
+from monitor.state.filling import DAYS_WARNING
 from sinks.config import MySqlSettings
 from sinks.keeping import Place, Term, waiting, words
 from sinks.mysql.growth import Growth, Stored, days_left, growth_of, rows_of

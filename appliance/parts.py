@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from appliance.config.model import MillConfig
 from appliance.config.replication import BROKERS_MAX
-from monitor.config import split_address
+from monitor.config.settings import split_address
 
 BROKER_PREFIX = "broker-"
 """What a broker's part is called, before its node id."""

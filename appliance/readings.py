@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -24,10 +24,14 @@ class NotCounted(ReadingError):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One key's value as it is stored, and the number it ranks by."""
+    """One key's value as it is stored, and the number it ranks by.
+
+    `is_estimate` is None where the sink does not say it.
+    """
 
     text: str
     rank: Decimal
+    is_estimate: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,8 @@ def _rows_as_values(heads: list[str], rows: list[dict[str, Any]]) -> Iterator[tu
     for row in rows:
         shown = row.get("value")
         key = _field([row[head] for head in heads[first:last]])
-        yield key, _value(_plain(row["count"] if shown is None else shown))
+        value = _value(_plain(row["count"] if shown is None else shown))
+        yield key, replace(value, is_estimate=bool(row.get("estimate")))
 
 
 def _field(parts: list[str | None]) -> str:
@@ -164,7 +169,7 @@ def key_cells(field: str, columns: int) -> list[str]:
 
 def _plain(value: object) -> str:
     """A number as Redis has it: without zeros that say nothing."""
-    from sinks.values import plain
+    from sinks.number_text import plain
 
     return plain(value) if isinstance(value, Decimal) else str(value)
 

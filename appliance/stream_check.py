@@ -10,11 +10,12 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from appliance.checks import Level, spark_master
 from appliance.config.document import Document
-from appliance.config.faults import ConfigFaults, Path
+from appliance.config.faults import ConfigFaults, Path, key_text
 from appliance.errors import Failure
 from appliance.files import write_atomically
 from appliance.processes import with_all_it_starts
@@ -27,9 +28,14 @@ LINES_OF_LOG = 8
 MEMORY = "checked-expressions"
 """The file in `data/` that remembers, the only one that is put there before there is a mill."""
 STREAM_VERSION_FILES = (
+    "stream/config/expression.py",
+    "stream/config/metrics.py",
+    "stream/config/patterns.py",
     "stream/config/sections.py",
     "stream/config/settings.py",
-    "stream/config/metrics.py",
+    "stream/parse/check.py",
+    "stream/parse/pattern_check.py",
+    "stream/plan_check.py",
 )
 
 
@@ -37,28 +43,44 @@ class CheckFailed(Failure):
     """Spark could not be asked; the text says why."""
 
 
-def check_expressions(mill: Mill, document: Document) -> bool:
-    """Check the stream's expressions; True when Spark was asked, False when the answer was known.
+@dataclass(frozen=True, slots=True)
+class SparkAnswer:
+    """What Spark says of expressions that it can run; not asked where the answer was known."""
+
+    was_asked: bool
+    notes: tuple[str, ...] = ()
+
+
+def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
+    """Check the stream's expressions; and return notes on risky patterns.
 
     Raises ConfigFaults with everything Spark objects to.
     """
     if not mill.config.stream.metrics:
-        return False
+        return SparkAnswer(was_asked=False)
     settings = stream_check_settings(mill)
     digest = _digest(mill, settings)
     memory = mill.home.data / MEMORY
-    if memory.exists() and memory.read_text().strip() == digest:
-        return False
+    known, *notes = (memory.read_text() if memory.exists() else "").splitlines() or [""]
+    if known == digest:
+        return SparkAnswer(False, tuple(notes))
+    notes = []
     for fault in _ask_spark(mill, settings):
         path: Path = tuple(fault["path"])
-        document.add(path, str(fault["found"]), str(fault["expected"]))
+        if fault["is_note"]:
+            line = document.mark_of(path).line
+            notes.append(
+                f"line {line}: {key_text(path)}: {fault['found']}; use {fault['expected']}"
+            )
+        else:
+            document.add(path, str(fault["found"]), str(fault["expected"]))
     if document.faults:
         raise ConfigFaults(document.faults)
     # What cannot be remembered, on a full disk or in a read-only container, is asked again.
     with suppress(OSError):
         mill.home.data.mkdir(parents=True, exist_ok=True)
-        write_atomically(memory, digest.encode() + b"\n")
-    return True
+        write_atomically(memory, "".join(f"{one}\n" for one in (digest, *notes)).encode())
+    return SparkAnswer(True, tuple(notes))
 
 
 def _digest(mill: Mill, settings: dict[str, Any]) -> str:

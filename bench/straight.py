@@ -2,8 +2,9 @@
 
 Pure. A metric is told as a key (places in a list of names) and a value (whole numbers, -1 for none)
 of every line; all its cells of one window size are counted at once. Counts, sums, minima and maxima
-must be equal; a mean or a share may be off by its rounding, an estimate by what its sketch promises
-for the worst of many thousand cells.
+must be equal, and so must distinct values and percentiles where cells are small enough to be exact.
+A mean or a share may be off by its rounding, an estimate by what its sketch promises for the worst
+of many thousand cells.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,12 +15,14 @@ from typing import Any, Literal
 import numpy as np
 
 from bench.traffic import PATHS, STATUSES, Array, Drawn, path_of
+from sinks.estimates import KLL_K, UNIQUE_EXACT_MAX
+from sinks.values import ARITHMETIC
 
 ALL_S = 0
 NOBODY = -1
 NO_KEY = "*"
-# The place after the decimal point at which a quotient is rounded, twice over.
-QUOTIENT_ERROR = Decimal("0.000001")
+# The share of a quotient by which its rounding can be off: twelve digits are right.
+QUOTIENT_ERROR = Decimal("1e-12")
 UNIQUE_ERROR = 0.1
 RANK_ERROR = 0.05
 
@@ -152,12 +155,16 @@ def is_near(cells: Cells, at: tuple[int, int], value: Any) -> bool:
         case "sum":
             return bool(value == total)
         case "mean" | "share":
-            return abs(Decimal(value) - Decimal(total) / count) <= QUOTIENT_ERROR
+            right = ARITHMETIC.divide(Decimal(total), Decimal(count))
+            return abs(Decimal(value) - right) <= QUOTIENT_ERROR * abs(right)
         case "unique":
-            right = len(np.unique(_values(cells, at)))
-            return abs(int(value) - right) <= max(1, UNIQUE_ERROR * right)
+            distinct = len(np.unique(_values(cells, at)))
+            off = abs(int(value) - distinct)
+            return off == 0 if distinct <= UNIQUE_EXACT_MAX else off <= UNIQUE_ERROR * distinct
         case "percentile":
             values = _values(cells, at)
+            if count <= KLL_K:
+                return bool(Decimal(value) == int(values[(count + 1) // 2 - 1]))
             low, high = (np.searchsorted(values, float(value), side) for side in ("left", "right"))
             return bool(low / count - RANK_ERROR <= 0.5 <= high / count + RANK_ERROR)
 

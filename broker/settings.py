@@ -222,7 +222,7 @@ def _parse_number(row: Setting, given: object) -> int | float:
     if (row.low is not None and value < row.low) or (row.high is not None and value > row.high):
         raise WrongValue(row.expected)
     # A float that is not a number compares false with everything, also with the limits.
-    if value != value:
+    if value != value or (row.choices and text(value) not in row.choices):
         raise WrongValue(row.expected)
     return value
 

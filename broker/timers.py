@@ -77,3 +77,17 @@ class Timers(Generic[Item]):
                 items.append(timer.item)
                 timer.item = None
         return items
+
+    def postpone(self, now_ms: int, until_ms: int) -> None:
+        """Move every deadline that is reached by now to a later time, in the same order."""
+        late: list[Timer[Item]] = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            timer = heappop(self._heap)[2]
+            if timer.item is None:
+                self._cancelled_count -= 1
+            else:
+                late.append(timer)
+        for timer in late:
+            timer.deadline_ms = until_ms
+            heappush(self._heap, (until_ms, self._next_id, timer))
+            self._next_id += 1

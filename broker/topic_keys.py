@@ -31,6 +31,25 @@ class LogConfig:
         why="what may go: whole old segments, or all but the last record of each key",
         synonyms=(Synonym("log.cleanup.policy"),),
     )  # fmt: skip
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", Kind.INT, -1, "level",
+        choices=("-1", *(str(level) for level in range(1, 10))),
+        why="used when the broker packs a batch as gzip (compression.type=gzip): -1 is fast, 9 "
+        "takes ten times as long; a batch of more than 1 MiB of records gets the default",
+        synonyms=(Synonym("compression.gzip.level"),),
+    )  # fmt: skip
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", Kind.INT, 9, "level", low=1, high=17,
+        why="used when the broker packs a batch as lz4 (compression.type=lz4): as in Kafka, 9 is "
+        "fast and any other number is high compression; above 1 MiB of records the default",
+        synonyms=(Synonym("compression.lz4.level"),),
+    )  # fmt: skip
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", Kind.INT, 3, "level", low=-131_072, high=22,
+        why="used when the broker packs a batch as zstd (compression.type=zstd): at most 9 above "
+        "64 KiB of records and the default above 1 MiB, so that the broker stays responsive",
+        synonyms=(Synonym("compression.zstd.level"),),
+    )  # fmt: skip
     compression_type: str = setting(
         "compression.type", Kind.STRING, PRODUCERS_CODEC,
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCERS_CODEC),
@@ -214,6 +233,18 @@ class LogConfig:
     def is_deleted(self) -> bool:
         """Whether retention applies."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of the topic's own codec; None for a codec without levels."""
+        match self.compression_type:
+            case "gzip":
+                return self.compression_gzip_level
+            case "lz4":
+                return self.compression_lz4_level
+            case "zstd":
+                return self.compression_zstd_level
+        return None
 
     def __post_init__(self) -> None:
         # Asked for each batch.

@@ -5,6 +5,7 @@ lock, so it runs beside the collector.
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from collector.config.settings import CollectorSettings
 from collector.identity.checkpoints import UnreadableCheckpoint, decode
@@ -14,6 +15,7 @@ from collector.identity.files import Walker
 from collector.identity.generation import Generation
 from collector.identity.handles import Handles
 from collector.identity.registry import Registry
+from collector.read.heads import HeadReport, report_head
 from collector.read.reader import Reader
 from collector.send.producer import Brokers
 from collector.status import evidence_of, shown
@@ -21,8 +23,8 @@ from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 
 REACH_TIMEOUT_MS = 5_000
-UNROUTABLE_MAX = 10
-"""Files without a topic that are named; the others are counted."""
+UNREAD_MAX = 10
+"""Files of one kind that are not read and are named; the others are counted."""
 
 
 async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
@@ -42,11 +44,21 @@ async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
     handles = Handles(settings.section.open_files)
     reader = Reader(registry, handles, lambda generation: 1 << 20, lambda section: None)
     reader.judge(scan, now_ms)
+    heads = {known.name: report_head(known) for known in _living(registry)}
     return {
         "instance": instance,
         "broker": {"address": settings.bootstrap_servers, "reached": reached, "reason": why},
-        "files": [_row(generation, generation.name in stored) for generation in _living(registry)],
-        "problems": [*problems, *scan.problems, *_unroutable(registry)],
+        "files": [
+            _row(known, heads[known.name], is_stored=known.name in stored)
+            for known in _living(registry)
+        ],
+        "problems": [
+            *problems,
+            *scan.problems,
+            *map(shown, scan.passed[:UNREAD_MAX]),
+            *_unread(registry, heads),
+            *_unroutable(registry),
+        ],
     }
 
 
@@ -77,12 +89,23 @@ def _living(registry: Registry) -> list[Generation]:
 def _unroutable(registry: Registry) -> list[str]:
     """The files that would not be read for want of a topic."""
     found = [generation for generation in _living(registry) if generation.unroutable]
-    told = [f"{shown(one.path)}: {one.unroutable}" for one in found[:UNROUTABLE_MAX]]
+    told = [f"{shown(one.path)}: {one.unroutable}" for one in found[:UNREAD_MAX]]
     more = len(found) - len(told)
     return [*told, f"{more} more files have no topic"] if more else told
 
 
-def _row(generation: Generation, is_stored: bool) -> dict[str, object]:
+def _unread(registry: Registry, heads: Mapping[str, HeadReport | None]) -> list[str]:
+    """Name the files whose content is not read."""
+    found = [
+        f"{shown(known.path)}: {head.problem}"
+        for known in _living(registry)
+        if (head := heads[known.name]) is not None and head.problem is not None
+    ]
+    more = len(found) - UNREAD_MAX
+    return [*found[:UNREAD_MAX], f"{more} more files are not read"] if more > 0 else found
+
+
+def _row(generation: Generation, head: HeadReport | None, *, is_stored: bool) -> dict[str, object]:
     return {
         "path": shown(generation.path),
         "topic": generation.topic,
@@ -92,6 +115,7 @@ def _row(generation: Generation, is_stored: bool) -> dict[str, object]:
         "generation": generation.name if is_stored else None,
         "verdict": None if generation.verdict is None else str(generation.verdict),
         "state": str(generation.state),
+        "content": None if head is None else head.content,
         "size_bytes": generation.size,
         "position": generation.position,
         "lag_bytes": generation.lag_bytes,

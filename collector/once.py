@@ -24,6 +24,8 @@ class OneShot:
         self._started_ms = agent.clock()
         self._report_at_ms = 0
         self._begun: dict[str, int] = {}
+        # No later look follows, so NULs are taken as they are now.
+        agent.reader.in_place.quiet_ms = 0
 
     async def run(self) -> list[str]:
         """Returns the files that could not be read to their end, each with the reason."""

@@ -69,12 +69,31 @@ def file_row(generation: Generation) -> dict[str, object]:
         "size_bytes": generation.size,
         "position": generation.safe_position,
         "lag_bytes": generation.lag_bytes,
+        "unread_bytes": generation.unread_bytes,
         "lines": generation.committed_lines,
         "state": file_state(generation),
         "verdict": None if generation.verdict is None else str(generation.verdict),
         "evidence": evidence_of(generation),
         "error": file_error(generation),
     }
+
+
+def originals_of(generations: Iterable[Generation]) -> dict[str, str]:
+    """Files that hold the same bytes as another one, by name, each with the path of the first.
+
+    Both were read from their start, so the lines of a copy count twice.
+    """
+    first: dict[tuple[int, int], Generation] = {}
+    found = {}
+    for generation in generations:
+        crc = generation.read_crc
+        if not generation.position or crc is None or generation.copy_of is not None:
+            continue
+        original = first.setdefault((generation.position, crc), generation)
+        is_copy = original.first_path != generation.first_path
+        if is_copy and original.record_key != generation.record_key:
+            found[generation.name] = shown(original.path)
+    return found
 
 
 def living(agent: Agent) -> list[Generation]:
@@ -96,7 +115,7 @@ def lost_row(generation: Generation) -> dict[str, object]:
         "path": shown(generation.path),
         "verdict": None if generation.verdict is None else str(generation.verdict),
         "position": generation.safe_position,
-        "size_bytes": generation.size,
+        "size_bytes": generation.text_end,
     }
 
 
@@ -112,10 +131,14 @@ def details(agent: Agent) -> dict[str, object]:
         STATUS_FILES_MAX, alive, key=lambda generation: generation.lag_bytes
     )
     counters = agent.registry.counters
+    copies = originals_of(alive)
     lost = [known for known in agent.registry.generations.values() if known.lost_possible]
     return {
         "instance": agent.instance,
-        "files": [file_row(generation) for generation in furthest_behind],
+        "files": [
+            file_row(generation) | {"same_as": copies.get(generation.name)}
+            for generation in furthest_behind
+        ],
         "files_total": len(alive),
         "lost_possible": [lost_row(known) for known in lost[:STATUS_LOST_MAX]],
         "files_held": agent.feeder.held_files,

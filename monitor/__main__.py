@@ -17,25 +17,25 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from monitor.alerts import Alerts
-from monitor.browse import Browser
-from monitor.clusters import clusters_of
-from monitor.collect import Collector
-from monitor.config import MonitorSettings
-from monitor.counts import Counts
+from monitor.admin.operating import Operator
+from monitor.alerts.core import Alerts
+from monitor.alerts.notifier import Notifier
+from monitor.alerts.webhook import Webhook
+from monitor.asking.browse import Browser
+from monitor.asking.counts import Counts
+from monitor.asking.poller import Poller
+from monitor.config.settings import MonitorSettings
+from monitor.history.recorder import Recorder, open_recorder
 from monitor.http import create_app
-from monitor.notifier import Notifier
-from monitor.operating import Operator
-from monitor.recorder import Recorder, open_recorder
-from monitor.sampler import Sampler
-from monitor.webhook import Webhook
+from monitor.sampling.clusters import clusters_of
+from monitor.sampling.sampler import Sampler
 from protocol.log import configure, fields
 from sinks.read_counts import CountsReader
 
 logger = logging.getLogger("monitor")
 
 COLLECT_AFTER = 10_000
-"""So many more objects are there before rings of them are looked for."""
+"""The number of new objects after which the collector of reference cycles runs."""
 
 
 def clock_ms() -> int:
@@ -44,25 +44,25 @@ def clock_ms() -> int:
 
 
 def counts_of(settings: MonitorSettings) -> Counts | None:
-    """Where the counts are read; None in a mill without MySQL."""
+    """Return the reader of the counts; None in a mill without MySQL."""
     mysql = settings.sinks.mysql if settings.sinks is not None else None
     return None if mysql is None else Counts(partial(CountsReader, mysql), clock_ms)
 
 
 def operator_of(settings: MonitorSettings) -> Operator | None:
-    """Who carries out orders; None where nobody may order."""
+    """Return the operator that carries out orders; None if orders are switched off."""
     if not settings.section.admin or settings.token is None:
         return None
     return Operator(settings.bootstrap_servers, settings.stream_group)
 
 
 def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
-    """Who tells a webhook of the alerts; None where there is none."""
+    """Return the notifier of the webhook; None if the configuration names no webhook."""
     section = settings.section.alerts
     if section.webhook is None:
         return None
     token = None if section.token is None else section.token.get_secret_value()
-    webhook = Webhook(section.webhook.get_secret_value(), token)
+    webhook = Webhook(section.webhook.get_secret_value(), token, timeout_s=section.timeout_s)
     return Notifier(
         alerts,
         webhook.send,
@@ -74,9 +74,10 @@ def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
 
 
 def recorder_of(settings: MonitorSettings, alerts: Alerts) -> tuple[Recorder | None, str | None]:
-    """The history, whose alerts are taken up; or why there is none, which stops nothing else.
+    """Open the history and restore its alerts; or return why it cannot be opened.
 
-    A full disk is when pages are looked at.
+    A missing history must not stop the monitor, because people look at its pages when a disk is
+    full.
     """
     section, folder = settings.section, Path(settings.data_dir)
     recorder = None
@@ -93,10 +94,10 @@ def recorder_of(settings: MonitorSettings, alerts: Alerts) -> tuple[Recorder | N
 
 
 def rest_what_stays() -> None:
-    """Have rings of objects looked for seldom, and not in what is loaded by now.
+    """Make the collector of reference cycles run rarely, and skip what is loaded by now.
 
-    Of a large cluster a cycle makes a hundred thousand objects, none of them in a ring: at Python's
-    own threshold all modules were gone through twice for it, for a third of the processor's time.
+    In a large cluster a cycle makes a hundred thousand objects without reference cycles. At
+    Python's own threshold the collector took a third of the processor's time for them.
     """
     gc.collect()
     gc.freeze()
@@ -104,7 +105,9 @@ def rest_what_stays() -> None:
 
 
 def main() -> int:
-    """Serve until SIGTERM or SIGINT: 0 stopped, 1 sampling failed, 2 settings wrong."""
+    """Serve until SIGTERM or SIGINT. Return 0 if stopped, 1 if sampling failed, 2 for wrong
+    settings.
+    """
     arguments = argparse.ArgumentParser(prog="python -m monitor")
     arguments.add_argument("--settings-fd", type=int, required=True)
     settings_fd: int = arguments.parse_args().settings_fd
@@ -118,7 +121,7 @@ def main() -> int:
     configure(settings.part)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     host, port = settings.address
-    source = Collector(
+    source = Poller(
         settings.bootstrap_servers,
         settings.parts,
         settings.sinks,
@@ -151,7 +154,7 @@ def main() -> int:
     logger.info("serving", extra=fields(address=f"{host}:{port}"))
     server = _server(app, host, port)
     rest_what_stays()
-    # The server raises the signal that ended it once more, for whoever was there before it.
+    # uvicorn raises the signal that ended it once more, for the handler that was there before.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, lambda *_: None)
     server.run()

@@ -1,7 +1,7 @@
-"""Pages, JSON, Prometheus and ticks, all rendered from the sampler's latest snapshot.
+"""The application: pages, JSON, Prometheus and ticks, all from the sampler's latest snapshot.
 
-The application is made by a function of its settings; there are no globals. Everything a page
-needs is served from here: no foreign host, no inline script or style, nothing user-given as HTML.
+A function of the settings makes the application; there are no globals. The site serves everything a
+page needs itself: no foreign host, no inline script or style, no user-given HTML.
 """
 
 import asyncio
@@ -17,26 +17,26 @@ from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sse_starlette.sse import EventSourceResponse
 
-from monitor import render
-from monitor.admin_pages import Admin, admin_routes
-from monitor.admin_session import Door
-from monitor.api import api_router
-from monitor.browse import Reads
-from monitor.cluster_pages import cluster_routes
-from monitor.clusters import Clusters
-from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
-from monitor.counts import Counts
-from monitor.exposition import metric_pieces
-from monitor.findings import GLYPHS
-from monitor.lag import CellState
-from monitor.links import group_href
-from monitor.message_pages import message_routes
-from monitor.operating import Orders
-from monitor.ranges import span_keys
-from monitor.root import BelowRoot
-from monitor.sampler import Sampler
-from monitor.site import Site, Values
-from monitor.snapshot import Snapshot
+from monitor.admin.operating import Orders
+from monitor.admin.pages import Admin, admin_routes
+from monitor.admin.session import Door
+from monitor.api.exposition import metric_pieces
+from monitor.api.routes import api_router
+from monitor.asking.browse import Reads
+from monitor.asking.counts import Counts
+from monitor.config.settings import LOOPBACK_NAMES, MonitorSettings, split_address
+from monitor.lag.rules import CellState
+from monitor.sampling.clusters import Clusters
+from monitor.sampling.sampler import Sampler
+from monitor.site.clusters import cluster_routes
+from monitor.site.messages import message_routes
+from monitor.site.root import BelowRoot
+from monitor.site.site import Site, Values
+from monitor.state.snapshot import Snapshot
+from monitor.views import render
+from monitor.views.findings import GLYPHS
+from monitor.views.links import NAME, group_href, named, with_query
+from monitor.views.ranges import span_keys
 from protocol.status import VERSION, PartState, PartStatus, Problem
 
 HERE = Path(__file__).parent
@@ -63,7 +63,7 @@ PAGES = {
     "/collector": "Collector",
     "/alerts": "Alerts",
 }
-"""Those that every page leads to, in this order; behind them come clusters and orders, if any."""
+"""The pages in the order of the navigation; clusters and orders follow, if there are any."""
 
 READS = ["GET", "HEAD"]
 
@@ -80,10 +80,10 @@ def create_app(
     orders: Orders | None = None,
     clusters: Clusters | None = None,
 ) -> FastAPI:
-    """The whole site over one sampler, which is started and stopped with it.
+    """Make the whole site over one sampler, which starts and stops with it.
 
-    `on_failure` is told when the sampler dies: pages that quietly grow old would be a lie. There is
-    no `/admin`, and no link to it, without `orders` and the token that the settings hold.
+    `on_failure` is called when the sampler dies, because pages that quietly grow old would mislead.
+    `/admin` exists only with `orders` and the token in the settings.
     """
 
     def ended(task: "asyncio.Task[None]") -> None:
@@ -142,6 +142,7 @@ def _templates(settings: MonitorSettings) -> Environment:
     templates.globals["states"] = CellState
     templates.globals["glyphs"] = GLYPHS
     templates.globals["group_href"] = group_href
+    templates.filters["with_query"] = with_query
     templates.globals["pages"] = tuple(PAGES.items())
     templates.globals["spans"] = span_keys()
     templates.globals["version"] = VERSION
@@ -153,7 +154,7 @@ def _templates(settings: MonitorSettings) -> Environment:
 def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
     """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer.
 
-    A proxy may name the host that it was asked for itself: that one is looked at too.
+    A proxy names the host that it was asked for in a header of its own, which is checked too.
     """
     own = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
     allowed = {*own, *settings.section.hosts}
@@ -186,7 +187,7 @@ def _starting(templates: Environment, request: Request) -> Response:
 def _fresh_pages(
     templates: Environment, sampler: Sampler, site: Site
 ) -> Callable[[Request, str, Values, int], Response]:
-    """Pages that are made for one person and one request, and kept by nobody."""
+    """Return a function that renders pages for one request, which no cache may keep."""
 
     def show(request: Request, template: str, values: Values, code: int) -> Response:
         snapshot = sampler.snapshot
@@ -209,7 +210,7 @@ def _add_pages(
     clock_ms: Callable[[], int],
     clusters: Clusters,
 ) -> None:
-    """The pages. They are made in worker threads, for the history is read from the disk."""
+    """Add the pages. Worker threads render them, because the history is read from the disk."""
 
     def page(
         request: Request, template: str, fill: Callable[[Snapshot], Values], code: int = 200
@@ -256,11 +257,12 @@ def _add_pages(
     def groups_page(request: Request, sort: str = "name", q: str = "") -> Response:
         return page(request, "groups.html", lambda s: site.groups(s, sort, q))
 
-    # A group may be named with slashes; the link has them escaped and the server does not.
-    @route("/groups/{group_id:path}")
+    @route(f"/groups/{{group_id:{NAME}}}")
     def group_page(
-        request: Request, group_id: str, range: str = "10m", sort: str = "partition"
-    ) -> Response:
+        request: Request, group_id: str, id: str | None = None, range: str = "10m",
+        sort: str = "partition",
+    ) -> Response:  # fmt: skip
+        group_id = named(group_id, id)
         group = sampler.snapshot.group(group_id) if sampler.snapshot else None
         if sampler.snapshot is not None and group is None:
             return missing(request, "group", group_id)
@@ -298,7 +300,7 @@ def _add_pages(
 
 
 def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
-    """What the monitor has to report: sources that are away, parts that finish nothing."""
+    """Return the monitor's own problems: sources that are away, parts that finish nothing."""
     snapshot, recorder, notifier = sampler.snapshot, sampler.recorder, sampler.notifier
     found = []
     if snapshot is not None:
@@ -317,7 +319,7 @@ def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
 
 
 def stuck_parts(snapshot: Snapshot | None) -> dict[str, str]:
-    """Of each part that finishes nothing, since when and over what; none of one that gave up."""
+    """Return, for each stuck part, since when and over what; leave out parts that gave up."""
     if snapshot is None:
         return {}
     return {

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.keys import Key
-from sinks.values import Number
+from sinks.number_text import Number
 
 Ranking = Sequence[tuple[Key, Number]]
 

@@ -25,22 +25,27 @@ WINDOW_ROWS_MAX = 200_000
 
 @dataclass(frozen=True, slots=True)
 class KeyCount:
-    """One key's cell: its count, the measure's value where that is another, its quantiles."""
+    """One key's cell: its count, the measure's value where that is another, its quantiles.
+
+    `is_estimate` says that value and quantiles are estimates (`estimates`).
+    """
 
     key: tuple[str | None, ...]
     count: int
     value: Decimal | None
     quantiles: str | None = None
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSum:
-    """One window over all of its keys."""
+    """One window over all of its keys; `is_estimate` where the value of any of them is one."""
 
     start_s: int
     count: int
     value: Decimal | None
     keys: int
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +113,14 @@ class CountsReader:
             # So many cells take too long to add up each time; the newest windows have to do.
             begin = _moment(to_s - max(1, (to_s - from_s) // 10))
         rows = self._ask(
-            "SELECT start_at, SUM(`count`), SUM(value), COUNT(*) FROM windows"
+            "SELECT start_at, SUM(`count`), SUM(value), COUNT(*), MAX(estimate) FROM windows"
             " WHERE metric = %s AND size_s = %s AND start_at >= %s AND start_at <= %s"
             " GROUP BY start_at ORDER BY start_at",
             (name, size_s, begin, end),
         )
         return tuple(
-            WindowSum(_seconds(start), int(count), value, int(keys))
-            for start, count, value, keys in rows
+            WindowSum(_seconds(start), int(count), value, int(keys), bool(is_estimate))
+            for start, count, value, keys, is_estimate in rows
         )
 
     def _cells(
@@ -130,13 +135,13 @@ class CountsReader:
             f"SELECT COALESCE(SUM(n_keys), 0) FROM window_keys WHERE {where}", tuple(arguments)
         )[0][0]
         rows = self._ask(
-            "SELECT k1, k2, k3, `count`, value, quantiles, hll IS NOT NULL FROM windows"
+            "SELECT k1, k2, k3, `count`, value, quantiles, estimate, hll IS NOT NULL FROM windows"
             f" WHERE {where} ORDER BY COALESCE(value, `count`) DESC, k1, k2, k3 LIMIT %s",
             (*arguments, min(keys, KEYS_READ_MAX)),
         )
         found = [
-            KeyCount(_key(k1, k2, k3), int(count), value, quantiles)
-            for k1, k2, k3, count, value, quantiles, _ in rows
+            KeyCount(_key(k1, k2, k3), int(count), value, quantiles, bool(is_estimate))
+            for k1, k2, k3, count, value, quantiles, is_estimate, _ in rows
         ]
         return found, int(total), any(row[-1] for row in rows)
 

@@ -8,14 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from sinks.local_time import LocalZone
+
 ALL_WINDOW_S = 0
+
+# Stands for the slice of lines without a readable time, which count in `all` alone.
+NO_TIME_S = -1
 
 
 @dataclass(frozen=True, slots=True)
 class FoldRow:
     """One (metric, slice, key) of a batch with its mergeable aggregates.
 
-    `slice_start_s` is a multiple of the metric's `slice_s`, or 0 for a metric with `all` alone.
+    `slice_start_s` is a multiple of the metric's `slice_s`, 0 for a metric with `all` alone, or
+    NO_TIME_S for lines without a time.
     `sum`, `min` and `max` are None where the measure has no value, `hll` and `kll` (Spark's
     sketch binaries) unless the measure needs them.
     """
@@ -109,7 +115,8 @@ class Batch:
 class MetricDefinition:
     """A metric as the sinks need it. `windows_s` are sizes in seconds, 0 for `all`.
 
-    `topics` are those that its lines come from; none named means any.
+    `topics` are those that its lines come from; none named means any. Windows begin by the clock of
+    `zone`, or of UTC where it is None.
 
     `keep_redis_s` and `keep_mysql_s` map each size to how long a window is kept after its end; a
     size with None, or without an entry, is kept for ever. `definition_hash` is 16 bytes and changes
@@ -127,6 +134,7 @@ class MetricDefinition:
     max_keys: int | None
     definition_hash: bytes
     topics: tuple[str, ...] = ()
+    zone: LocalZone | None = None
 
 
 def size_text(size_s: int) -> str:

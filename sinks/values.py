@@ -12,26 +12,28 @@ from types import MappingProxyType
 
 import datasketches
 
-# Quotients and quantiles are shown with so many places. Half is rounded up, as MySQL's ROUND does.
-QUOTIENT_PLACES = 6
-PLACES = Decimal(1).scaleb(-QUOTIENT_PLACES)
-# Python's own 28 digits are fewer than DECIMAL(38,12) holds; a quotient of this many is never
-# rounded to a half that it is not.
-ARITHMETIC = Context(prec=60, rounding=ROUND_HALF_UP)
-HLL_LG_K = 12
-# What DECIMAL(38,12), the column of sums, holds. A sum that reaches the limit stays there.
-SUM_MAX = Decimal("9" * 26 + "." + "9" * 12)
-# A double of a log line may be larger, or infinite.
-VALUE_MAX = Decimal("9" * 26 + "." + "9" * QUOTIENT_PLACES)
+from sinks import distinct
+from sinks.number_text import Number
+
+# Values and sums have at most so many places.
+PLACES = 12
+# A quotient below 1 has more places, in steps of six: so its first 13 digits that are not 0 are
+# there, down to 10^-18. Below that the 30 places of MySQL's DECIMAL end.
+PLACES_STEP, PLACES_MAX = 6, 30
+# Python's own 28 digits are fewer than the columns hold; a quotient of this many is never rounded
+# to a half that it is not. Half is rounded up, as MySQL's ROUND does.
+ARITHMETIC = Context(prec=80, rounding=ROUND_HALF_UP)
+# What DECIMAL(47,12), the column of sums, holds. A sum that reaches the limit stays there.
+SUM_MAX = Decimal("9" * 35 + "." + "9" * PLACES)
+# What DECIMAL(38,12) holds, the columns of values. A double can be larger, or infinite.
+VALUE_MAX = Decimal("9" * 26 + "." + "9" * PLACES)
 RANKS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 # Reading a sketch costs more than anything else of a cell, and each is shown by both sinks.
 SKETCHES_REMEMBERED_MAX = 1_024
 
-Number = Decimal | int
-
 
 class Measure(StrEnum):
-    """What a metric shows; all but the last two are exact."""
+    """What a metric shows; `estimates` says from where on the last two are estimates."""
 
     COUNT = "count"
     SUM = "sum"
@@ -45,7 +47,10 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """The mergeable parts of one cell; sketches are the binaries of Apache DataSketches."""
+    """The mergeable parts of one cell.
+
+    `hll` is a sketch of `distinct`, `kll` a KLL sketch of doubles of Apache DataSketches.
+    """
 
     count: int
     sum: Decimal | None = None
@@ -76,7 +81,7 @@ def combined(parts: Sequence[Aggregate]) -> Aggregate:
         total,
         least,
         most,
-        unite_hll([part.hll for part in parts if part.hll is not None]),
+        distinct.unite([part.hll for part in parts if part.hll is not None]),
         unite_kll([part.kll for part in parts if part.kll is not None]),
     )
 
@@ -90,16 +95,6 @@ def _add(left: Decimal, right: Decimal) -> Decimal:
     if total.copy_abs() > SUM_MAX:
         return SUM_MAX.copy_sign(total)
     return total
-
-
-def unite_hll(sketches: Sequence[bytes]) -> bytes | None:
-    """One HLL sketch of all; eight bits a bucket, as Spark writes them."""
-    if len(sketches) < 2:
-        return sketches[0] if sketches else None
-    union = datasketches.hll_union(HLL_LG_K)
-    for sketch in sketches:
-        union.update(datasketches.hll_sketch.deserialize(sketch))
-    return bytes(union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_compact())
 
 
 def unite_kll(sketches: Sequence[bytes]) -> bytes | None:
@@ -126,12 +121,11 @@ def value_of(measure: str, aggregate: Aggregate) -> Number | None:
         case Measure.MEAN | Measure.SHARE:
             if aggregate.sum is None or aggregate.count == 0:
                 return None
-            quotient = ARITHMETIC.divide(aggregate.sum, Decimal(aggregate.count))
-            return quotient.quantize(PLACES, context=ARITHMETIC)
+            return _quotient(aggregate.sum, aggregate.count)
         case Measure.UNIQUE:
             if aggregate.hll is None:
                 return None
-            return _estimate(aggregate.hll)
+            return _number_of(aggregate.hll)
         case Measure.PERCENTILE:
             quantiles = quantiles_of(aggregate)
             return quantiles["p50"] if quantiles else None
@@ -144,10 +138,17 @@ def quantiles_of(aggregate: Aggregate) -> Mapping[str, Decimal] | None:
     return None if aggregate.kll is None else _quantiles(aggregate.kll)
 
 
-@lru_cache(SKETCHES_REMEMBERED_MAX)
-def _estimate(hll: bytes) -> int:
-    estimate: float = datasketches.hll_sketch.deserialize(hll).get_estimate()
-    return round(estimate)
+def _quotient(total: Decimal, count: int) -> Decimal:
+    """A sum divided by a count, with the places that `mysql.views` gives it too."""
+    places, size = PLACES, total.copy_abs()
+    while places < PLACES_MAX and size < count:
+        size = ARITHMETIC.scaleb(size, PLACES_STEP)
+        places += PLACES_STEP
+    quotient = ARITHMETIC.divide(total, Decimal(count))
+    return quotient.quantize(Decimal(1).scaleb(-places), context=ARITHMETIC)
+
+
+_number_of = lru_cache(SKETCHES_REMEMBERED_MAX)(distinct.number_of)
 
 
 @lru_cache(SKETCHES_REMEMBERED_MAX)
@@ -167,12 +168,4 @@ def _within_column(value: Decimal) -> Decimal:
     """A double as the column can hold it; what lies beyond, infinity too, becomes its limit."""
     # copy_negate, for a minus sign would round to the default context's 28 digits.
     limited = max(VALUE_MAX.copy_negate(), min(VALUE_MAX, value))
-    return limited.quantize(PLACES, context=ARITHMETIC)
-
-
-def plain(value: Number) -> str:
-    """A number as people write it: no exponent, no trailing zeros."""
-    if isinstance(value, int):
-        return str(value)
-    text = f"{value:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return limited.quantize(Decimal(1).scaleb(-PLACES), context=ARITHMETIC)

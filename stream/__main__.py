@@ -1,7 +1,8 @@
-"""`python -m stream --settings-fd N [--check | --plan | --dry-run FILE [--from NAME]]`.
+"""`python -m stream --settings-fd N [--check | --plan | --dry-run]`.
 
 Without a mode it runs the stream. `--check` prints what Spark finds wrong with the expressions as
-JSON, `--plan` what each metric is compiled to, `--dry-run` what it would count of a file.
+JSON, `--plan` what each metric is compiled to, `--dry-run` what it would count of the records on
+its standard input.
 """
 
 import argparse
@@ -13,7 +14,6 @@ import signal
 import sys
 import threading
 from functools import partial
-from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -36,8 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument("--check", action="store_true", help="faults of all expressions, as JSON")
     modes.add_argument("--plan", action="store_true", help="what the metrics are compiled to")
-    modes.add_argument("--dry-run", type=Path, metavar="FILE", help="what a file would count")
-    parser.add_argument("--from", dest="input", metavar="NAME", help="the input of the dry run")
+    modes.add_argument("--dry-run", action="store_true", help="what records would count")
     options = parser.parse_args(arguments)
     configure("stream")
     for chatter in ("py4j", "SQLQueryContextLogger"):
@@ -56,8 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         sys.stdout.write(describe_plan(settings.section))
         return 0
-    if options.dry_run is not None:
-        return dry_run(settings, options.dry_run, options.input)
+    if options.dry_run:
+        return dry_run(settings)
     return run(settings)
 
 
@@ -98,28 +97,31 @@ def run(settings: StreamSettings) -> int:
 
 
 def check(settings: StreamSettings) -> int:
-    """Print the faults as a JSON list; 0 when there are none, 2 otherwise."""
-    from stream.parse.check import check_section
+    """Print the faults as a JSON list; 0 if there are none, else 2. Without faults, print notes."""
+    from stream.plan_check import check_configuration, notes_on
     from stream.spark import java_classes
     from stream.spark.session import start_session
 
     session = start_session(settings, is_brief=True)
     with java_classes.borrowed(session, settings.data_dir):
-        faults = check_section(session, settings.section)
-    sys.stdout.write(json.dumps([fault.to_json() for fault in faults]) + "\n")
+        faults = check_configuration(session, settings.section)
+        notes = [] if faults else notes_on(settings.section)
+    told = [fault.to_json() for fault in (*faults, *notes)]
+    sys.stdout.write(json.dumps(told) + "\n")
     return 2 if faults else 0
 
 
-def dry_run(settings: StreamSettings, path: Path, name: str | None) -> int:
-    """Print what the metrics would count of a file's lines."""
-    from stream.dry_run import DryRunFault, run_dry
+def dry_run(settings: StreamSettings) -> int:
+    """Print what the metrics would count of the records on standard input."""
+    from stream.dry_run import read_samples, run_dry
     from stream.spark.masters import MasterAway, ask_masters
     from stream.spark.session import start_session
 
     try:
         ask_masters(settings.section.master)
-        run_dry(partial(start_session, is_brief=True), settings, path, name, sys.stdout.write)
-    except (DryRunFault, MasterAway) as error:
+        samples = read_samples(sys.stdin.read())
+        run_dry(partial(start_session, is_brief=True), settings, samples, sys.stdout.write)
+    except MasterAway as error:
         logger.error("%s", error)
         return 2
     return 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from sinks.estimates import note_of
 from sinks.rows import size_text
 from stream.config.metrics import Metric
 from stream.config.settings import StreamSection
@@ -40,9 +41,12 @@ def _describe(metric: Metric, plan: FoldPlan) -> Iterator[str]:
     measured = _MEASURED[definition.measure].format(section.value)
     by = f" by {', '.join(metric.key)}" if metric.key else ""
     yield f"{metric.name}: {measured}{by}"
+    if note := note_of(definition.measure):
+        yield f"  {note}"
     windows = ", ".join(size_text(size) for size in definition.windows_s)
     fold = f"folded per {size_text(metric.slice_s)}" if metric.slice_s else "folded to one sum"
-    yield f"  windows  {windows}; a batch is {fold}"
+    clock = "" if definition.zone is None else f" by the clock of {definition.zone.name}"
+    yield f"  windows  {windows}{clock}; a batch is {fold}"
     if definition.top is not None:
         yield f"  top      {definition.top}"
     for name in metric.inputs:
@@ -56,6 +60,6 @@ def _describe(metric: Metric, plan: FoldPlan) -> Iterator[str]:
             if entry.absent is not None:
                 yield f"    absent {entry.absent}"
         for key in entry.keys:
-            column = key.strip("`").removeprefix(f"{name}.")
+            column = key.strip("`").removeprefix(f"{name}:").removeprefix(f"{name}.")
             sql = parsed.columns.get(column)
             yield f"    key    {column}" + (f" = {sql.value}" if sql is not None else "")

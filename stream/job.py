@@ -16,6 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -111,15 +112,8 @@ class StreamJob:
             java_classes.load(session, self._settings.data_dir)
             faults = self._configuration.faults(session)
             for fault in faults:
-                logger.error(
-                    "expression cannot be used",
-                    extra=fields(
-                        key=".".join(str(step) for step in fault.path),
-                        found=fault.found,
-                        expected=fault.expected,
-                    ),
-                )
-            if faults:
+                logger.error("expression cannot be used", extra=fields(fault=fault))
+            if faults and not self._configuration.stop(faults):
                 return EXIT_SETTINGS
             return self._run_queries(session)
         except DefinitionChanged as error:
@@ -141,15 +135,15 @@ class StreamJob:
     def _run_queries(self, session: SparkSession) -> int:
         self._committer.start(self._keeper)
         self._listener.register(session)
-        self._warm_up(session)
+        self._warm_up_what_can_run(session)
         self._configuration.start(self._keeper)
         self._start_beside(session)
-        pause_s = RETRY_S[0]
+        pause_s, before = RETRY_S[0], ""
         while not self._stop.is_set():
             try:
                 writer, query = self._start_query(session)
             except DefinitionChanged as error:
-                if not self._configuration.go_back(str(error)):
+                if not self._configuration.can_go_on(error.names, str(error)):
                     raise
                 self._opened = None
                 continue
@@ -169,9 +163,13 @@ class StreamJob:
                 self._opened = None
                 self._begin_anew()
                 continue
+            why = error_words(failure)
             if writer.has_applied:
                 pause_s = RETRY_S[0]
-            why = error_words(failure)
+            elif why == before and self._configuration.stop_failing(session):
+                self._opened = None
+                continue
+            before = why
             self._state.waiting(QUERY_ENDED, f"the query ended and is started again: {why}")
             # Spark's own trace of it is left out of the log (`log4j2.properties`).
             logger.warning(
@@ -180,6 +178,14 @@ class StreamJob:
             self._stop.wait(pause_s)
             pause_s = min(pause_s * 2, RETRY_S[1])
         return EXIT_STOPPED
+
+    def _warm_up_what_can_run(self, session: SparkSession) -> None:
+        """Warm up, without an input or a metric that keeps Spark from it."""
+        try:
+            self._warm_up(session)
+        except PySparkException:
+            if not self._configuration.stop_failing(session):
+                raise
 
     def _start_beside(self, session: SparkSession) -> None:
         """Start what works beside the query, on lines that it has counted or will count."""

@@ -7,6 +7,7 @@ restart; the stream goes on as it was.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -16,7 +17,9 @@ from sinks.store import Sinks
 from stream.config.changes import Refused, Unreadable, Watch, changed_section, later_keys
 from stream.config.settings import StreamSection, StreamSettings, TopicSettings, Wish
 from stream.fold.compile import FoldPlan, compile_plan
-from stream.parse.check import Fault, check_section
+from stream.parse.check import check_section
+from stream.parse.fault import Fault
+from stream.plan_check import check_configuration, without
 from stream.state import StreamState
 from stream.threads import Keeper
 
@@ -48,6 +51,7 @@ class LiveConfiguration:
         self._refused = Refused(settings.data_dir / "refused.json")
         self._before: Counting | None = None
         self._pending: Counting | None = None
+        self._stopped: dict[str, str] = {}
         section, topics = settings.section, settings.topics
         instead = self._refused.running_instead(section)
         if instead is not None:
@@ -108,8 +112,50 @@ class LiveConfiguration:
         self._accept()
 
     def faults(self, session: SparkSession) -> list[Fault]:
-        """What Spark finds wrong with what the stream was started with."""
+        """What Spark finds wrong with the expressions that the stream was started with."""
         return check_section(session, self.now.section)
+
+    def stop_failing(self, session: SparkSession) -> bool:
+        """Count without the inputs and metrics that Spark cannot run; False if it can run all.
+
+        The next query must open the sinks again.
+        """
+        return self.stop(check_configuration(session, self.now.section))
+
+    def can_go_on(self, names: Sequence[str], why: str) -> bool:
+        """Go on although the sinks refuse the changed meaning of these metrics; False if not.
+
+        A configuration that was adopted for this is given up, else the metrics are stopped.
+        """
+        if self.go_back(why):
+            return True
+        known = self.now.names
+        faults = [
+            Fault(("stream", "metrics", known.index(name)), f"another meaning of {name}", why)
+            for name in names
+            if name in known
+        ]
+        return self.stop(faults)
+
+    def stop(self, faults: Sequence[Fault]) -> bool:
+        """Count without what these faults stand at; False if there are none, or nothing is left.
+
+        To the sinks it is a change of metrics: `metric_ranges` says what a stopped metric has not
+        counted, and a recount fills that.
+        """
+        before = self.now
+        rest = without(before.section, [fault.path for fault in faults])
+        if not faults or not rest.metrics:
+            return False
+        before.sinks.rest()
+        before.sinks.close()
+        self.now = self._counting(rest, before.topics)
+        for fault in faults:
+            self._stopped |= stopped_by(fault, before.section)
+        for name, why in self._stopped.items():
+            logger.error("stopped, the others are counted", extra=fields(what=name, why=why))
+        self._state.stopped_counting(self.now.names, self._stopped)
+        return True
 
     def _judged(self, session: SparkSession, found: Wish) -> Counting | None:
         if later := later_keys(self.now.section, found.section):
@@ -121,7 +167,7 @@ class LiveConfiguration:
         if not section.metrics:
             self._refuse("stream.metrics: found none, expected at least one while the stream runs")
             return None
-        if faults := check_section(session, section):
+        if faults := check_configuration(session, section):
             self._refuse("; ".join(map(str, faults)))
             return None
         return self._counting(section, found.topics)
@@ -133,6 +179,8 @@ class LiveConfiguration:
 
     def _accept(self) -> None:
         self._refused.clear()
+        self._stopped = {}
+        self._state.stopped_counting(self.now.names, {})
         self._state.configured(self.now.names)
 
     def _refuse(self, why: str) -> None:
@@ -147,3 +195,18 @@ class LiveConfiguration:
     def _say_refused(self, why: str) -> None:
         logger.error("the changed configuration is refused", extra=fields(why=why))
         self._state.refused(why)
+
+
+def stopped_by(fault: Fault, section: StreamSection) -> dict[str, str]:
+    """Why the input or the metric at a fault is stopped, by its name for people."""
+    why = f"found {fault.found}, expected {fault.expected}"
+    _, kind, place, *key = fault.path
+    if kind == "metrics":
+        return {f"metric {section.metrics[int(place)].name}": _at_key(key, why)}
+    readers = [metric.name for metric in section.metrics if place in metric.from_]
+    also = f" (and what reads it: {', '.join(readers)})" if readers else ""
+    return {f"input {place}{also}": _at_key(key, why)}
+
+
+def _at_key(key: Sequence[str | int], why: str) -> str:
+    return f"{'.'.join(map(str, key))}: {why}" if key else why

@@ -75,6 +75,7 @@ class _Facts:
     epoch: int = -1
     batch_id: int = -1
     refusal: str | None = None
+    stopped: Mapping[str, str] = field(default_factory=dict)
     recounts: Sequence[Recount] = ()
     archive: ArchiveFacts | None = None
     lines_total: int = 0
@@ -129,6 +130,12 @@ class StreamState:
         """The configuration asks for something else than what is counted, which cannot be."""
         with self._lock:
             self._facts.refusal = why
+
+    def stopped_counting(self, metrics: Sequence[str], stopped: Mapping[str, str]) -> None:
+        """These metrics are counted; inputs and metrics are stopped for the reason beside each."""
+        with self._lock:
+            self._metrics = list(metrics)
+            self._facts.stopped = dict(stopped)
 
     def recounting(self, recounts: Sequence[Recount]) -> None:
         """These metrics are counted over lines that went by, or were given up."""
@@ -296,6 +303,14 @@ class StreamState:
                     f"the changed configuration is refused, the one before goes on: {facts.refusal}"
                 )
                 problems.append(Problem("configuration", text))
+            problems += [
+                Problem(
+                    "stopped",
+                    f"{name} is stopped, everything else is counted: {why}. Correct it in the"
+                    " configuration; `./millrace stream recount METRIC` then counts what went by",
+                )
+                for name, why in facts.stopped.items()
+            ]
             if facts.archive is not None and facts.archive.problem is not None:
                 text = f"raw lines are not archived, counting goes on: {facts.archive.problem}"
                 problems.append(Problem("archive", text))
@@ -350,6 +365,7 @@ class StreamState:
             "last_batch_at_ms": facts.last_batch_at_ms,
             "event_time_ms": facts.event_time_ms,
             "metrics": list(self._metrics),
+            "stopped": [{"what": name, "why": why} for name, why in facts.stopped.items()],
             "recounts": [
                 {"metric": one.metric, "left": one.left, "problem": one.problem}
                 for one in facts.recounts

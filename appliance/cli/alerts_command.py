@@ -23,7 +23,7 @@ from appliance.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from monitor.alert_config import AlertsSection
+    from monitor.config.alert_rules import AlertsSection
 
 app = group_of_commands("What the monitor warns of, and whom it tells.")
 
@@ -56,8 +56,8 @@ def test(as_json: EnvelopeOption = False) -> None:
 
     Exit code 4 where the configuration names no webhook, 1 when it does not take the message.
     """
-    from monitor.alert_message import trial_body
-    from monitor.webhook import Webhook, WebhookFailed
+    from monitor.alerts.message import trial_body
+    from monitor.alerts.webhook import Webhook, WebhookFailed
 
     mill, _ = context.load_mill()
     section = mill.config.monitor.alerts
@@ -69,7 +69,7 @@ def test(as_json: EnvelopeOption = False) -> None:
             Exit.NOT_FOUND,
         )
     token = None if section.token is None else section.token.get_secret_value()
-    webhook = Webhook(section.webhook.get_secret_value(), token)
+    webhook = Webhook(section.webhook.get_secret_value(), token, timeout_s=section.timeout_s)
     now_ms = round(time.time() * 1000)
     page = f"http://{mill.config.monitor.listen}"
     began_s = time.monotonic()
@@ -88,7 +88,7 @@ def prometheus() -> None:
     """Print the same rules as a rules file for Prometheus."""
     import yaml
 
-    from monitor.prometheus_rules import prometheus_rules
+    from monitor.alerts.prometheus_rules import prometheus_rules
 
     found = prometheus_rules(_section().all_rules())
     out(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=100).rstrip())
@@ -97,7 +97,7 @@ def prometheus() -> None:
 @app.command()
 def grafana() -> None:
     """Print a dashboard for Grafana over what Prometheus takes from the monitor."""
-    from monitor.prometheus_rules import dashboard
+    from monitor.alerts.prometheus_rules import dashboard
 
     out(json.dumps(dashboard(), indent=1))
 

@@ -36,6 +36,9 @@ ALTERED = {
 }
 """What did not become one record as it was, by the collector's counters."""
 
+SAME_MAX = 10
+"""Named files that repeat the content of other files."""
+
 OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
 """What is known of a file only with its stored position."""
 
@@ -66,6 +69,11 @@ def status(as_json: EnvelopeOption = False) -> None:
         say(
             f"lines may be lost of {entry['path']}: {entry['verdict']}, read to byte"
             f" {entry['position']} of {entry['size_bytes']} that were seen"
+        )
+    for entry in [one for one in files if one.get("same_as")][:SAME_MAX]:
+        say(
+            f"{entry['path']} holds the same bytes as {entry['same_as']}, and the lines of both"
+            " count: if it is a copy, keep it elsewhere, or exclude it"
         )
     counters: Any = found.details.get("counters", {})
     for name, count in counters.items():
@@ -139,7 +147,10 @@ def _instance(mill: Mill) -> str | None:
 
 
 def _print_check(found: dict[str, Any]) -> None:
-    heads = ["key", "topic", "verdict", "known_by", "state", "size_bytes", "position", "lag_bytes"]
+    heads = [
+        "key", "topic", "content", "verdict", "known_by", "state", "size_bytes", "position",
+        "lag_bytes",
+    ]  # fmt: skip
     broker = found["broker"]
     unknown = () if broker["reached"] else OF_POSITIONS
     rows = [
@@ -147,7 +158,7 @@ def _print_check(found: dict[str, Any]) -> None:
         for entry in found["files"]
     ]
     if rows:
-        print_table([head.upper() for head in heads], rows, right=frozenset({5, 6, 7}))
+        print_table([head.upper() for head in heads], rows, right=frozenset({6, 7, 8}))
     if not broker["reached"]:
         text = f"positions unknown: {broker['address']} gives no answer: {broker['reason']}"
         say(context.not_answered(text))

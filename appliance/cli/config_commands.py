@@ -50,8 +50,8 @@ def check(
         if asks:
             from appliance.cli.judging import judge
 
-            judge(mill, loaded)
-        notes = (*loaded.notes, *deletions(mill, asks=asks))
+            notes = judge(mill, loaded)
+        notes = (*loaded.notes, *notes, *deletions(mill, asks=asks))
         if unchecked is not None:
             notes = (*notes, f"expressions were not checked: {unchecked}")
     except ConfigFaults as error:
@@ -92,7 +92,9 @@ def show_path(as_json: EnvelopeOption = False) -> None:
         out(path)
 
 
-KindArgument = Annotated[str, typer.Argument(help="topic, broker, broker-logger or group.")]
+KindArgument = Annotated[
+    str, typer.Argument(help="topic, broker or broker-logger; group in a cluster that is not ours.")
+]
 NameArgument = Annotated[str, typer.Argument(help="Its name or id; `default` for all brokers.")]
 
 
@@ -109,7 +111,7 @@ def get(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Settings of a topic, a broker or a group in the cluster, and where they come from."""
+    """Settings of a topic, a broker or a broker's loggers, and where they come from."""
     from appliance.kafka import configs
 
     resource = _resource(kind, name)
@@ -131,7 +133,11 @@ def get(
         if not wanted or entry.name in wanted
     ]
     if missing := sorted(wanted - {str(row["name"]) for row in rows}):
-        raise CommandError(f"{kind} {name} has no setting {missing[0]!r}", Exit.NOT_FOUND)
+        raise CommandError(
+            f"{kind} {name} has no setting {missing[0]!r}; `config get {kind} {name} --all` lists"
+            " those it has",
+            Exit.NOT_FOUND,
+        )
     nothing = f"{kind} {name} has no settings of its own; --all shows what holds"
     emit("settings/1", rows, output, as_json, heads=("name", "value"), nothing=nothing)
 
@@ -149,7 +155,7 @@ def set_settings(
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Change settings of a topic, a broker or a group in the cluster."""
+    """Change settings of a topic, a broker or a broker's loggers."""
     from appliance.kafka.configs import alter
 
     changes: dict[str, str | None] = dict.fromkeys(delete or [])

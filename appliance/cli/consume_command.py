@@ -13,6 +13,7 @@ from appliance.cli.output import CommandError, Exit, counted, out, say, utc_text
 if TYPE_CHECKING:
     from appliance.kafka.consume import Beginning, ReadRecord
 
+SKIP_HELP = "Pass over batches that cannot be opened, and say so."
 DEFAULT_FORM = r"%s\n"
 FORM_HELP = r"%t topic, %p partition, %o offset, %k key, %s value, %T time, %h headers, \t \n"
 
@@ -45,6 +46,7 @@ def consume(
     no_commit: Annotated[
         bool, typer.Option("--no-commit", help="With -g: commit nothing.")
     ] = False,
+    skip_errors: Annotated[bool, typer.Option("--skip-message-on-error", help=SKIP_HELP)] = False,
     idle: Annotated[
         float | None, typer.Option("--idle", help="End when nothing came for so many seconds.")
     ] = None,
@@ -64,31 +66,39 @@ def consume(
         count_max=count,
         idle_ms=None if idle is None else round(idle * 1000),
         ends=at_end,
+        skipped=(lambda error: say(f"{error}; skipped")) if skip_errors else None,
     )
     if group is not None and wanted.partitions is not None:
         raise CommandError("-p and -g exclude each other: a group shares out itself", Exit.USAGE)
-    pieces = pieces_of(form)
-    asked = servers(bootstrap)
-    handed_out = 0
-
-    def hand_out(one: "ReadRecord") -> None:
-        nonlocal handed_out
-        handed_out += 1
-        if as_json:
-            out(json.dumps(json_of(one), ensure_ascii=False))
-        else:
-            sys.stdout.buffer.write(b"".join(_piece(piece, one) for piece in pieces))
-        sys.stdout.flush()
-        sys.stdout.buffer.flush()
+    printer = _Printer(form, as_json=as_json)
 
     async def work() -> None:
-        async with connected(asked) as cluster:
-            await read(cluster, wanted, hand_out)
+        async with connected(servers(bootstrap)) as cluster:
+            await read(cluster, wanted, printer.print)
 
     try:
         run(work())
     finally:
-        say(counted(handed_out, "record"))
+        say(counted(printer.count, "record"))
+
+
+class _Printer:
+    """Prints records on standard output, each at once. Raises CommandError for a wrong form."""
+
+    def __init__(self, form: str, *, as_json: bool) -> None:
+        self.count = 0
+        self._pieces = pieces_of(form)
+        self._as_json = as_json
+
+    def print(self, one: "ReadRecord") -> None:
+        """Print one record."""
+        self.count += 1
+        if self._as_json:
+            out(json.dumps(json_of(one), ensure_ascii=False))
+        else:
+            sys.stdout.buffer.write(b"".join(_piece(piece, one) for piece in self._pieces))
+        sys.stdout.flush()
+        sys.stdout.buffer.flush()
 
 
 def beginning_of(text: str) -> "Beginning":

@@ -5,18 +5,22 @@ from appliance.config.load import Loaded
 from appliance.settings import Mill
 
 
-def judge_expressions(mill: Mill, loaded: Loaded) -> None:
-    """Ask Spark of the expressions; answers are remembered. Raises ConfigFaults, CheckFailed."""
+def judge_expressions(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
+    """Ask Spark of the expressions and return its notes; answers are remembered.
+
+    Raises ConfigFaults, CheckFailed.
+    """
     from appliance.stream_check import check_expressions
 
     with waiting("Spark checks the metrics"):
-        check_expressions(mill, loaded.document)
+        return check_expressions(mill, loaded.document).notes
 
 
-def judge(mill: Mill, loaded: Loaded) -> None:
+def judge(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
     """Ask MySQL too whether a metric has changed under its name. Raises as above."""
     from appliance.definitions import check_definitions
 
-    judge_expressions(mill, loaded)
+    notes = judge_expressions(mill, loaded)
     with waiting("asking MySQL what is counted"):
         check_definitions(mill, loaded.document)
+    return notes

@@ -20,6 +20,7 @@ from appliance.cli.output import (
 from appliance.config.faults import ConfigFaults, did_you_mean
 from appliance.readings import NotCounted, Reading, ReadingError, key_cells, read_metric
 from appliance.settings import Mill
+from sinks.estimates import error_of, is_estimated, note_of
 from sinks.mysql.views import key_column_names
 from sinks.rows import MetricDefinition
 from sinks.values import Measure
@@ -106,6 +107,8 @@ def _print_reading(
             "source": reading.source,
             "values": {key: value.text for key, value in rows[:limit]},
             "keys": len(rows),
+            "estimates": estimated_fields(definition, reading, [key for key, _ in rows[:limit]]),
+            "error": error_of(definition.measure),
         }
         print_json("metric/1", data)
         return
@@ -118,6 +121,28 @@ def _print_reading(
     left_out = f"; {len(rows) - limit} more keys" if len(rows) > limit else ""
     nothing = "nothing counted yet; " if not rows else ""
     say(f"{nothing}{reading.size}{since}, from {reading.source}{left_out}")
+    if note := note_of(definition.measure):
+        say(f"{definition.measure}: {note}")
+
+
+def estimated_fields(
+    definition: MetricDefinition, reading: Reading, fields: list[str]
+) -> list[str]:
+    """The fields of a reading whose values are estimates."""
+    is_ranked = definition.measure == Measure.PERCENTILE
+    found = []
+    for field in fields:
+        key, _, rank = field.rpartition(".")
+        value = reading.values[field]
+        is_estimate = value.is_estimate
+        if is_estimate is None:
+            counted = reading.values.get(f"{key}.count") if is_ranked else None
+            count = None if counted is None else int(counted.rank)
+            is_estimate = rank != "count" if is_ranked else True
+            is_estimate = is_estimate and is_estimated(definition.measure, value.rank, count)
+        if is_estimate:
+            found.append(field)
+    return found
 
 
 def table_of(

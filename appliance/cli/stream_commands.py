@@ -1,9 +1,12 @@
 """`millrace stream`: its metrics, tried, forgotten and counted again."""
 
+import json
 import subprocess
 import time
+from base64 import b64encode
+from os.path import normpath
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,11 +18,16 @@ from appliance.cli.progress import progress_line, waiting
 from appliance.cli.purge_command import purge
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
-from appliance.settings import SINK_USER, sinks_settings, stream_check_settings
+from appliance.settings import SINK_USER, Mill, sinks_settings, stream_check_settings
 from appliance.stream_check import LINES_OF_LOG
 from appliance.supervisor.logs import end_of, last_words
 
+if TYPE_CHECKING:
+    from collector.sample import FileSample
+
 DRY_RUN_TIMEOUT_S = 120.0
+RECORDS_MAX = 1_000
+"""The most records of a file that a dry run tries."""
 
 app = group_of_commands("The stream and its metrics.")
 app.command("recount")(recount)
@@ -50,39 +58,35 @@ def dry_run(
     source: Annotated[
         str | None, typer.Option("--from", help="Which input the lines belong to.")
     ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Read it as the collector's input of this topic.")
+    ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds, after which a pattern runs away.", min=1)
     ] = DRY_RUN_TIMEOUT_S,
 ) -> None:
-    """Count a file's last lines as the stream would, and print the rows; nothing is stored."""
-    from collector.identity.discovery import record_key
-    from stream.dry_run import LINES_MAX
+    """Count a file's last lines as the mill would, and print the rows; nothing is stored.
 
+    The file is read as the collector's input would read it: encoding, archive, events, line ends.
+    """
     mill, _ = context.load_mill()
-    name = source if source is None else ["--from", source]
-    path = file.resolve()
-    # The stream is given the file under the key that its records would have.
-    key = record_key(str(path), str(mill.home.folder.resolve()))
-    cwd = Path(str(path).removesuffix(key)) if not key.startswith("/") else mill.home.folder
-    lines = _count_lines(path)
-    if lines > LINES_MAX:
-        say(f"of {lines:,} lines the last {LINES_MAX:,} are tried")
+    given = _given(mill, Path(normpath(Path.cwd() / file)), source, topic)
     began = time.monotonic()
     with (
         waiting("Spark tries the lines"),
         room_process(
             mill,
             "stream",
-            ["--dry-run", key, *(name or [])],
+            ["--dry-run"],
             stream_check_settings(mill),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            cwd=mill.home.folder,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as process,
     ):
         try:
-            said, log = process.communicate(timeout=timeout)
+            said, log = process.communicate(json.dumps(given).encode(), timeout)
         except subprocess.TimeoutExpired as error:
             raise CommandError(
                 f"no answer within {timeout:.0f} s: an expression or a pattern of stream.from takes"
@@ -99,9 +103,40 @@ def dry_run(
     say(f"nothing was stored ({time.monotonic() - began:.1f} s)")
 
 
-def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+def _given(
+    mill: Mill, path: Path, source: str | None, topic: str | None
+) -> list[dict[str, object]]:
+    """What the stream is given of a file; says what of it is not tried."""
+    from appliance.dry_run import DryRunFault, samples_of
+    from collector.sample import UnreadableFile
+
+    try:
+        samples = samples_of(mill, path, source, topic, RECORDS_MAX)
+    except (DryRunFault, UnreadableFile) as error:
+        raise CommandError(f"the lines could not be tried: {error}", Exit.USAGE) from error
+    for _, sample in samples:
+        _tell_rest(sample)
+    return [
+        {
+            "name": name,
+            "key": sample.key.encode(errors="surrogateescape").decode(errors="backslashreplace"),
+            "records": [b64encode(record).decode() for record in sample.records],
+        }
+        for name, sample in samples
+    ]
+
+
+def _tell_rest(sample: "FileSample") -> None:
+    """Say what of a file is not among the lines that are tried."""
+    if sample.count > len(sample.records):
+        say(f"of {sample.count:,} lines the last {len(sample.records):,} are tried")
+    if sample.dead_letters:
+        say(f"{sample.dead_letters:,} lines would go to the dead letters")
+    if sample.open_bytes:
+        say(
+            f"the last {sample.open_bytes:,} bytes are not tried: they have no line end, and the"
+            " collector waits for it unless the input says `flush_after`"
+        )
 
 
 @app.command()

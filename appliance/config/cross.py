@@ -7,12 +7,12 @@ import ipaddress
 from collections.abc import Callable, Collection
 
 from appliance.config.document import Document
-from appliance.config.faults import did_you_mean, found_text
+from appliance.config.faults import Path, did_you_mean, found_text
 from appliance.config.model import MillConfig
 from appliance.config.replication import BROKER_COUNTS, BROKERS_MAX, check_replication
 from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
-from monitor.config import split_address
+from monitor.config.settings import split_address
 
 
 def check_all(
@@ -21,29 +21,34 @@ def check_all(
     *,
     home: str,
     is_published: bool,
-    wrong: Collection[str] = (),
+    wrong: Collection[Path] = (),
 ) -> None:
     """Append every fault that lies between sections.
 
-    Sections named in `wrong` have faults of their own and hold their defaults here, so whatever
-    needs them is left out.
+    Keys named in `wrong` have faults of their own and are left out here. A check that needs one of
+    them is left out too. A check that goes entry by entry needs no entry.
     """
-    checks: list[tuple[Callable[[MillConfig, Document], None], set[str]]] = [
-        (_check_brokers, {"cluster"}),
-        (_check_broker_settings, {"cluster"}),
-        (_check_topics, {"cluster", "topics"}),
-        (_check_inputs, {"collector"}),
-        (_check_sources, {"cluster", "collector", "stream", "topics"}),
-        (_check_ports, {"cluster", "monitor", "ports"}),
+    checks: list[tuple[Callable[[MillConfig, Document], None], tuple[Path, ...]]] = [
+        (_check_brokers, (("cluster",),)),
+        (_check_broker_settings, (("cluster", "bootstrap_servers"),)),
+        (_check_topics, (("cluster", "bootstrap_servers"), ("topics",))),
+        (_check_inputs, (("collector", "inputs"),)),
+        (_check_sources, (("cluster", "bootstrap_servers"), ("collector",), ("topics",))),
+        (_check_ports, (("cluster", "brokers"),)),
+        (check_metrics, ()),
     ]
-    checks.append((check_metrics, {"stream"}))
-    if not {"collector", "stream"} & set(wrong):
+    if not _touch(wrong, (("collector", "inputs"),)):
         check_archive(config, document, home)
     if not is_published:
-        checks.append((_check_listen, {"monitor"}))
+        checks.append((_check_listen, ()))
     for check, needed in checks:
-        if not needed & set(wrong):
+        if not _touch(wrong, needed):
             check(config, document)
+
+
+def _touch(wrong: Collection[Path], needed: Collection[Path]) -> bool:
+    """Whether a key that was left out is needed, lies within what is needed, or holds it."""
+    return any(a[: len(b)] == b or b[: len(a)] == a for a in wrong for b in needed)
 
 
 def notes_on(config: MillConfig) -> tuple[str, ...]:

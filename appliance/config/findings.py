@@ -17,24 +17,45 @@ from appliance.config.faults import Path, did_you_mean, found_text
 _FOUND_EXPECTED = re.compile(r"\s*found (?P<found>.*), expected (?P<expected>.*)\Z", re.DOTALL)
 _KEYED = re.compile(r"(?P<key>[A-Za-z_][\w.]*): found ")
 _TWICE = re.compile(r"metric '(?P<name>[^']*)' twice\Z")
+_FORMS = ("bool", "float", "int", "str")
 _SECRET_WORDS = ("password", "secret", "token", "webhook")
 
 _EXPECTED = {
     "string_type": "text",
+    "string_unicode": "text in UTF-8",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of at most 18 digits",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "float_parsing": "a number",
+    "finite_number": "a number that is neither infinite nor .nan",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "a mapping",
+    "mapping_type": "a mapping",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
     "none_required": "null",
+    "path_type": "a path",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "literal_error": "one of {expected}",
+    "invalid_key": "text as the name of a key",
 }
+"""By pydantic's name of a complaint what it means; in braces stand values that come with it."""
+
+_ANOTHER_FORM = "a value of another form (configs/README.md shows the key)"
 
 
 _TEXTS = {
@@ -59,8 +80,8 @@ def is_secret(path: Path) -> bool:
 
 def finding(error: ErrorDetails, root: type[BaseModel]) -> tuple[Path, str, str, bool]:
     """One complaint as (path, found, expected, whether the key itself is what is wrong)."""
-    path: Path = tuple(error["loc"])
     kind = error["type"]
+    path = _without_forms(root, tuple(error["loc"]), kind)
     if kind == "extra_forbidden":
         known = sorted(keys_at(root, path[:-1]))
         word = str(path[-1])
@@ -74,12 +95,15 @@ def finding(error: ErrorDetails, root: type[BaseModel]) -> tuple[Path, str, str,
     if kind == "string_type":
         words = (_TEXTS[str(step)] for step in reversed(path) if step in _TEXTS)
         return path, shown, next(words, _EXPECTED[kind]), False
-    if kind in _EXPECTED:
-        return path, shown, _EXPECTED[kind], False
-    if kind == "literal_error":
-        return path, shown, str(error["ctx"]["expected"]), False
-    message = error["msg"].removeprefix("Input should be ")
-    return path, shown, message[:1].lower() + message[1:], False
+    return path, shown, _EXPECTED.get(kind, _ANOTHER_FORM).format(**error.get("ctx", {})), False
+
+
+def _without_forms(root: type[BaseModel], path: Path, kind: str) -> Path:
+    """A path without pydantic's names for the forms that a value may have, such as `int`."""
+    if path and kind not in ("extra_forbidden", "missing") and path[-1] in _FORMS:
+        known = keys_at(root, path[:-1])
+        return path if path[-1] in known else path[:-1]
+    return path
 
 
 def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:

@@ -4,6 +4,7 @@ Reads the file and whatever `${file:…}` names, nothing else. Either a `Loaded`
 fault at once.
 """
 
+import copy
 import hashlib
 import io
 import os
@@ -19,6 +20,9 @@ from appliance.config.faults import ConfigFaults, Fault, Path
 from appliance.config.findings import finding, place_of_second
 from appliance.config.inputs import apply_overrides, file_reader, substitute
 from appliance.config.model import MillConfig
+from stream.config.format_files import Format, FormatFault, load_formats, users_formats
+
+FORMATS_FOLDER = FilePath("configs") / "formats"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +75,68 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     references = substitute(document, environ, file_reader(home))
     # A section left empty (`collector:` and nothing below) means its defaults.
     given = {key: {} if value is None else value for key, value in document.root.items()}
-    wrong: set[str] = set()
+    wrong: set[Path] = set()
     try:
-        config = MillConfig.model_validate(given)
+        with users_formats(_users_formats(home)):
+            config = MillConfig.model_validate(given)
     except ValidationError as error:
         for details in error.errors(include_url=False):
             path, found, expected, is_key = finding(details, MillConfig)
             path = place_of_second(path, found, details["input"])
-            wrong.add(str(path[0]))
             if path in references:
                 found = f"what stands behind {references[path]}"
             document.add(path, found, expected, key=is_key)
-        config = MillConfig.model_validate({k: v for k, v in given.items() if k not in wrong})
+        with users_formats(_users_formats(home)):
+            config, wrong = without_faults(given)
     is_published = environ.get("MILLRACE_PUBLISHED") == "loopback"
     check_all(config, document, home=str(home), is_published=is_published, wrong=wrong)
     if document.faults:
         raise ConfigFaults(document.faults)
     return Loaded(config, document, references, notes_on(config))
+
+
+def without_faults(given: Mapping[str, object]) -> tuple[MillConfig, set[Path]]:
+    """Return a file's values without those that have faults, and the paths that were left out.
+
+    A fault within a list leaves out the whole list, because its entries are known by their places.
+    """
+    values, left_out = copy.deepcopy(dict(given)), set[Path]()
+    while True:
+        try:
+            return MillConfig.model_validate(values), left_out
+        except ValidationError as error:
+            for path in {_last_key(values, details["loc"]) for details in error.errors()}:
+                _remove(values, path)
+                left_out.add(path)
+
+
+def _last_key(values: dict[str, object], path: Path) -> Path:
+    """The longest beginning of a path that is a key of nested mappings."""
+    node: object = values
+    for length, step in enumerate(path):
+        if not isinstance(node, dict) or step not in node:
+            return path[:length]
+        node = node[step]
+    return path
+
+
+def _remove(values: dict[str, object], path: Path) -> None:
+    """Remove a key, unless a mapping around it is gone already."""
+    node: object = values
+    for step in path[:-1]:
+        node = node.get(step) if isinstance(node, dict) else None
+    if isinstance(node, dict):
+        node.pop(path[-1], None)
+
+
+def _users_formats(home: FilePath) -> Mapping[str, Format]:
+    """The formats that the user has put beside the configuration; raises ConfigFaults."""
+    try:
+        return load_formats([home / FORMATS_FOLDER])
+    except FormatFault as error:
+        expected = "a format, as configs/formats/README.md says it"
+        fault = Fault(_shown(error.path), 0, 0, "(the file)", error.reason, expected)
+        raise ConfigFaults([fault]) from error
 
 
 def digest_of(data: bytes, environ: Mapping[str, str] | None = None) -> str:

@@ -6,7 +6,7 @@ Data only. `cluster`, `topics` and `ports` belong to the appliance, the rest to 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from collector.config.settings import CollectorSection, check_topic_name
-from monitor.config import MonitorSection
+from monitor.config.settings import MonitorSection
 from sinks.config import SinksSection
 from stream.config.settings import StreamSection
 

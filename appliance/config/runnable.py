@@ -4,14 +4,14 @@ Pure. Only what is certain without Spark and without a line of any file is a fau
 """
 
 import posixpath
-from itertools import pairwise
 from urllib.parse import urlsplit
 
 from appliance.config.document import Document
 from appliance.config.model import MillConfig
 from collector.identity.discovery import plan
 from stream.config import expression
-from stream.config.sections import InputSection, MetricSection
+from stream.config.input_section import InputSection
+from stream.config.sections import MetricSection
 
 NUMERIC_MEASURES = frozenset({"sum", "min", "max", "mean", "percentile"})
 
@@ -23,14 +23,6 @@ NEVER_NUMBERS = {
     "common": frozenset({"method", "path", "query", "protocol", "remote_addr"}),
     "syslog": frozenset({"program"}),
 }
-
-AGGREGATES = frozenset(
-    {
-        *("count", "sum", "avg", "mean", "min", "max", "first", "last", "any_value", "median"),
-        *("collect_list", "collect_set", "approx_count_distinct", "percentile", "stddev"),
-        *("variance", "count_if", "mode"),
-    }
-)
 
 ARCHIVED_FILE = "topic/hour/00000001.parquet"
 """A file as an archive may hold it: what matters is that it lies somewhere below."""
@@ -63,12 +55,9 @@ def check_archive(config: MillConfig, document: Document, home: str) -> None:
 
 
 def check_metrics(config: MillConfig, document: Document) -> None:
-    """Numbers of what never is one, and functions of many lines where there is only one."""
+    """Numbers of what never is one."""
     for index, metric in enumerate(config.stream.metrics):
         _check_number(index, metric, config.stream.from_, document)
-        for key, text in (("where", metric.where), ("value", metric.value)):
-            if text is not None:
-                _check_aggregate(index, key, text, document)
 
 
 def _check_number(
@@ -87,18 +76,5 @@ def _check_number(
                 ("stream", "metrics", index, "value"),
                 f"{column}, which is no number on any line of {name}",
                 f"a number, such as {' or '.join(numbers)}, for measure {metric.measure}",
-            )
-            return
-
-
-def _check_aggregate(index: int, key: str, text: str, document: Document) -> None:
-    tokens = list(expression.tokenize(text))
-    for token, following in pairwise(tokens):
-        is_call = token.kind is expression.TokenKind.WORD and following.text == "("
-        if is_call and token.name.lower() in AGGREGATES:
-            document.add(
-                ("stream", "metrics", index, key),
-                f"{token.text}() at character {token.start + 1}",
-                "an expression over one line: what is counted over all of them says `measure`",
             )
             return

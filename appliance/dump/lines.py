@@ -4,11 +4,18 @@ from collections.abc import Iterator
 
 from appliance.dump import decoders, indexes
 from appliance.dump.decoders import Decoder
-from appliance.dump.scan import DELETE_HORIZON, Batches, FoundBatch
+from appliance.dump.scan import (
+    DECOMPRESSED_BYTES_MAX,
+    DELETE_HORIZON,
+    Batches,
+    FoundBatch,
+    unopened,
+)
 from broker.quorum.snapshot import SnapshotId
 from broker.storage import producer_snapshot
+from protocol.errors import WireError
 from protocol.wire.record import Record, read_marker
-from protocol.wire.records import iterate_records
+from protocol.wire.records import CODEC_BITS, Codec, iterate_records
 
 
 def log_lines(
@@ -22,6 +29,7 @@ def log_lines(
 ) -> Iterator[str]:
     """A log file or a snapshot of the metadata: each batch, and its records if they are asked for.
 
+    A batch that cannot be opened gets a line that says so, and the batches behind it follow.
     `name`: what the file's name says, where the log begins or which snapshot it is.
     """
     if isinstance(name, SnapshotId):
@@ -32,8 +40,11 @@ def log_lines(
     for batch in batches:
         yield batch_line(batch)
         if with_records and batch.is_valid:
-            for record in iterate_records(batch.data):
-                yield record_line(batch, record, decoder, with_metadata=with_metadata)
+            try:
+                for record in iterate_records(batch.data, DECOMPRESSED_BYTES_MAX):
+                    yield record_line(batch, record, decoder, with_metadata=with_metadata)
+            except WireError as error:
+                yield f"Found a fault: {unopened(batch, str(error) or type(error).__name__)}"
 
 
 def left_line(buffer: memoryview, file: str) -> str | None:
@@ -55,7 +66,8 @@ def batch_line(batch: FoundBatch) -> str:
     horizon = "OptionalLong.empty"
     if header.attributes & DELETE_HORIZON:
         horizon = f"OptionalLong[{header.base_timestamp}]"
-    codec = header.codec.name.lower()
+    bits = header.attributes & CODEC_BITS
+    codec = Codec(bits).name.lower() if bits in list(Codec) else f"unknown({bits})"
     return (
         f"baseOffset: {header.base_offset} lastOffset: {header.last_offset}"
         f" count: {header.record_count} baseSequence: {header.base_sequence}"

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 
 from protocol.errors import WireError
 from protocol.wire.record import read_marker
-from protocol.wire.records import BatchHeader, check_crc, iterate_records, read_header
+from protocol.wire.records import (
+    BatchHeader,
+    check_crc,
+    iterate_place_runs,
+    iterate_records,
+    read_header,
+)
+
+DECOMPRESSED_BYTES_MAX = 64 << 20
+"""A batch is opened as far as our own client opens one."""
 
 DELETE_HORIZON = 0x40
 """A bit of a batch's attributes: its base timestamp is the delete horizon (KIP-534)."""
@@ -165,13 +174,40 @@ def scan_log(
         scan.last_offsets.append(header.last_offset)
         scan.max_timestamps.append(header.max_timestamp)
         scan.end_offset = max(scan.end_offset, header.last_offset + 1)
-        if batch.is_valid:
+        if not batch.is_valid:
+            continue
+        fault = _fault_inside(batch)
+        if fault is None:
             _note_producer(scan, batch, transactions)
+        else:
+            findings.append(Finding(file, batch.position, unopened(batch, fault)))
     if batches.fault is not None:
         scan.is_readable = False
         left = batches.left_bytes
         findings.append(Finding(file, batches.end, f"{left} bytes are no batch: {batches.fault}"))
     return scan, findings
+
+
+def unopened(batch: FoundBatch, fault: str) -> str:
+    """Say which batch has records that cannot be read, though its checksum matches."""
+    return f"the batch at offset {batch.header.base_offset} cannot be opened: {fault}"
+
+
+def _fault_inside(batch: FoundBatch) -> str | None:
+    """Return why the records of a batch cannot be read; None when all of them can.
+
+    A broker stores a batch without opening it (decision 0015), so a right checksum says nothing
+    about the records.
+    """
+    try:
+        for _ in iterate_place_runs(batch.data, DECOMPRESSED_BYTES_MAX):
+            pass
+        if batch.header.is_control:
+            for record in iterate_records(batch.data):
+                read_marker(record)
+    except WireError as error:
+        return str(error) or type(error).__name__
+    return None
 
 
 def _wrong(batch: FoundBatch, scan: Scan, epoch: int, rules: Rules) -> Iterable[str]:

@@ -12,7 +12,7 @@ from appliance.kafka.topics import Matcher
 from protocol.client.cluster import Cluster
 from protocol.client.consumer import Consumer
 from protocol.client.consumer_settings import ConsumerRecord, ConsumerSettings, OffsetReset
-from protocol.client.errors import raise_for
+from protocol.client.errors import UnreadableBatch, raise_for
 from protocol.client.fetch_core import BatchOrigin, FetchedBatch
 from protocol.client.offsets_by_time import list_offsets
 from protocol.client.topic_details import list_topics
@@ -59,6 +59,7 @@ class Wanted:
     idle_ms: end when nothing came for so long; None: never for that.
     ends: end at the end that the partitions have when they are first read.
     past_open: that end is the log's own, and what open transactions hold back is waited for.
+    skipped: called for a batch that cannot be opened, which is then passed over; None: it ends.
     """
 
     topics: tuple[str, ...] = ()
@@ -72,6 +73,7 @@ class Wanted:
     idle_ms: int | None = None
     ends: bool = False
     past_open: bool = False
+    skipped: Callable[[UnreadableBatch], None] | None = None
 
 
 class ReadRecord(NamedTuple):
@@ -169,7 +171,11 @@ class _Reading:
             if wanted.count_max is not None:
                 left = min(left, wanted.count_max - self.count)
             wait_ms = POLL_MS if wanted.idle_ms is None else min(POLL_MS, wanted.idle_ms)
-            found = await self.consumer.getmany(timeout_ms=wait_ms, max_records=left)
+            try:
+                found = await self.consumer.getmany(timeout_ms=wait_ms, max_records=left)
+            except UnreadableBatch as error:
+                self._pass_over(error)
+                continue
             now_s = time.monotonic()
             for records in found.values():
                 for record in records:
@@ -179,6 +185,13 @@ class _Reading:
                 idle_since_s = now_s
             elif wanted.idle_ms is not None and (now_s - idle_since_s) * 1000 >= wanted.idle_ms:
                 return
+
+    def _pass_over(self, error: UnreadableBatch) -> None:
+        """Go on behind a batch that cannot be opened, or raise what says so."""
+        if self._wanted.skipped is None or error.next_offset is None:
+            raise error
+        self._wanted.skipped(error)
+        self.consumer.seek(error.tp, error.next_offset)
 
     async def _partitions(self) -> list[TopicPartition]:
         topics = await list_topics(self._cluster)

@@ -20,6 +20,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from protocol.client.errors import UnreadableBatch
 from protocol.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter")
@@ -114,7 +115,11 @@ def _parser() -> ToolParser:
     add("--formatter-config", metavar="FILE")
     add("--key-deserializer", metavar="CLASS")
     add("--value-deserializer", metavar="CLASS")
-    add("--skip-message-on-error", action="store_true", help="Pass over what is not decodable.")
+    add(
+        "--skip-message-on-error",
+        action="store_true",
+        help="Pass over records that are not decodable and batches that cannot be opened.",
+    )
     add("--enable-systest-events", action="store_true", help="Taken, and without effect.")
     add("--command-property", action="append", default=[], metavar="NAME=VALUE")
     add("--command-config", metavar="FILE")
@@ -202,7 +207,12 @@ def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> Wanted
         isolation_level=ISOLATION[isolation],
         count_max=options.max_messages if (options.max_messages or 0) > 0 else None,
         idle_ms=options.timeout_ms if (options.timeout_ms or 0) > 0 else None,
+        skipped=_say_skipped if options.skip_message_on_error else None,
     )
+
+
+def _say_skipped(error: UnreadableBatch) -> None:
+    say(f"{error}; skipped")
 
 
 def _beginning(options: argparse.Namespace, properties: dict[str, str]) -> Beginning:

@@ -40,6 +40,8 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a member that has never been in a generation may wait in JoinGroup: it cannot send
 heartbeats yet, and if its client has long gone it would come back with every retry."""
 
+ABSENT_WAIT_MS_MIN = 1_000  # A group of absent static members may have a timeout of 0.
+
 
 class AlarmKind(Enum):
     """What a deadline is about."""
@@ -204,7 +206,7 @@ class Rebalancing:
                 self._remove(member)
         if len(roster) and not self._elect():
             # Only static members are left, and none of them has come; their sessions will end.
-            self._await_joins(roster.rebalance_timeout_ms, moment)
+            self._await_joins(max(roster.rebalance_timeout_ms, ABSENT_WAIT_MS_MIN), moment)
             return
         self._cancel_join_timer()
         self._unsynced.clear()

@@ -31,6 +31,12 @@ from broker.timers import Timers
 from protocol.errors import ErrorCode
 from protocol.wire.primitives import STRING_BYTES_MAX
 
+STOPPED_MS_MIN = 2_000
+"""A deadline that comes up so late was passed while the broker was stopped (SIGSTOP, a sleep)."""
+
+HEARING_MS = 3_000
+"""Afterwards members have so long to be heard of: Kafka's clients send a heartbeat every 3 s."""
+
 
 class Membership:
     """Every group of a shard that has members, had some, or has given out the id of one to come."""
@@ -130,7 +136,15 @@ class Membership:
         return error
 
     def ring(self, moment: Moment) -> None:
-        """Do what is due by the members' deadlines."""
+        """Do what is due by the members' deadlines.
+
+        Where the broker was stopped when a deadline passed, what members have sent since may lie
+        in sockets unread. So they get a little time to be heard first.
+        """
+        deadline_ms = self.timers.next_deadline_ms
+        if deadline_ms is not None and moment.now_ms - deadline_ms >= STOPPED_MS_MIN:
+            self.timers.postpone(moment.now_ms, moment.now_ms + HEARING_MS)
+            return
         for alarm in self.timers.due(moment.now_ms):
             alarm.group.ring(alarm, moment)
             group = self.groups.get(alarm.group.group_id)

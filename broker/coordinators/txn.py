@@ -23,10 +23,6 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from protocol.wire.records import BatchHeader, Marker
 
-INHERITED_MS_MIN = 10_000
-"""For so long a coordinator that has just begun aborts no transaction that it has found open: when
-it began another node's clock has said."""
-
 
 class Watched(NamedTuple):
     """An open transaction, since it was first seen by who looks for those that take too long."""
@@ -270,9 +266,9 @@ class TxnShard:
     def abort_overdue(self, now_ms: int, monotonic_ms: int) -> list[Outcome[Sequence[Transaction]]]:
         """Abort the transactions that are open for too long, each under a raised epoch.
 
-        When a transaction began its coordinator's wall clock said, and clocks of nodes differ. So
-        of one that was found open the clock is believed only after `INHERITED_MS_MIN`, and it is
-        open for too long in any case when this node alone has seen it open for its whole time.
+        Another node's wall clock said when a transaction began that was found open at the load, and
+        clocks of nodes differ. So such a transaction is open for too long only when this node has
+        seen it open for its whole time.
         """
         self._watch(monotonic_ms)
         return [
@@ -298,9 +294,7 @@ class TxnShard:
         if self._inherited.get(one.transactional_id) != one.start_ms:
             watched = self._watched[one.transactional_id]
             return watched.open_for_ms(now_ms, monotonic_ms) > one.timeout_ms
-        loaded_for_ms = monotonic_ms - self._loaded_ms
-        is_believed = loaded_for_ms >= INHERITED_MS_MIN
-        return loaded_for_ms > one.timeout_ms or (is_believed and one.is_overdue(now_ms))
+        return monotonic_ms - self._loaded_ms > one.timeout_ms
 
     def expired(self, now_ms: int) -> list[str]:
         """The transactional ids that have been at rest for too long, for `expire`."""

@@ -211,7 +211,3 @@ class Transaction:
             now_ms,
             partitions=frozenset(),
         )
-
-    def is_overdue(self, now_ms: int) -> bool:
-        """Whether an open transaction has taken longer than its producer allowed it."""
-        return self.state is TxnState.ONGOING and now_ms > self.start_ms + self.timeout_ms

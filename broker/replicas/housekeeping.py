@@ -12,6 +12,7 @@ from functools import partial
 
 from broker.alarm import Alarm
 from broker.config import InForce
+from broker.coordinators.ages import Ages
 from broker.metrics.metrics import Metrics
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.cleaning import Cleaner
@@ -68,6 +69,7 @@ class Housekeeping:
         self._worker = worker
         self._lead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         """How far the wall clock was ahead of the monotonic one when producers were looked at."""
+        self._ages = Ages(self._clock.now_ms(), self._clock.monotonic_ms())
         self._timers: Timers[Callable[[], object]] = Timers()
         self._checkpointed: object = None
         self._points: object = None
@@ -163,6 +165,7 @@ class Housekeeping:
 
     def _retain(self) -> None:
         now_ms = self._clock.now_ms()
+        self._ages.look(now_ms, self._clock.monotonic_ms())
         replicas = self._replicas
         waiting: list[tuple[Replica, int]] = []
         for partition in list(replicas):
@@ -170,7 +173,7 @@ class Housekeeping:
                 # It begins where its leader does (`followers`).
                 continue
             try:
-                if expire(partition.log, now_ms):
+                if expire(partition.log, now_ms, self._ages.of):
                     replicas.counting.trimmed(partition)
                     waiting.append((partition, partition.log.log_start_offset))
             except DiskError as error:

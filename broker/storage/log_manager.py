@@ -137,9 +137,11 @@ class LogManager:
         now_ms: int,
     ) -> recovery.LoadRules:
         """How to open one partition's folder, by what the checkpoints have of it."""
+        # Recovery points are written before the other checkpoints.
+        points, watermarks = found[checkpoint.RECOVERY_POINTS], found[checkpoint.HIGH_WATERMARKS]
         return recovery.LoadRules(
             log_start_offset=found[checkpoint.LOG_START_OFFSETS].get(topic_partition, 0),
-            recovery_point=found[checkpoint.RECOVERY_POINTS].get(topic_partition, 0),
+            recovery_point=points.get(topic_partition, 0),
             epochs=self._checkpoints.read_epochs(path),
             interval_bytes=self._config.log_config().index_interval_bytes,
             expiration_ms=self._config.producer_id_expiration_ms,
@@ -148,10 +150,8 @@ class LogManager:
             now_ms=now_ms,
             has_gaps=topic_partition in found[checkpoint.CLEANED_OFFSETS],
             has_gap_mark=self._disk.exists(gap_mark_path(path)),
-            # This one is written before the others.
-            is_point_known=bool(
-                found[checkpoint.RECOVERY_POINTS] or not found[checkpoint.HIGH_WATERMARKS]
-            ),
+            is_point_known=bool(points or not watermarks),
+            is_start_known=self._disk.exists(f"{self._folder}/{checkpoint.LOG_START_OFFSETS}"),
         )
 
     def _vouch(self, *, frees_room: bool) -> None:

@@ -15,7 +15,7 @@ written anew. Opening twice gives the same log.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.settings import INT_MAX
 from broker.storage.adoption import adopt, good_snapshot, remove_stray_snapshots
@@ -56,6 +56,8 @@ class LoadRules:
     """Whether offsets may be missing anywhere (`gap_mark`)."""
     is_point_known: bool = True
     """Whether the recovery point is one: a person may have removed its file, for it was damaged."""
+    is_start_known: bool = True
+    """Whether the log's start is one. Without its file a log starts with its first segment."""
 
 
 @dataclass(slots=True)
@@ -77,7 +79,19 @@ def load(disk: Disk, folder: str, rules: LoadRules) -> Loaded:
 
     Raises CorruptionError for damage, DiskError when the disk refuses.
     """
+    if not rules.is_start_known:
+        base_offset = min(_base_offsets(disk.list_folder(folder)), default=0)
+        rules = replace(rules, log_start_offset=max(rules.log_start_offset, base_offset))
     return _Loading(disk, folder, rules).run()
+
+
+def _base_offsets(names: Sequence[str]) -> list[int]:
+    """The base offsets of the segments among the names of files, rising."""
+    return sorted(
+        int(name[:BASE_DIGITS])
+        for name in names
+        if name.endswith(LOG_SUFFIX) and name[:-4].isdigit() and len(name) == BASE_DIGITS + 4
+    )
 
 
 def _whole(rules: LoadRules) -> Sequence[tuple[int, int]]:
@@ -152,11 +166,7 @@ class _Loading:
         """Remove left-overs and return the base offsets of the segments that count."""
         finish_swaps(self.disk, self.folder)
         names = self.disk.list_folder(self.folder)
-        bases = sorted(
-            int(name[:BASE_DIGITS])
-            for name in names
-            if name.endswith(LOG_SUFFIX) and name[:-4].isdigit() and len(name) == BASE_DIGITS + 4
-        )
+        bases = _base_offsets(names)
         for name in names:
             stem, _, suffix = name.partition(".")
             is_orphan = f".{suffix}" in SUFFIXES and stem.isdigit() and int(stem) not in bases

@@ -7,14 +7,24 @@ dropped (`drop_below`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.config import LogConfig
 from broker.storage.dropped import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 
+AgeOf = Callable[[int, int], int]
+"""How old a record of this date is at this time; a clock that was set makes no record older."""
 
-def expire(log: Log, now_ms: int) -> bool:
+
+def age_by_date(date_ms: int, now_ms: int) -> int:
+    """The age by a wall clock that was never set."""
+    return now_ms - date_ms
+
+
+def expire(log: Log, now_ms: int, age_of: AgeOf = age_by_date) -> bool:
     """Move the log's start past the segments that the topic's settings no longer keep.
 
     Returns whether there are files to be dropped; `drop_below` does that once a checkpoint
@@ -22,7 +32,11 @@ def expire(log: Log, now_ms: int) -> bool:
     too old rolls first, so that an idle topic empties as well.
     """
     count = _expired_count(
-        log.segments, log.config, log.log_start_offset, log.high_watermark, now_ms
+        log.segments,
+        log.config,
+        log.log_start_offset,
+        log.high_watermark,
+        lambda date_ms: age_of(date_ms, now_ms),
     )
     has_staged = log.log_end_offset > log.written_end_offset
     if not count or log.keeps_segments or has_staged:
@@ -49,7 +63,7 @@ def _expired_count(
     config: LogConfig,
     log_start_offset: int,
     high_watermark: int,
-    now_ms: int,
+    age_of: Callable[[int], int],
 ) -> int:
     """How many segments from the oldest on may go.
 
@@ -67,12 +81,14 @@ def _expired_count(
         left_bytes -= segment.size_bytes
         if segment.next_offset <= log_start_offset and count < len(segments) - 1:
             continue
-        if not config.is_deleted or not _is_expired(segment, config, left_bytes, now_ms):
+        if not config.is_deleted or not _is_expired(segment, config, left_bytes, age_of):
             return count
     return len(segments)
 
 
-def _is_expired(segment: Segment, config: LogConfig, left_bytes: int, now_ms: int) -> bool:
+def _is_expired(
+    segment: Segment, config: LogConfig, left_bytes: int, age_of: Callable[[int], int]
+) -> bool:
     if 0 <= config.retention_bytes <= left_bytes:
         return True
-    return config.retention_ms >= 0 and now_ms - segment.newest_ms > config.retention_ms
+    return config.retention_ms >= 0 and age_of(segment.newest_ms) > config.retention_ms

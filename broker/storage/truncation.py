@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from broker.storage import recovery
 from broker.storage.disk import Disk
 from broker.storage.dropped import unlink_if_there
-from broker.storage.gap_mark import gap_mark_path
+from broker.storage.gap_mark import GapMark, gap_mark_path
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import Checkpoint
 from broker.storage.producer_files import snapshot_offsets, snapshot_path
@@ -42,6 +42,8 @@ class Cut:
     snapshot_limit: int
     """Producer snapshots above this offset tell of what is cut."""
     rules: recovery.LoadRules
+    marks_gaps: bool = False
+    """Whether the gap mark must be on the disk first: the cut is in what a cleaning has left."""
 
 
 def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
@@ -64,12 +66,16 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
     # What cannot be read is not cut: until here nothing has been decided.
     shortened = last.log_path, last.locate(offset)
     log.begin_cut()
+    # Offsets may be missing above the recovery point that follows: no torn tail, and no damage.
+    marks_gaps = not log.has_gap_mark and last.base_offset < log.cleaned_offset
+    log.has_gap_mark = log.has_gap_mark or marks_gaps
     # Where the last whole batch ends is known once the log is opened anew.
     log.recovery_point = min(log.recovery_point, last.base_offset)
     log.high_watermark = min(log.high_watermark, offset)
     log.cleaned_offset = min(log.cleaned_offset, offset)
     log.leader_epochs.truncate_from_end(offset)
-    return Cut(log.folder, _paths(row[count:]), shortened, offset, _rules(log, now_ms))
+    unlinked = _paths(row[count:])
+    return Cut(log.folder, unlinked, shortened, offset, _rules(log, now_ms), marks_gaps)
 
 
 def begin_reset(log: Log, offset: int, now_ms: int) -> Cut:
@@ -118,6 +124,8 @@ class Truncation:
     def perform(self) -> recovery.Loaded:
         """Do it, in the thread that writes checkpoints; what it gives is for `Log.truncated`."""
         disk, cut = self._disk, self._cut
+        if cut.marks_gaps:
+            GapMark(disk, cut.folder).perform()
         self._checkpoint.perform()
         discard_swaps(disk, cut.folder)
         for path in cut.unlinked:

@@ -18,6 +18,7 @@ class By(StrEnum):
     START = "start"
     CONTINUE = "continue"
     END = "end"
+    PARTIAL = "partial"  # the line is a part of a longer one, see `text/partial`
 
 
 # What follows the first line of a trace, as it is printed below a log line or by itself. All of
@@ -38,6 +39,17 @@ _GO = (
 )
 INDENTED = r"^[ \t]"
 PRESETS = {"java": _JAVA, "python": _PYTHON, "go": _GO}
+
+# The logs of container runtimes, which write a long line in parts. Both have the groups `stream`
+# and `text`; what stands before and behind `text` is the line's frame. In CRI the tag P marks a
+# part that another follows. Docker's text is a JSON string, and that of a whole line ends in \n.
+PARTIAL_PRESETS = {
+    "cri": r"^\S+ (?P<stream>stdout|stderr) (?P<tag>[PF])(?::\S*)? (?P<text>.*)$",
+    "docker": (
+        r'^\{"log":"(?P<text>(?:[^"\\]|\\.)*)"'
+        r'(?=[,}])(?:.*?"stream":"(?P<stream>[^"]*)")?'
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from collector.config.encoding_names import UTF_8, canonical_name
 from collector.config.globs import wildcard_count
 from collector.config.headers import FieldValue, check_fields, check_headers
-from collector.config.multiline import INDENTED, PRESETS, By, EventRules
+from collector.config.multiline import INDENTED, PARTIAL_PRESETS, PRESETS, By, EventRules
 from collector.config.topics import TopicTemplate, template_of
 from protocol.units import parse_duration_ms, parse_size_bytes
 
@@ -94,7 +94,7 @@ def check_input_topic(name: str) -> None:
 class MultilineSection(_Model):
     """Which lines are one event: by a preset, or by one pattern, or by indentation."""
 
-    preset: Literal["java", "python", "go"] | None = None
+    preset: Literal["java", "python", "go", "cri", "docker"] | None = None
     start: str | None = None
     continue_: str | None = Field(default=None, alias="continue")
     end: str | None = None
@@ -133,7 +133,9 @@ class MultilineSection(_Model):
     def rules(self) -> EventRules:
         """The same, ready to be applied."""
         by, text = By.CONTINUE, self.continue_
-        if self.preset is not None:
+        if self.preset in PARTIAL_PRESETS:
+            by, text = By.PARTIAL, PARTIAL_PRESETS[self.preset]
+        elif self.preset is not None:
             text = PRESETS[self.preset]
         elif self.start is not None:
             by, text = By.START, self.start
@@ -158,7 +160,9 @@ class InputSection(_Model):
     fields: dict[str, FieldValue] = Field(default_factory=dict)
     encoding: str = UTF_8
     on_invalid: Literal["keep", "replace", "dead_letter"] = "keep"
-    line_end: Literal["cut", "keep"] = "cut"
+    line_end: Literal["cut", "keep", "nul"] = "cut"
+    flush_after: DurationMs | None = Field(default=None, ge=100, le=86_400_000)
+    strip_ansi: bool = False
     multiline: MultilineSection | None = None
     max_line_bytes: SizeBytes = Field(default=1 << 20, ge=LINE_BYTES_MIN, le=1 << 30)
     on_overlong: Literal["split", "cut", "dead_letter"] = "split"
@@ -250,6 +254,15 @@ class InputSection(_Model):
             raise ValueError(
                 "found fields beside multiline, expected one of them: fields are put into lines"
                 " that are JSON objects, each by itself"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _events_of_lines(self) -> "InputSection":
+        if self.line_end == "nul" and self.multiline is not None:
+            raise ValueError(
+                "found multiline beside line_end: nul, expected one of them: a record that ends"
+                " with NUL holds all of its lines already"
             )
         return self
 

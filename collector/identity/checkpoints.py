@@ -74,6 +74,7 @@ class Checkpoint:
             self.size,
             self.trail,
             self.archive is None,
+            unread_lines_end=self.size,
         )
 
     def is_forgotten(self, now_ms: int, forget_after_ms: int) -> bool:

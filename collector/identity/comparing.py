@@ -6,7 +6,16 @@ result is unknown; the caller comes again with the answers.
 
 from enum import Enum
 
-from collector.identity.sightings import Answers, Probe, Seen, Stamp, Stored, WholeProbe
+from collector.identity.sightings import (
+    Answers,
+    AnyProbe,
+    KeptProbe,
+    Probe,
+    Seen,
+    Stamp,
+    Stored,
+    WholeProbe,
+)
 from collector.text.fingerprint import TRAIL_HASH_BYTES, FileId
 
 JOINING_BYTES_MIN = 1024
@@ -28,7 +37,7 @@ class Comparer:
 
     def __init__(self, answers: Answers):
         self.answers = answers
-        self.probes: set[Probe | WholeProbe] = set()
+        self.probes: set[AnyProbe] = set()
 
     def compare(self, known: Stored, file: FileId, stamp: Stamp) -> Content:
         """Hold a file's head and marker against the fingerprint."""
@@ -96,6 +105,21 @@ class Comparer:
                 return False
             agrees = None if equal is None else agrees
         return agrees
+
+    def kept_end(self, known: Stored, name: Seen) -> int | None:
+        """Where the lines end, in a file that was trimmed to them, that were read; 0: it was not.
+
+        None: not known yet.
+        """
+        if not known.position or not known.is_plain or not name.size:
+            return 0
+        print_ = known.fingerprint
+        probe = KeptProbe(name.file, print_.position, print_.marker, known.tail)
+        if probe not in self.answers:
+            self.probes.add(probe)
+            return None
+        answer = self.answers[probe]
+        return None if answer is None else int.from_bytes(answer, "big")
 
     def reaches_trail(self, known: Stored, name: Seen) -> bool:
         """Whether the file is long enough for an older marker."""

@@ -92,8 +92,11 @@ class _Session:
         return True
 
     def _is_cut(self, known: Stored, size: int) -> bool:
-        """Whether bytes that a look had seen behind the position are in no file any more."""
-        if size >= known.size or not known.is_plain:
+        """Whether lines that a look had seen behind the position are in no file any more.
+
+        An open line is none: its writer may have replaced it.
+        """
+        if size >= known.unread_lines_end or not known.is_plain:
             return False
         return not any(
             name.size >= known.size and is_archive_name(known, name)
@@ -131,12 +134,32 @@ class _Session:
                 return False
             if shrunk:
                 self._round.add(Verdict.SHRUNK, known, name)  # 9
-            else:
-                self._round.add(
-                    Verdict.TRUNCATED, known, name, lost_possible=True, begins=name
-                )  # 10
-        else:
-            self._round.add(Verdict.REWRITTEN, known, name, lost_possible=True, begins=name)  # 11
+                return True
+        trimmed = self._judge_trimmed(known, name)
+        if trimmed is not False:
+            return trimmed is True
+        verdict = Verdict.TRUNCATED if content is Content.SHORTER else Verdict.REWRITTEN
+        self._round.add(verdict, known, name, lost_possible=True, begins=name)  # 10, 11
+        return True
+
+    def _judge_trimmed(self, known: Stored, name: Seen, held: Held | None = None) -> bool | None:
+        """Row 9a: the file holds the last lines that were read, and perhaps newer ones.
+
+        None: that is not known yet, or the lines of the old file, which is `held` open, are to be
+        read first.
+        """
+        unread = known.unread_lines_end - known.position
+        is_left = held is not None and (unread > 0 or held.size > known.seen_size)
+        kept_end = self._round.ask.kept_end(known, name)
+        if kept_end == 0:
+            return False
+        self._round.settled.add(name.file)
+        if kept_end is None or is_left:
+            self._round.noticed.add(known.generation)
+            self._round.is_waiting |= is_left
+            return None
+        lost = unread > name.size - kept_end
+        self._round.add(Verdict.TRIMMED, known, name, lost, kept_end=kept_end)
         return True
 
     def _is_shrunk(self, known: Stored, name: Seen) -> bool | None:
@@ -181,6 +204,14 @@ class _Session:
                 Verdict.REPLACED_SAME_HEAD if same_head else Verdict.MOVED, known, copy
             )  # 14, 16
             return
+        if newcomer is not None and newcomer.file not in self._round.settled:
+            life = self._life_of(known, newcomer)
+            if life is not known:
+                newcomer = None
+            elif (
+                known.state is not State.GONE and self._judge_trimmed(known, newcomer) is not False
+            ):
+                return  # 9a
         # Either may be the copy of another file that has got this one's inode, or its name.
         if reused and is_reused and not self._copies.is_copy(reused[0]):
             self._begin(Verdict.INODE_REUSED, known, reused[0])  # 1
@@ -192,6 +223,22 @@ class _Session:
         ):
             self._begin(Verdict.REPLACED, known, newcomer)  # 15
         self._judge_gone(known)
+
+    def _life_of(self, known: Stored, name: Seen) -> Stored:
+        """Of all that had a name by what is stored, the one whose last lines the file holds.
+
+        After a death several may have had it: that some of them ended was not stored.
+        """
+        others = (
+            other
+            for other in self._round.by_path.get(name.path, ())
+            if other.path == name.path
+            and not other.state.has_ended
+            and other.generation not in self._round.held
+            and other.file not in self._round.names
+        )
+        found = [one for one in others if self._round.ask.kept_end(one, name) != 0]
+        return known if known in found or not found else found[0]
 
     def _is_renumbered(self, known: Stored, held: Held | None, newcomer: Seen) -> bool:
         """Row 13: a file system that was mounted anew. True also while answers are missing.
@@ -223,6 +270,8 @@ class _Session:
             elif holds:
                 self._round.settled.add(newcomer.file)
                 self._round.add(Verdict.REPLACED_SAME_HEAD, known, newcomer)  # 14
+            elif self._judge_trimmed(known, newcomer, held) is not False:  # 9a
+                return
             elif self._copies.is_copy(newcomer):
                 self._round.add(Verdict.DELETED, known, None)  # 6
             else:

@@ -15,6 +15,9 @@ from collector.config.settings import InputSection
 
 HOME_PREFIX = "watched/"
 
+Standing = frozenset[int]
+"""The segments of a glob that the next name of a walk may match."""
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -30,12 +33,19 @@ class Pattern:
     exclude: tuple[str, ...]
     depth: int | None = field(init=False)
     _matcher: re.Pattern[str] = field(init=False, repr=False)
+    _names: tuple[re.Pattern[str] | None, ...] = field(init=False, repr=False)
+    """What each segment matches; None for `**`."""
     _excluder: re.Pattern[str] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         depth = None if "**" in self.segments else len(self.segments)
         object.__setattr__(self, "depth", depth)
         object.__setattr__(self, "_matcher", re.compile(translate(self.segments), re.DOTALL))
+        names = tuple(
+            None if part == "**" else re.compile(translate([part]), re.DOTALL)
+            for part in self.segments
+        )
+        object.__setattr__(self, "_names", names)
         excluder = "|".join(fnmatch.translate(pattern) for pattern in self.exclude)
         object.__setattr__(self, "_excluder", re.compile(excluder) if excluder else None)
 
@@ -58,9 +68,38 @@ class Pattern:
         # What stands for folders ends with a slash.
         return tuple(word.removesuffix("/") for word in found.groups())
 
-    def enters(self, level: int) -> bool:
-        """Whether folders `level` names below the root can hold matches."""
-        return self.depth is None or level < self.depth
+    @property
+    def outset(self) -> Standing:
+        """Where a walk stands at the root: which segments the next name may match."""
+        return self._with_skipped({0})
+
+    def below(self, standing: Standing, name: str) -> Standing:
+        """Where a walk stands in a folder of this name; empty if no match can lie below it.
+
+        Two folders with one content and one standing hold the same matches.
+        """
+        reached = set()
+        for index in standing:
+            names = self._names[index]
+            if names is None:
+                reached.add(index)
+            elif index + 1 < len(self._names) and names.match(name):
+                reached.add(index + 1)
+        return self._with_skipped(reached)
+
+    def goes_deeper(self, standing: Standing) -> bool:
+        """Tell whether folders of a folder with this standing can hold matches."""
+        last = len(self._names) - 1
+        return any(index < last or self._names[index] is None for index in standing)
+
+    def _with_skipped(self, reached: set[int]) -> Standing:
+        """`**` also stands for no folder at all, unless it is the last segment."""
+        for index in sorted(reached):
+            following = index
+            while following + 1 < len(self._names) and self._names[following] is None:
+                following += 1
+                reached.add(following)
+        return frozenset(reached)
 
 
 def plan(inputs: Sequence[InputSection], home: str) -> tuple[Pattern, ...]:

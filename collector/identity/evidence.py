@@ -20,7 +20,7 @@ def evidence_at(handle: Handle, position: int) -> Evidence:
 
 def evidence_at_end(handle: Handle, size: int, encoding: Encoding) -> Evidence:
     """The evidence of the last line start in a file: what it holds so far is not read."""
-    size -= size % encoding.unit_bytes
+    size = text_end(handle, size, encoding)
     start = max(0, size - BLOCK_BYTES)
     found = _line_start_between(handle, start, size, encoding)
     return evidence_at(handle, found if found is not None else size if start else 0)
@@ -39,7 +39,7 @@ def whole_evidence(handle: Handle, position: int) -> Evidence:
 
 def line_start_before(handle: Handle, size: int, encoding: Encoding) -> int:
     """The last line start at or before `size`."""
-    end = size - size % encoding.unit_bytes
+    end = text_end(handle, size, encoding)
     while end > 0:
         start = max(0, end - BLOCK_BYTES)
         found = _line_start_between(handle, start, end, encoding)
@@ -55,3 +55,16 @@ def _line_start_between(handle: Handle, start: int, end: int, encoding: Encoding
     whole = len(data) - len(data) % encoding.unit_bytes
     newlines = encoding.newlines(memoryview(data)[:whole])
     return start + int(newlines[-1]) + encoding.unit_bytes if len(newlines) else None
+
+
+def text_end(handle: Handle, size: int, encoding: Encoding) -> int:
+    """The end of the last code unit before `size` that is no NUL."""
+    end = size - size % encoding.unit_bytes
+    while end > 0:
+        start = max(0, end - BLOCK_BYTES)
+        data = memoryview(handle.read(start, end - start))
+        nuls = encoding.trailing_nul_bytes(data)
+        if nuls < len(data):
+            return start + len(data) - nuls
+        end = start
+    return 0

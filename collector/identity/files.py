@@ -8,12 +8,14 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from os.path import realpath
 from pathlib import Path
 from typing import Protocol
 
-from collector.identity.discovery import Pattern
+from collector.identity.discovery import Pattern, Standing
 from collector.identity.sightings import Seen
 from collector.identity.statx import Statx, owner_of
 from collector.text.fingerprint import FileId
@@ -26,6 +28,8 @@ class Scan:
     seen: tuple[Seen, ...]
     problems: tuple[str, ...]
     is_complete: bool
+    passed: tuple[str, ...] = ()
+    """Links that were not followed, each with the reason: no problem, but worth a word."""
 
 
 _Look = tuple[int, int, int, int, int]
@@ -39,11 +43,31 @@ class _Stat(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
-    """One scan in the making: the files by path, and the folders and files that refused."""
+class _Folder:
+    """A folder that a walk enters for one pattern. `real` is its path without links."""
 
-    found: dict[str, tuple[_Look, Seen]]
-    problems: dict[str, None]
+    pattern: Pattern
+    path: str
+    real: str
+    below: str
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One scan in the making: the files by path, and the folders and files that refused.
+
+    `links` are folders behind symbolic links that are still to be entered, `entered` the folders
+    that need not be entered again.
+    """
+
+    found: dict[str, tuple[_Look, Seen]] = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
+    passed: dict[str, None] = field(default_factory=dict)
+    links: deque[_Folder] = field(default_factory=deque)
+    entered: set[tuple[int, str, Standing]] = field(default_factory=set)
+    linked: dict[str, bool] = field(default_factory=dict)
+    """The folders that were entered by a link, each with whether all below it counts."""
 
 
 class Walker:
@@ -53,18 +77,29 @@ class Walker:
         self._patterns = patterns
         self._statx = Statx()
         self._last: dict[str, tuple[_Look, Seen]] = {}
+        self._linked: dict[str, bool] = {}
 
     def scan(self) -> Scan:
-        """Walk all roots once. Folders behind symlinks are not entered, files are."""
-        walk = _Walk({}, {})
+        """Walk all roots once, then the folders behind symbolic links.
+
+        So a file is found under its real name if a pattern matches that, and under the name that a
+        link gives it otherwise.
+        """
+        walk = _Walk()
         for pattern in self._patterns:
+            root = pattern.root
             if pattern.segments:
-                self._walk(pattern, walk)
+                self._walk(_Folder(pattern, root, realpath(root), "", pattern.outset), walk)
             else:
-                self._add(pattern, pattern.root, Path(pattern.root), walk)
-        self._last = walk.found
+                self._add(pattern, root, Path(root), walk, None)
+        files = {seen.file for _, seen in walk.found.values()} if walk.links else set()
+        while walk.links:
+            folder = walk.links.popleft()
+            walk.linked[folder.path] = folder.pattern.goes_deeper(folder.standing)
+            self._walk(folder, walk, files)
+        self._last, self._linked = walk.found, walk.linked
         seen = tuple(seen for _, seen in walk.found.values())
-        return Scan(seen, tuple(walk.problems), not walk.problems)
+        return Scan(seen, tuple(walk.problems), not walk.problems, tuple(walk.passed))
 
     def roots(self) -> dict[str, tuple[FileId, bool]]:
         """The folders to watch that are there: which one each is, and whether all below counts."""
@@ -74,6 +109,7 @@ class Walker:
             if not pattern.segments:
                 path, recursive = path.rpartition("/")[0] or "/", False
             wanted[path] = wanted.get(path, False) or recursive
+        wanted |= self._linked
         found: dict[str, tuple[FileId, bool]] = {}
         for path, recursive in wanted.items():
             with contextlib.suppress(OSError):
@@ -82,29 +118,49 @@ class Walker:
                     found[path] = FileId(folder.st_dev, folder.st_ino), recursive
         return found
 
-    def _walk(self, pattern: Pattern, walk: _Walk) -> None:
-        folders = [(pattern.root, "", 0)]
+    def _walk(self, top: _Folder, walk: _Walk, files: set[FileId] | None = None) -> None:
+        pattern = top.pattern
+        folders = [top]
         while folders:
-            folder, below, level = folders.pop()
-            try:
-                with os.scandir(folder) as found:
-                    entries = sorted(found, key=lambda entry: entry.name)
-            except (FileNotFoundError, NotADirectoryError):
+            folder = folders.pop()
+            key = id(pattern), folder.real, folder.standing
+            if files is not None and key in walk.entered:
                 continue
-            except OSError as error:
-                walk.problems[f"{folder}: {error.strerror}{owner_of(folder)}"] = None
-                continue
-            for entry in entries:
+            walk.entered.add(key)
+            for entry in _entries(folder.path, walk):
                 if pattern.excludes(entry.name):
                     continue
-                name = f"{below}{entry.name}"
-                if entry.is_dir(follow_symlinks=False):
-                    if pattern.enters(level + 1):
-                        folders.append((entry.path, f"{name}/", level + 1))
-                elif pattern.matches(name):
-                    self._add(pattern, entry.path, entry, walk)
+                name = f"{folder.below}{entry.name}"
+                is_link = entry.is_symlink()
+                if not _is_folder(entry):
+                    if pattern.matches(name):
+                        self._add(pattern, entry.path, entry, walk, files, is_link=is_link)
+                    continue
+                standing = pattern.below(folder.standing, entry.name)
+                if not standing:
+                    continue
+                real = realpath(entry.path) if is_link else f"{folder.real}/{entry.name}"
+                inner = _Folder(pattern, entry.path, real, f"{name}/", standing)
+                if not is_link:
+                    folders.append(inner)
+                elif _leads_upwards(inner, folder):
+                    walk.passed[
+                        f"{entry.path}: not followed, because this link leads to a folder above it"
+                    ] = None
+                else:
+                    walk.links.append(inner)
 
-    def _add(self, pattern: Pattern, path: str, entry: "_Stat", walk: _Walk) -> None:
+    def _add(
+        self,
+        pattern: Pattern,
+        path: str,
+        entry: _Stat,
+        walk: _Walk,
+        files: set[FileId] | None,
+        *,
+        is_link: bool = False,
+    ) -> None:
+        """Note a file. `files` are those that have another name already, behind links."""
         if path in walk.found:
             return
         try:
@@ -114,12 +170,22 @@ class Walker:
             # Nothing about the file has changed: it is what it was at the last scan. statx, which
             # costs three times as much, need not be asked for its birth again.
             look = (found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            if files is not None:
+                file = FileId(found.st_dev, found.st_ino)
+                if file in files:
+                    return
+                files.add(file)
             last = self._last.get(path)
             if last is not None and last[0] == look:
                 walk.found[path] = last
                 return
             seen = self._statx.seen(path, pattern.input_index)
         except (FileNotFoundError, NotADirectoryError):
+            if is_link:
+                walk.passed[
+                    f"{path}: this link leads nowhere; in a container, mount the folder that it"
+                    " leads to"
+                ] = None
             return
         except OSError as error:
             # A symlink that leads to itself leads to no file, as one that leads nowhere.
@@ -128,3 +194,29 @@ class Walker:
             return
         if seen is not None:
             walk.found[path] = (look, seen)
+
+
+def _entries(folder: str, walk: _Walk) -> Iterable["os.DirEntry[str]"]:
+    """The names in a folder, in their order; none where it is gone or refuses."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        walk.problems[f"{folder}: {error.strerror}{owner_of(folder)}"] = None
+        return ()
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    """Tell whether a name is a folder or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _leads_upwards(link: _Folder, folder: _Folder) -> bool:
+    """Tell whether a link leads to a folder that it lies in, by real paths or by its own."""
+    above = f"{link.real.rstrip('/')}/"
+    return f"{folder.real}/".startswith(above) or f"{folder.path}/".startswith(above)

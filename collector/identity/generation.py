@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from collector.config.settings import BACKFILL_BYTES, NEW_BYTES, RETRY_MS, InputSection
 from collector.identity.checkpoints import Checkpoint
 from collector.identity.delivery import Delivery
-from collector.identity.sightings import Stamp, State, Stored, Verdict
+from collector.identity.sightings import Doubt, Stamp, State, Stored, Verdict
 from collector.text.archive import Archive
 from collector.text.fingerprint import (
     Evidence,
@@ -48,6 +48,16 @@ class Generation:
     lines: int = 0
     size: int = 0
     stamp: Stamp | None = None
+    read_stamp: Stamp | None = None
+    """What the file looked like when the bytes behind the position were last read."""
+    is_read_stamp_sure: bool = False
+    """Whether bytes that were written after that show in the stamp."""
+    read_to: int = 0
+    """The end of the text that was last read."""
+    rests: bool = False
+    """The last turn found nothing more to read."""
+    doubt: Doubt | None = None
+    """The NULs that are waited for."""
     tailer: Tailer | None = None
     delivery: Delivery | None = None
     archive: Archive | None = None
@@ -63,6 +73,8 @@ class Generation:
     refused_in: int = 0
     """The edition of the topics in which it was last asked for one."""
     error: str = ""
+    refusal: tuple[Stamp, str] | None = None
+    """Why its content is not read, as long as its file does not change."""
     backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
     still_since_ms: int | None = None
     read_at_ms: int = 0
@@ -115,19 +127,41 @@ class Generation:
         return self.lines if self.delivery is None else self.delivery.lines
 
     @property
+    def text_end(self) -> int:
+        """The end of the content, without NULs that nothing follows as far as is known."""
+        return self.size if self.tailer is None else self.tailer.text_end(self.size)
+
+    @property
+    def unread_bytes(self) -> int:
+        """How many bytes were seen that nothing was read of, or not since the file has changed."""
+        if self.tailer is None or self.is_archive:
+            return max(0, self.text_end - self.position)
+        is_changed = self.stamp is not None and self.stamp != self.read_stamp
+        read_end = self.tailer.read_position if is_changed else self.tailer.searched_end
+        return max(0, self.text_end - read_end)
+
+    @property
+    def unread_lines_end(self) -> int:
+        """Behind this no whole line is in the file, as far as it was read."""
+        tailer = self.tailer
+        if tailer is None or tailer.doubt is not None or tailer.request(self.size) is not None:
+            return self.text_end
+        return min(self.text_end, tailer.read_position)
+
+    @property
     def lag_bytes(self) -> int:
         """Bytes of content that are not committed yet."""
-        return max(0, self.size - self.safe_position)
+        return max(0, self.text_end - self.safe_position)
 
     @property
     def lane(self) -> Lane:
         """Far behind files are read in the backfill lane."""
-        return Lane.BACKFILL if self.size - self.position > BACKFILL_BYTES else Lane.LIVE
+        return Lane.BACKFILL if self.text_end - self.position > BACKFILL_BYTES else Lane.LIVE
 
     @property
     def is_behind(self) -> bool:
         """Its next lines are old ones, which live lines of other files need not wait for."""
-        is_new = not self.keeps_up and self.size - self.position > NEW_BYTES
+        is_new = not self.keeps_up and self.text_end - self.position > NEW_BYTES
         return not self.state.has_ended and (is_new or self.lane is Lane.BACKFILL)
 
     @property
@@ -146,6 +180,11 @@ class Generation:
         return self.tailer is not None and self.tailer.pending is not None
 
     @property
+    def is_event_whole(self) -> bool:
+        """Whether nothing more can belong to its open event."""
+        return self.state.has_ended or self.closes_event
+
+    @property
     def is_holding_back(self) -> bool:
         """Whole lines of it were read and not given yet, since they may be part of an event."""
         return self.has_open_event or (self.held_back_ms is not None and not self.lines_read)
@@ -157,13 +196,18 @@ class Generation:
             return False
         if self.tailer is None:
             return self.size > 0
-        return self.tailer.request(self.size) is not None
+        return self.tailer.doubt is not None or self.tailer.request(self.size) is not None
 
     def read_print(self) -> Fingerprint:
         """The fingerprint of the position read up to."""
         if self.tailer is not None and self.fingerprint.position != self.tailer.position:
             self.fingerprint = self.tailer.evidence.fingerprint()
         return self.fingerprint
+
+    @property
+    def read_crc(self) -> int | None:
+        """The checksum of what was read."""
+        return self.fingerprint.crc if self.tailer is None else self.tailer.evidence.crc
 
     def _judged_print(self) -> Fingerprint:
         """The fingerprint of all that was read: an open event is in memory, whatever becomes of
@@ -191,12 +235,15 @@ class Generation:
             self.raw_print() or self._judged_print(),
             self.state,
             self.stamp,
-            self.position < self.size,
+            self.position < self.text_end,
             self.first_path,
-            self.size,
+            self.text_end,
             self.trail,
             not self.is_archive,
             self.is_unread,
+            self.unread_lines_end,
+            b"" if self.tailer is None else self.tailer.read_tail,
+            self.size,
         )
 
     def wake(self, tailer: Tailer) -> None:
@@ -211,10 +258,23 @@ class Generation:
 
     def was_read(self, *, to_its_end: bool) -> None:
         """It had a turn, which found no more to read or did."""
-        if to_its_end and self.size - self.position <= NEW_BYTES:
+        if to_its_end and self.text_end - self.position <= NEW_BYTES:
             self.keeps_up = True
         elif self.lane is Lane.BACKFILL:
             self.keeps_up = False
+
+    def begin_behind(self, fingerprint: Fingerprint) -> None:
+        """Sleep behind these bytes of a file that holds others than before the position."""
+        self.lines = self.committed_lines
+        self.fingerprint = fingerprint
+        self.tailer = self.delivery = self.doubt = None
+        self.closes_event = False
+        self.touch()
+
+    def forget_marks(self) -> None:
+        """What was read of its file stands at other places now."""
+        self.trail, self.last_mark = (), None
+        self.passed.clear()
 
     def touch(self) -> None:
         """Something changed that its position record should say."""
@@ -281,7 +341,7 @@ class Generation:
             safe,
             lines,
             self.trail,
-            self.size,
+            self.text_end,
             self.state,
             self.raw_print(),
             now_ms,

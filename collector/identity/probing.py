@@ -11,10 +11,11 @@ import crc32c
 
 from collector.config.settings import BLOCK_BYTES, CHECKSUM_BYTES
 from collector.identity.handles import Handle, Handles, Unreadable, Vanished, open_file
-from collector.identity.sightings import Probe, Stamp, WholeProbe
+from collector.identity.sightings import AnyProbe, KeptProbe, Probe, Stamp, WholeProbe
+from collector.identity.trimming import kept_end
 from collector.text.fingerprint import FileId, digest_of
 
-_Answers = dict[Probe | WholeProbe, bytes | None]
+_Answers = dict[AnyProbe, bytes | None]
 
 
 class Prober:
@@ -39,13 +40,11 @@ class Prober:
         self._sums = {probe: sum_ for probe, sum_ in self._sums.items() if probe in self._asked}
         self._asked.clear()
 
-    def answer(
-        self, probes: Collection[Probe | WholeProbe], paths: Mapping[FileId, str]
-    ) -> _Answers:
+    def answer(self, probes: Collection[AnyProbe], paths: Mapping[FileId, str]) -> _Answers:
         """Read and hash, opening each file once; what is not finished has no answer yet."""
         open_handles = {handle.file: handle for _, handle in self._handles}
         answers: _Answers = {}
-        by_file: dict[FileId, list[Probe | WholeProbe]] = defaultdict(list)
+        by_file: dict[FileId, list[AnyProbe]] = defaultdict(list)
         for probe in probes:
             by_file[probe.file].append(probe)
         for file, mine in by_file.items():
@@ -65,7 +64,12 @@ class Prober:
                     handle.close()
         return answers
 
-    def _answer_one(self, probe: Probe | WholeProbe, handle: Handle, answers: _Answers) -> None:
+    def _answer_one(self, probe: AnyProbe, handle: Handle, answers: _Answers) -> None:
+        if isinstance(probe, KeptProbe):
+            size = handle.look().size
+            end = kept_end(probe.tail, probe.marker, probe.position, handle.read, size)
+            answers[probe] = b"" if end is None else end.to_bytes(8, "big")
+            return
         if isinstance(probe, Probe):
             data = handle.read(probe.offset, probe.length)
             answers[probe] = digest_of(data) if len(data) == probe.length else None

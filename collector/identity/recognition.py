@@ -143,7 +143,7 @@ class Recognition:
             return False
         waits = self._waits.get(generation.name, 0) + 1
         self._waits[generation.name] = waits
-        return waits <= WAITS_MAX or known.position < known.size
+        return waits <= WAITS_MAX or known.position < known.text_end
 
     @staticmethod
     def _holds(known: Generation, size: int) -> bool:

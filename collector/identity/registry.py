@@ -24,6 +24,7 @@ _FOLLOWED = frozenset(
         Verdict.RENUMBERED,
         Verdict.COPYTRUNCATED,
         Verdict.SHRUNK,
+        Verdict.TRIMMED,
         Verdict.REPLACED_SAME_HEAD,
         Verdict.MOVED,
     }

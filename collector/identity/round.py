@@ -87,10 +87,13 @@ class Round:
         *,
         begins: Seen | None = None,
         copy: Seen | None = None,
+        kept_end: int = 0,
     ) -> None:
         """Note a verdict, about what is known, a name that was seen, or both."""
         generation = None if known is None else known.generation
-        self.judgements.append(Judgement(verdict, generation, seen, lost_possible, begins, copy))
+        self.judgements.append(
+            Judgement(verdict, generation, seen, lost_possible, begins, copy, kept_end)
+        )
 
     def add_links(self, names: Sequence[Seen], first: Seen) -> None:
         """All other names of a file that was judged under its first one."""

@@ -42,13 +42,22 @@ class Stamp(NamedTuple):
     mtime_ns: int
 
 
+class Doubt(NamedTuple):
+    """NULs before other text, since when they are waited for, and how long the file was then."""
+
+    start: int
+    size: int
+    since_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A generation as it is judged. `fingerprint` is at the position read up to.
 
     `stamp` is what the file looked like when its content was last found equal; None at a start.
     `is_behind`: the last look saw bytes that were not read; `is_unread`: its first turn is to come;
-    `size`: the most that was seen of it.
+    `size`: the most that was seen of it, without NULs at its end. `unread_lines_end`: behind this
+    place no whole line was seen, at most an open one.
     For a compressed file, position and fingerprint are those of its compressed bytes.
     """
 
@@ -65,6 +74,11 @@ class Stored:
     trail: tuple[Mark, ...] = ()
     is_plain: bool = True
     is_unread: bool = False
+    unread_lines_end: int = 0
+    tail: bytes = b""
+    """The last bytes before the position, while the file is being read."""
+    seen_size: int = 0
+    """The same as `size`, with NULs at the end."""
 
     @property
     def position(self) -> int:
@@ -120,8 +134,20 @@ class WholeProbe(NamedTuple):
     length: int
 
 
+class KeptProbe(NamedTuple):
+    """A question: where, in a file, the last lines end that were read up to `position` of another
+    life of it, eight bytes big-endian; empty if it has none. `tail`: see `trimming`."""
+
+    file: FileId
+    position: int
+    marker: bytes
+    tail: bytes
+
+
+AnyProbe = Probe | WholeProbe | KeptProbe
+
 # None: the bytes could not be read, so nothing can be decided about this file in this round.
-Answers = Mapping[Probe | WholeProbe, bytes | None]
+Answers = Mapping[AnyProbe, bytes | None]
 
 
 class Verdict(StrEnum):
@@ -140,6 +166,7 @@ class Verdict(StrEnum):
     REPLACED = "replaced"
     COPYTRUNCATED = "copytruncated"
     SHRUNK = "shrunk"
+    TRIMMED = "trimmed"
     REPLACED_SAME_HEAD = "replaced_same_head"
     MOVED = "moved"
     COPY_HELD = "copy_held"
@@ -155,7 +182,8 @@ class Judgement:
     """One verdict: about a known generation, a file seen under a name, or both.
 
     `begins`: a new generation begins at this file's start. `copy`: this file holds nothing but what
-    the generation has given already, and is done as it is.
+    the generation has given already, and is done as it is. `kept_end`: so much of a trimmed file
+    was given already.
     """
 
     verdict: Verdict
@@ -164,6 +192,7 @@ class Judgement:
     lost_possible: bool = False
     begins: Seen | None = None
     copy: Seen | None = None
+    kept_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +205,6 @@ class Decision:
     """
 
     judgements: tuple[Judgement, ...]
-    probes: frozenset[Probe | WholeProbe]
+    probes: frozenset[AnyProbe]
     is_waiting: bool = False
     noticed: frozenset[str | FileId] = frozenset()

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from watchdog.events import (
     DirCreatedEvent,
@@ -38,6 +39,8 @@ _EVENTS: list[type[FileSystemEvent]] = [
     DirDeletedEvent,
 ]
 
+_INSIDE = "/./"
+"""What stands between a linked folder that is watched and the names in it."""
 RETRY_MS = 60_000  # a folder below a watched one is asked for again after so long
 
 OnChange = Callable[[frozenset[str], bool], None]
@@ -96,7 +99,7 @@ class Watch(FileSystemEventHandler):
             self._inotify.forget_below(path)
             try:
                 watch = self._observer.schedule(
-                    self, path, recursive=recursive, event_filter=_EVENTS
+                    self, _entered(path), recursive=recursive, event_filter=_EVENTS
                 )
             except OSError:
                 # It is among the refused.
@@ -112,7 +115,11 @@ class Watch(FileSystemEventHandler):
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """In a thread of watchdog's: note the paths and wake the loop if nobody has."""
-        paths = [os.fsdecode(path) for path in (event.src_path, event.dest_path) if path]
+        paths = [
+            os.fsdecode(path).replace(_INSIDE, "/")
+            for path in (event.src_path, event.dest_path)
+            if path
+        ]
         self._note(paths, event.event_type != FileModifiedEvent.event_type)
 
     def overflowed(self) -> None:
@@ -176,6 +183,11 @@ class _Inotify(InotifyFD):
         with self._refused_lock:
             for path in _at_or_below(root, self._refused):
                 del self._refused[path]
+
+
+def _entered(path: str) -> str:
+    """A folder's path as watchdog watches it, which does not follow a link at a path's end."""
+    return f"{path}{_INSIDE.rstrip('/')}" if Path(path).is_symlink() else path
 
 
 def _at_or_below(root: str, paths: Iterable[str]) -> list[str]:

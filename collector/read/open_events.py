@@ -61,7 +61,8 @@ class OpenEvents:
             return replace(turn, wake_at_ms=now_ms + rules.max_age_ms)
         due_ms = generation.grown_at_ms + rules.max_age_ms
         if now_ms < due_ms and not generation.closes_event:
-            return replace(turn, wake_at_ms=due_ms)
+            wake_at_ms = due_ms if turn.wake_at_ms is None else min(due_ms, turn.wake_at_ms)
+            return replace(turn, wake_at_ms=wake_at_ms)
         return Turn((event,), has_more=True)
 
     def _after(self, generation: Generation, turn: Turn, now_ms: int) -> Turn:
@@ -109,7 +110,7 @@ class OpenEvents:
         if event is None or tailer is None or tailer.rules.events is None:
             return False
         # A line without its end behind the event is part of no event yet.
-        is_last = known.state.has_ended or event.end >= known.size
+        is_last = known.state.has_ended or event.end >= known.text_end
         if not is_last or known.partition != generation.partition or first.is_dead_letter:
             return False
         return continues(event, first, tailer.rules.events)
@@ -137,7 +138,8 @@ def _is_read(generation: Generation) -> bool:
         return True
     if generation.tailer is None:
         return generation.size <= generation.position
-    return generation.tailer.request(generation.size) is None
+    tailer = generation.tailer
+    return tailer.doubt is None and tailer.request(generation.size) is None
 
 
 def _changed_ns(generation: Generation) -> int:

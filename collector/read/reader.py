@@ -7,33 +7,36 @@ and the next scan decides.
 """
 
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from collector.config.settings import BLOCK_BYTES, DRAIN_QUIET_MS
 from collector.identity.archive_names import originals
 from collector.identity.decide import decide
-from collector.identity.evidence import line_start_before, whole_evidence
 from collector.identity.files import Scan
 from collector.identity.generation import Generation
-from collector.identity.handles import Handle, Handles, Unreadable, Vanished, open_file
+from collector.identity.handles import Handle, Handles, Unreadable, Vanished
 from collector.identity.probing import Prober
 from collector.identity.registry import Registry
 from collector.identity.sightings import (
+    AnyProbe,
+    Decision,
     Held,
     Judgement,
-    Probe,
     Seen,
     Stamp,
     State,
+    Stored,
     Verdict,
-    WholeProbe,
 )
+from collector.read.in_place import InPlace, Look, note_read
+from collector.read.last_lines import flush_last_line
+from collector.read.measures import Measures
 from collector.read.open_events import OpenEvents
 from collector.read.turn import Turn
 from collector.read.waking import FieldsOf, LineLimit, Waker, Waking, content_of, content_size
-from collector.text.encodings import Encoding
-from collector.text.fingerprint import FileId, Fingerprint
+from collector.text.fingerprint import FileId
 from collector.text.lines import Kind
 from collector.text.tailer import Request
 
@@ -56,7 +59,9 @@ class Reader:
         self._prober = Prober(handles)
         self.refused = self._prober.refused
         self._waker = Waker(registry, line_limit, fields_of)
+        self._measures = Measures(registry, self._waker, self._handle)
         self._open_events = OpenEvents(registry)
+        self.in_place = InPlace()
         self._still: dict[FileId, tuple[Stamp, int]] = {}
         self._noticed: frozenset[str | FileId] = frozenset()
 
@@ -68,28 +73,16 @@ class Reader:
         seen = self._disturbed(scan, now_ms)
         undisturbed = {name.file for name in scan.seen} - {name.file for name in seen}
         stored = self.registry.stored(undisturbed)
-        answers: dict[Probe | WholeProbe, bytes | None] = {}
-        paths = {name.file: name.path for name in seen}
-        # Each round answers all that is asked, and of a file only so much can be asked: it ends.
-        while True:
-            decision = decide(
-                stored,
-                seen,
-                held,
-                answers,
-                is_complete=scan.is_complete,
-                noticed=self._noticed,
-            )
-            open_probes = decision.probes - answers.keys()
-            if not open_probes or self._prober.is_unfinished:
-                break
-            answers.update(self._prober.answer(open_probes, paths))
+        decision = self._decide(stored, seen, held, is_complete=scan.is_complete)
         self._noticed = decision.noticed
         self.wants_scan = self._prober.is_unfinished or decision.is_waiting
         touched: dict[str, Generation] = {}
         for judgement in decision.judgements:
+            if judgement.verdict is Verdict.TRIMMED and not self._is_given(judgement):
+                self.wants_scan = True
+                continue
             try:
-                measure = self._measure(judgement)
+                measure = self._measures.of_copy(judgement)
             except Unreadable:
                 # Without it the copy would be read as a file of its own: a later look judges it.
                 continue
@@ -97,9 +90,14 @@ class Reader:
             for generation in self.registry.apply(judgement, is_held, now_ms):
                 touched[generation.name] = generation
             if judgement.copy is not None:
-                self._take_measure(judgement.copy, measure)
+                self._measures.give(judgement.copy, measure)
             if judgement.verdict is Verdict.SHRUNK and judgement.generation is not None:
-                self._shrink(self.registry.generations[judgement.generation])
+                known = self.registry.generations[judgement.generation]
+                self.wants_scan |= not self._measures.shrink(known)
+            if judgement.verdict is Verdict.TRIMMED and judgement.generation is not None:
+                known = self.registry.generations[judgement.generation]
+                self._settle_handle(known, now_ms)
+                self.wants_scan |= not self._measures.trim(known, judgement.kept_end)
         if scan.is_complete:
             self.registry.first_look_done()
         for generation in touched.values():
@@ -109,9 +107,46 @@ class Reader:
             for generation in self.registry.generations.values()
             if generation.state is State.DRAINING
             or (generation.name in touched and self.has_work(generation))
-            or (generation.state.has_ended and generation.has_open_event)
+            or (
+                generation.has_open_event
+                and (generation.state.has_ended or generation.closes_event)
+            )
             or self._is_behind(generation, held.get(generation.name))
         ]
+
+    def _decide(
+        self,
+        stored: Collection[Stored],
+        seen: Sequence[Seen],
+        held: Mapping[str, Held],
+        *,
+        is_complete: bool,
+    ) -> Decision:
+        """Decide which file is which, and answer each probe that the decision asks for.
+
+        The loop ends because a round answers all probes and a file has a limited number of them.
+        """
+        answers: dict[AnyProbe, bytes | None] = {}
+        paths = {name.file: name.path for name in seen}
+        while True:
+            decision = decide(
+                stored,
+                seen,
+                held,
+                answers,
+                is_complete=is_complete,
+                noticed=self._noticed,
+            )
+            open_probes = decision.probes - answers.keys()
+            if not open_probes or self._prober.is_unfinished:
+                return decision
+            answers.update(self._prober.answer(open_probes, paths))
+
+    def _is_given(self, judgement: Judgement) -> bool:
+        """Whether all that was read of a generation is committed; its open event is whole now."""
+        known = self.registry.generations[judgement.generation or ""]
+        known.closes_event |= known.has_open_event
+        return known.is_settled and not known.has_open_event
 
     def has_work(self, generation: Generation) -> bool:
         """Whether a turn may give something."""
@@ -148,6 +183,7 @@ class Reader:
             return Turn()
         generation.error = ""
         generation.backoff.reset()
+        generation.rests = not (turn.blocks or turn.has_more)
         if turn.blocks:
             generation.read_at_ms = now_ms
         is_over = generation.state is State.DRAINING and turn.wake_at_ms is None
@@ -171,7 +207,12 @@ class Reader:
             if request is not None:
                 data = content_of(generation, handle, request.offset, request.length)
         blocks = generation.tailer.take_final(memoryview(data or b""), size)
-        if data and generation.archive is not None and generation.archive.damage is not None:
+        if (
+            blocks
+            and data
+            and generation.archive is not None
+            and generation.archive.damage is not None
+        ):
             # What precedes the damage is no line, and never will be one.
             blocks[-1] = replace(blocks[-1], kind=Kind.DEAD_LETTER, source=None)
         return self._open_events.last(generation, tuple(blocks))
@@ -227,56 +268,6 @@ class Reader:
             found.append(replace(name, still_ms=now_ms - since_ms))
         return found
 
-    def _measure(self, judgement: Judgement) -> tuple[Fingerprint, Stamp] | None:
-        """The fingerprint of a file that is done as it is; None where it is its original's, or the
-        file is gone. Raises Unreadable."""
-        copy, original = judgement.copy, self.registry.generations.get(judgement.generation or "")
-        if copy is None or original is None or original.position == copy.size:
-            return None
-        try:
-            handle = open_file(copy.path, copy.file, copy.birth_ns)
-        except Vanished:
-            return None
-        try:
-            return whole_evidence(handle, copy.size).fingerprint(), handle.look().stamp
-        finally:
-            handle.close()
-
-    def _take_measure(self, copy: Seen, measure: tuple[Fingerprint, Stamp] | None) -> None:
-        generation = self.registry.at_path(copy.path)
-        if generation is None or generation.position == copy.size:
-            return
-        if measure is None:
-            self.registry.drop(generation)
-        else:
-            generation.fingerprint, generation.stamp = measure
-
-    def _shrink(self, generation: Generation) -> None:
-        """The file ends before the position: go on at the start of the line that its end cuts."""
-        if not generation.is_settled:
-            # What is on its way was read before the file became shorter; it is judged again.
-            self._judge_again(generation)
-            return
-        try:
-            handle = self._handle(generation)
-            encoding = self._waker.encoding(generation, handle) or Encoding()
-            end = line_start_before(handle, handle.look().size, encoding)
-            print_ = whole_evidence(handle, end).fingerprint()
-        except (Vanished, Unreadable):
-            self._judge_again(generation)
-            return
-        if end >= generation.position and generation.tailer is not None:
-            # Only of an open event was there more.
-            generation.tailer.rewind()
-            return
-        generation.fingerprint = print_
-        generation.tailer = generation.delivery = None
-        generation.touch()
-
-    def _judge_again(self, generation: Generation) -> None:
-        generation.stamp = None
-        self.wants_scan = True
-
     def _settle_handle(self, generation: Generation, now_ms: int) -> None:
         """Keep the handle of what is to be drained, close that of what has ended."""
         handle = self.handles.get(generation.name)
@@ -325,38 +316,55 @@ class Reader:
         size = content_size(generation, held)
         if size < tailer.read_position:
             return self._changed(generation, now_ms)
-        generation.size = size
-        request = tailer.request(size, block_bytes)
-        if request is None:
+        look = Look(tailer.request(size, block_bytes))
+        if look.request is None:
+            look = self.in_place.look(generation, handle, held, size, now_ms)
+        if look.request is None:
+            generation.size = size
             if generation.stamp != held.stamp:
                 # It may have been rewritten: a look compares it.
                 generation.stamp = None
-            return self._at_end(generation)
-        return self._take(generation, handle, held, request, now_ms)
+            turn = flush_last_line(generation, handle, size, now_ms) or self._at_end(generation)
+            times = [at_ms for at_ms in (turn.wake_at_ms, look.wake_at_ms) if at_ms is not None]
+            return replace(turn, wake_at_ms=min(times, default=None))
+        return self._take(generation, handle, held, look.request, now_ms)
 
     def _take(
         self, generation: Generation, handle: Handle, held: Held, request: Request, now_ms: int
     ) -> Turn:
         tailer = generation.tailer
         assert tailer is not None
-        before = tailer.evidence.tail if request.offset == tailer.position else b""
+        if request.offset == tailer.position:
+            note_read(generation, held, now_ms)
         if generation.archive is not None:
             content = generation.archive.read(handle.read, request.offset, request.length)
             if content is None:
                 return Turn(has_more=True)
             data = memoryview(content)
         else:
+            before = tailer.before(request)
             content = handle.read(request.offset - len(before), request.length + len(before))
             if not content.startswith(before):
+                if request.offset != tailer.position:
+                    tailer.look_again()
+                    return Turn(has_more=True)
                 generation.stamp = None
                 return self._changed(generation, now_ms)
             data = memoryview(content)[len(before) :]
+        # Not before it is known that these are this generation's bytes.
+        generation.size = content_size(generation, held)
         generation.stamp = held.stamp
+        if request.offset == 0:
+            self._waker.refuse_without_lines(generation, data, held)
         skipped = tailer.nul_bytes_skipped
         blocks = tailer.take(request, data)
-        generation.grown_at_ms = now_ms
+        if blocks or generation.read_to != tailer.searched_end:
+            generation.read_to, generation.grown_at_ms = tailer.searched_end, now_ms
         self.registry.counters["nul_bytes_skipped"] += tailer.nul_bytes_skipped - skipped
-        return Turn(tuple(blocks), has_more=len(data) > 0)
+        is_more = blocks or tailer.doubt is not None or tailer.request(generation.size) is not None
+        # The next turn says when a last line without an end is flushed.
+        is_more = is_more or generation.section.flush_after is not None
+        return Turn(tuple(blocks), has_more=len(data) > 0 and bool(is_more))
 
     def _changed(self, generation: Generation, now_ms: int) -> Turn:
         """The file is not what it was. Only a scan tells what happened, if the file has a name."""

@@ -9,18 +9,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
-from collector.config.encoding_names import UTF_16, OnInvalid
+from collector.config.encoding_names import UTF_8, UTF_16, OnInvalid
 from collector.config.settings import BLOCK_BYTES, PREFIX_BYTES, InputSection
 from collector.identity.archive_names import COMPRESSED_ENDINGS
-from collector.identity.evidence import evidence_at, evidence_at_end
+from collector.identity.evidence import evidence_at, evidence_at_end, text_end
 from collector.identity.generation import Generation
-from collector.identity.handles import Handle
+from collector.identity.handles import Handle, Unreadable
 from collector.identity.recognition import Compared, Recognition
 from collector.identity.registry import Registry
 from collector.identity.sightings import Held
 from collector.text.archive import Archive
+from collector.text.content import HEAD_BYTES, no_lines
 from collector.text.decompressors import HEAD_BYTES_MAX, compression_of, may_be_archive
-from collector.text.encodings import UTF_16_MARK_BYTES, Encoding, byte_order
+from collector.text.encodings import (
+    MARK_BYTES_MAX,
+    NEWLINE,
+    NUL,
+    UTF_16_MARK_BYTES,
+    Encoding,
+    byte_order,
+    marked_encoding,
+    may_become_mark,
+)
 from collector.text.fields import Fields
 from collector.text.fingerprint import Evidence, digest_of, resume
 from collector.text.lines import LineRules, Overlong
@@ -52,7 +62,12 @@ class Waker:
         self._recognition = Recognition(registry)
 
     def wake(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Waking:
-        """Give a sleeping generation its tailer, once it is known what kind of file it is."""
+        """Give a sleeping generation its tailer, once it is known what kind of file it is.
+
+        Raises Unreadable.
+        """
+        if generation.refusal is not None and generation.refusal[0] == held.stamp:
+            raise Unreadable(generation.refusal[1])
         if generation.archive is None and (generation.is_archive or generation.position == 0):
             head = handle.read(0, HEAD_BYTES_MAX)
             compression = compression_of(head)
@@ -69,7 +84,7 @@ class Waker:
                 return waking
         encoding = self.encoding(generation, handle)
         if encoding is None:
-            return _not_long_enough(generation, held)
+            return _not_long_enough(generation, handle)
         evidence = self._evidence(generation, handle, held, encoding)
         if isinstance(evidence, Evidence):
             evidence = _aligned(generation, handle, evidence, encoding)
@@ -83,7 +98,7 @@ class Waker:
         assert generation.tailer is not None
         encoding = self.encoding(generation, handle)
         if encoding is None:
-            return _not_long_enough(generation, held)
+            return _not_long_enough(generation, handle)
         evidence = _aligned(generation, handle, generation.tailer.evidence, encoding)
         if isinstance(evidence, Waking):
             return evidence
@@ -91,15 +106,31 @@ class Waker:
         return Waking.AWAKE
 
     def encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
-        """The file's encoding; None while it is too short to show which one, or not read so far."""
+        """The file's encoding; None while it shows none, being too short or all NULs, or while it
+        is not read so far.
+
+        A byte order mark of UTF-16 is no text in UTF-8, so such a file is read by its mark.
+        """
         section = generation.section
         name = section.encoding
-        if name == UTF_16:
-            head = content_of(generation, handle, 0, UTF_16_MARK_BYTES)
-            if head is None or len(head) < UTF_16_MARK_BYTES:
+        if name in (UTF_8, UTF_16):
+            head = content_of(generation, handle, 0, MARK_BYTES_MAX)
+            if head is None:
                 return None
-            name = byte_order(head)
-        return Encoding(name, OnInvalid(section.on_invalid))
+            if name == UTF_8:
+                if may_become_mark(head):
+                    return None
+                name = marked_encoding(head) or UTF_8
+            elif len(head) < UTF_16_MARK_BYTES:
+                return None
+            else:
+                is_written = any(head) or generation.archive is not None
+                if not is_written and not text_end(handle, generation.size, Encoding()):
+                    # Preallocated: the byte order mark is not written yet.
+                    return None
+                name = byte_order(head)
+        line_end = NUL if section.line_end == "nul" else NEWLINE
+        return Encoding(name, OnInvalid(section.on_invalid), line_end)
 
     def examine(self, generation: Generation, archive: Archive, handle: Handle, held: Held) -> bool:
         """Look at what an archive holds that was not looked at yet; False when there is nothing."""
@@ -109,6 +140,20 @@ class Waker:
             self._registry.counters["files_damaged"] += 1
         generation.size = archive.content_size or 0
         return progressed
+
+    @staticmethod
+    def refuse_without_lines(generation: Generation, data: memoryview, held: Held) -> None:
+        """Raise Unreadable if the first bytes of a file's content show that it holds no lines."""
+        assert generation.tailer is not None
+        encoding, is_unpacked = generation.tailer.rules.encoding, generation.archive is not None
+        found = no_lines(bytes(data[:HEAD_BYTES]), encoding, is_unpacked=is_unpacked)
+        if found is None:
+            generation.refusal = None
+            return
+        generation.refusal = held.stamp, str(found)
+        # Without a tailer nothing is sent of it when a one-shot run ends.
+        generation.tailer = generation.delivery = None
+        raise Unreadable(str(found))
 
     def _tailer(self, generation: Generation, encoding: Encoding, evidence: Evidence) -> Tailer:
         rules, fields = self._rules(generation, encoding), self._fields_of(generation.section)
@@ -122,7 +167,12 @@ class Waker:
         if events is not None:
             events = replace(events, max_bytes=min(events.max_bytes, limit))
         return LineRules(
-            limit, section.line_end == "cut", Overlong(section.on_overlong), encoding, events
+            limit,
+            section.line_end == "cut",
+            Overlong(section.on_overlong),
+            encoding,
+            events,
+            section.strip_ansi,
         )
 
     def _wake_archive(
@@ -186,10 +236,10 @@ def content_of(generation: Generation, handle: Handle, offset: int, length: int)
     return handle.read(offset, length)
 
 
-def _not_long_enough(generation: Generation, held: Held) -> Waking:
+def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
     """Why the encoding is not known yet."""
-    is_short = content_size(generation, held) < UTF_16_MARK_BYTES
-    return Waking.WAITING if is_short else Waking.AGAIN
+    head = content_of(generation, handle, 0, UTF_16_MARK_BYTES)
+    return Waking.AGAIN if head is None else Waking.WAITING
 
 
 def _aligned(

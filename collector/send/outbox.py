@@ -110,15 +110,17 @@ class Outbox:
         """How much of the piece there is room for, and what of its block is left.
 
         Nothing is taken yet: that is `put`. The rest is to be offered again, until nothing fits.
+        The rest of a group always fits, because its first records are in already.
         """
         state = self._place(place)
         window = PARTITION_WINDOW if lane is Lane.LIVE else BACKFILL_WINDOW
-        if state.back or state.is_suspect or state.window > window:
+        is_rest = piece.block.is_rest
+        if state.back or state.is_suspect or (state.window > window and not is_rest):
             return None, piece.block
         batch = self._open(state, place, partition)
         fitting = self._fitting(batch, piece)
         if not fitting:
-            if state.window >= window:
+            if state.window >= window and not is_rest:
                 return None, piece.block
             state.full.append(state.open.pop(partition))
             fitting = self._fitting(self._open(state, place, partition), piece)

@@ -7,6 +7,7 @@ those; what follows is a matter of each line alone. UTF-8 that is kept passes wi
 import codecs
 import functools
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,12 @@ from collector.config.encoding_names import UTF_8, UTF_16_ORDERS, OnInvalid, gro
 NEWLINE = 10
 CARRIAGE_RETURN = 13
 
+NUL = 0
+
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_UTF_32_LE_MARK = b"\xff\xfe\0\0"
+_PARTS_OF_MARKS = (b"\xff", b"\xfe", b"\xff\xfe", b"\xff\xfe\0")
+MARK_BYTES_MAX = 4
 UTF_16_MARK_BYTES = 2
 
 Positions = NDArray[np.int64]
@@ -27,12 +33,28 @@ def byte_order(head: bytes) -> str:
     return _BYTE_ORDER_MARKS.get(head[:UTF_16_MARK_BYTES], "utf-16-le")
 
 
+def marked_encoding(head: bytes) -> str | None:
+    """The UTF-16 that a file's byte order mark tells; None without such a mark."""
+    if head.startswith(_UTF_32_LE_MARK):
+        return None
+    return _BYTE_ORDER_MARKS.get(head[:UTF_16_MARK_BYTES])
+
+
+def may_become_mark(head: bytes) -> bool:
+    """Tell whether more bytes decide if a file begins with the byte order mark of UTF-16."""
+    return head in _PARTS_OF_MARKS
+
+
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One encoding, by its canonical name (of UTF-16 one with its byte order)."""
+    """One encoding, by its canonical name (of UTF-16 one with its byte order).
+
+    `line_end` is the character that ends a line: a newline, or NUL.
+    """
 
     name: str = UTF_8
     on_invalid: OnInvalid = OnInvalid.KEEP
+    line_end: int = NEWLINE
 
     is_raw: bool = field(init=False)
     """Whether the source's bytes are the record's."""
@@ -53,11 +75,46 @@ class Encoding:
         """The byte order mark that is no part of a first line; empty where there is none."""
         return _mark(self.name)
 
+    @property
+    def ends_with_newline(self) -> bool:
+        """Whether lines end with a newline, and so hold none."""
+        return self.line_end == NEWLINE
+
     def newlines(self, data: memoryview) -> Positions:
-        """Where the newlines begin; `data` begins and ends between two code units."""
+        """The places of the line ends; `data` begins and ends between two code units."""
         if self.name not in UTF_16_ORDERS:
-            return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == NEWLINE)
-        return np.flatnonzero(np.frombuffer(data, dtype=UTF_16_ORDERS[self.name]) == NEWLINE) * 2
+            return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == self.line_end)
+        units = np.frombuffer(data, dtype=UTF_16_ORDERS[self.name])
+        return np.flatnonzero(units == self.line_end) * 2
+
+    def units(self, data: memoryview) -> NDArray[np.unsignedinteger[Any]]:
+        """The whole code units of `data`, in no particular byte order."""
+        whole = data[: len(data) - len(data) % self.unit_bytes]
+        return np.frombuffer(whole, dtype=np.uint8 if self.unit_bytes == 1 else np.uint16)
+
+    def text_begins(self, data: memoryview, begins: Positions) -> Positions:
+        """Where the first byte that is no NUL stands, from each place on.
+
+        Some other byte follows each place.
+        """
+        units, unit_begins = self.units(data), begins // self.unit_bytes
+        if not self.ends_with_newline or units[unit_begins].all():
+            return begins
+        text = np.flatnonzero(units)
+        found: Positions = text[np.searchsorted(text, unit_begins)] * self.unit_bytes
+        return found
+
+    def leading_nul_bytes(self, data: memoryview) -> int:
+        """How many bytes of NULs the data begin with; none of those that end lines."""
+        if not self.ends_with_newline:
+            return 0
+        return _zeros(self.units(data)) * self.unit_bytes
+
+    def trailing_nul_bytes(self, data: memoryview) -> int:
+        """How many bytes of NULs the data end with; none of those that end lines."""
+        if len(data) % self.unit_bytes or not self.ends_with_newline:
+            return 0
+        return _zeros(self.units(data)[::-1]) * self.unit_bytes
 
     def ends_in_cr(self, data: memoryview) -> bool:
         """Whether the last code unit is a CR."""
@@ -88,6 +145,14 @@ class Encoding:
             return None
         errors = "replace" if self.on_invalid is OnInvalid.REPLACE else "backslashreplace"
         return bytes(data).decode(self.name, errors).encode()
+
+
+def _zeros(units: NDArray[np.unsignedinteger[Any]]) -> int:
+    """How many zeros come first."""
+    if not len(units) or units[0]:
+        return 0
+    is_text = units != 0
+    return int(is_text.argmax()) if is_text.any() else len(units)
 
 
 @functools.cache

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from collector.config.multiline import EventRules
+from collector.config.multiline import By, EventRules
 from collector.text.encodings import Positions
-from collector.text.lines import Block, Kind, find_newlines, single_block
+from collector.text.lines import Block, Kind, find_line_ends, single_block
+from collector.text.partial import join_parts
 
 
 def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Block | None]:
@@ -25,7 +26,10 @@ def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Blo
         if open_event is not None:
             out.append(open_event)
             open_event = None
-        if block.kind is Kind.LINES:
+        if block.kind is Kind.LINES and rules.by is By.PARTIAL:
+            parts, open_event = join_parts(_without_cr(block), rules)
+            out += parts
+        elif block.kind is Kind.LINES:
             closed, open_event = _group(_without_cr(block), rules)
             if closed is not None:
                 out.append(closed)
@@ -36,6 +40,8 @@ def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Blo
 
 def continues(event: Block, block: Block, rules: EventRules) -> bool:
     """Whether a block's first record goes on with an event that is open, within the limits."""
+    if rules.by is By.PARTIAL:
+        return False
     first = _lines(event)
     more = _lines(block.split_at(1)[0] if block.count > 1 else block)
     if rules.begins((first[-1], more[0]))[1] or len(first) + len(more) > rules.max_lines:
@@ -156,5 +162,5 @@ def _without_cr(block: Block) -> Block:
         return replace(block, cut_cr=False)
     text = memoryview(data.replace(b"\r\n", b"\n"))
     return replace(
-        block, data=text, newlines=find_newlines(text), cut_cr=False, source_ends=_ends(block)
+        block, data=text, newlines=find_line_ends(text), cut_cr=False, source_ends=_ends(block)
     )

@@ -49,6 +49,7 @@ class LineRules:
     on_overlong: Overlong = Overlong.SPLIT
     encoding: Encoding = Encoding()  # noqa: RUF009  (frozen)
     events: EventRules | None = None
+    strip_ansi: bool = False
 
     @property
     def unfinished_max(self) -> int:
@@ -70,7 +71,8 @@ class Block:
     `source` are the source's own bytes of that stretch; None where they were not all kept, and
     then `evidence` says what they amounted to. Where `data` is not the source, `source_ends` says
     where in it each record ends. Of the records, `altered` had bytes that are no text, `shortened`
-    are events that a limit has ended, `bare` could not be given fields.
+    are events that a limit has ended, `bare` could not be given fields. The records of a group
+    (`is_group`) are handed out in one go, and `is_rest` is what is left of one.
     """
 
     data: memoryview
@@ -85,6 +87,8 @@ class Block:
     altered: Positions | None = None
     shortened: Positions | None = None
     bare: Positions | None = None
+    is_group: bool = False
+    is_rest: bool = False
 
     @property
     def count(self) -> int:
@@ -141,6 +145,7 @@ class Block:
             altered=_from(self.altered, count),
             shortened=_from(self.shortened, count),
             bare=_from(self.bare, count),
+            is_rest=self.is_group,
         )
         return first, rest
 
@@ -173,9 +178,17 @@ def single_block(
     return Block(data, newlines, start, end, False, kind, source, evidence)
 
 
-def find_newlines(data: memoryview) -> Positions:
-    """The places of all newlines in `data`."""
-    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == NEWLINE)
+def find_line_ends(data: memoryview, line_end: int = NEWLINE) -> Positions:
+    """The places of all line ends in `data`."""
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == line_end)
+
+
+def as_events(block: Block) -> Block:
+    """The same lines as records that may hold newlines, because their lines end otherwise."""
+    if block.kind is not Kind.LINES:
+        return block
+    ends = block.newlines + 1 if block.source_ends is None else block.source_ends
+    return replace(block, kind=Kind.EVENTS, source_ends=ends)
 
 
 def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
@@ -192,10 +205,11 @@ def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
     begins = np.empty_like(newlines)
     begins[0] = 0
     begins[1:] = newlines[:-1] + unit
+    texts = rules.encoding.text_begins(data, begins)
     overlong = [
         index
-        for index in np.flatnonzero(newlines - begins > rules.limit_bytes).tolist()
-        if _is_overlong(data[int(begins[index]) : int(newlines[index])], rules)
+        for index in np.flatnonzero(newlines - texts > rules.limit_bytes).tolist()
+        if _is_overlong(data[int(texts[index]) : int(newlines[index])], rules)
     ]
     blocks: list[Block] = []
     done = 0
@@ -225,31 +239,45 @@ def _is_overlong(line: memoryview, rules: LineRules) -> bool:
 
 
 def _overlong_line(line: memoryview, start: int, rules: LineRules) -> list[Block]:
-    """The blocks of one line (with its newline) that is longer than the limit."""
+    """The blocks of one line (with its newline) that is longer than the limit.
+
+    NULs at the beginning or the end of a piece are no part of its record.
+    """
     limit, end, unit = rules.limit_bytes, start + len(line), rules.encoding.unit_bytes
+    text = rules.encoding.leading_nul_bytes(line)
     if rules.on_overlong is not Overlong.SPLIT:
-        first = first_bytes(line[:limit], rules)
+        first = first_bytes(line[text : text + limit], rules)
         return [single_block(first, start, end, kind_of(rules), source=line)]
     content = len(line) - unit
     if rules.cut_cr and rules.encoding.ends_in_cr(line[:content]):
         content -= unit
     blocks = []
     begin = 0
-    while content - begin > limit:
-        piece = line[begin : begin + limit]
-        piece = piece[: rules.encoding.whole_bytes(piece)]
-        position = start + begin
-        blocks.append(
-            single_block(piece, position, position + len(piece), Kind.PIECE, source=piece)
-        )
-        begin += len(piece)
-    rest = line[begin:content]
+    while content - text > limit:
+        piece = first_piece(line[text:], rules)
+        after = text + len(piece)
+        blocks.append(piece_block(piece, start + begin, line[begin:after], rules))
+        begin = after
+        text = begin + rules.encoding.leading_nul_bytes(line[begin:content])
+    rest = line[text:content]
     blocks.append(single_block(rest, start + begin, end, Kind.PIECE, source=line[begin:]))
     return blocks
 
 
+def first_piece(data: memoryview, rules: LineRules) -> memoryview:
+    """The first piece of a line that is split."""
+    return data[: rules.encoding.whole_bytes(data[: rules.limit_bytes])]
+
+
+def piece_block(piece: memoryview, start: int, source: memoryview, rules: LineRules) -> Block:
+    """A piece that the bytes of `source` stand for, which begin at `start`."""
+    text = piece[: len(piece) - rules.encoding.trailing_nul_bytes(piece)]
+    return single_block(text, start, start + len(source), Kind.PIECE, source=source)
+
+
 def first_bytes(data: memoryview, rules: LineRules) -> memoryview:
     """What an overlong line that is not split begins with: whole characters, or any bytes."""
+    data = data[: len(data) - rules.encoding.trailing_nul_bytes(data)]
     is_cut = rules.on_overlong is Overlong.CUT
     return data[: rules.encoding.whole_bytes(data)] if is_cut else data
 

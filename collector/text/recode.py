@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from collector.text.encodings import Encoding, Positions
-from collector.text.lines import Block, Kind, find_newlines, single_block
+from collector.text.lines import Block, Kind, find_line_ends, single_block
 
 
 def recode(blocks: Iterable[Block], encoding: Encoding) -> list[Block]:
@@ -49,7 +49,7 @@ def _single(block: Block, encoding: Encoding) -> Block:
 def _lines(block: Block, encoding: Encoding) -> list[Block]:
     text, is_text = _text(block.data, encoding)
     if text is not None and is_text:
-        newlines = find_newlines(memoryview(text))
+        newlines = find_line_ends(memoryview(text), encoding.line_end)
         return [_recoded(block, text, newlines, _ends(block, encoding))]
     return _line_by_line(block, encoding)
 

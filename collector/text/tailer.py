@@ -4,27 +4,36 @@ Floor: above `lines`. Pure. The driver asks `request(size)` what to read, reads 
 to `take`, and calls `hand_out` for each block (or part of one) it has passed on. `position` is
 where the next line to be passed on begins. Bytes of an unfinished line are not kept: they wait in
 the file, and only where the search for their line end goes on is remembered, so a line of any
-length costs no more memory than the limit.
+length costs no more memory than the limit. So do NULs that stand where text may still be written
+(`holes`).
 """
 
 from dataclasses import dataclass
 
 from collector.config.multiline import EventRules
-from collector.config.settings import BLOCK_BYTES
+from collector.config.settings import BLOCK_BYTES, MARKER_BYTES
+from collector.text.clean import clean
 from collector.text.events import gather, unfinished
 from collector.text.fields import Fields, put_fields
 from collector.text.fingerprint import Evidence
+from collector.text.holes import Holes, NulRun, without_leading_nuls
 from collector.text.lines import (
     Block,
     Kind,
     LineRules,
     Overlong,
+    as_events,
     first_bytes,
+    first_piece,
     kind_of,
+    piece_block,
     single_block,
     split_lines,
 )
 from collector.text.recode import recode
+
+SHORT_LOOK_BYTES = 64 << 10
+"""How much is read at once of a file that ends in NULs, most of which were just found there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +78,7 @@ class Tailer:
         """What follows the last whole line is too long, and so no part of an event."""
         self.pending: Block | None = None
         """The whole lines of an event that the next line may belong to: to be closed by hand."""
-        # Until the first other byte, NULs are the hole a writer without O_APPEND leaves behind.
-        self._only_nuls = evidence.position == 0
+        self._holes = Holes(rules.encoding)
 
     @property
     def position(self) -> int:
@@ -88,11 +96,20 @@ class Tailer:
             size -= size % self.rules.encoding.unit_bytes
         if size <= self._searched_end:
             return None
+        run = self._holes.run_at(self._searched_end)
+        if run is not None and not run.has_text:
+            if size <= run.end:
+                return None
+            return Request(run.end, min(size - run.end, self._block_bytes))
+        if self.doubt is not None:
+            return None
         if self._searched is not None:
             offset = self._searched.position
             return Request(offset, min(size - offset, self._block_bytes))
         # When a whole block held no line end, only a longer look can tell if the line is too long.
         wanted = min(self._block_bytes, block_bytes)
+        if self._holes.is_short_look_enough():
+            wanted = min(wanted, SHORT_LOOK_BYTES)
         if self._searched_end - self.position >= wanted:
             wanted = max(wanted, self.rules.look_bytes)
         return Request(self.position, min(size - self.position, wanted))
@@ -108,18 +125,28 @@ class Tailer:
             data = data[: len(data) - len(data) % encoding.unit_bytes]
         if not len(data):
             return []
+        run = self._holes.run_at(self._searched_end)
         if self._long_line is not None:
             blocks = self._take_long_line(data)
+        elif run is not None and request.offset == run.end:
+            self._holes.scan(data)
+            return []
         elif self._searched is not None:
-            blocks = self._search_on(data)
+            blocks = self._search_on(self._holes.cut(request.offset, data))
         else:
-            if self._only_nuls or self.position == 0:
-                data = self._without_prelude(data)
+            data = self._without_mark(data)
+            data = self._without_hole(self._holes.cut(self.position, data))
             blocks = self._take_lines(data)
         if not encoding.is_raw:
             blocks = recode(blocks, encoding)
+        if self._holes.has_nuls:
+            blocks, nuls = without_leading_nuls(blocks)
+            self.nul_bytes_skipped += nuls * encoding.unit_bytes
+        blocks = clean(blocks, encoding.line_end, strip_ansi=self.rules.strip_ansi)
         if self._fields is not None:
             blocks = put_fields(blocks, self._fields)
+        if not encoding.ends_with_newline:
+            return [as_events(block) for block in blocks]
         return blocks if self.rules.events is None else self._events(blocks, self.rules.events)
 
     def _events(self, blocks: list[Block], rules: EventRules) -> list[Block]:
@@ -131,22 +158,29 @@ class Tailer:
         self.pending = None if event is None else event.copy()
         return closed
 
-    def _without_prelude(self, data: memoryview) -> memoryview:
-        """What follows the byte order mark and the NULs of a file's start."""
-        if self.position == 0:
-            mark = self.rules.encoding.mark
-            if mark and bytes(data[: len(mark)]) == mark:
-                self.evidence = self.evidence.advance(mark)
-                data = data[len(mark) :]
-                self._searched_end = self.position
-        if self._only_nuls and len(data):
-            data = self._skip_nuls(data)
+    def _without_mark(self, data: memoryview) -> memoryview:
+        """What follows the byte order mark of a file's start."""
+        mark = self.rules.encoding.mark
+        if self.position == 0 and mark and bytes(data[: len(mark)]) == mark:
+            self.evidence = self.evidence.advance(mark)
+            self._searched_end = self.position
+            return data[len(mark) :]
         return data
 
+    def _without_hole(self, data: memoryview) -> memoryview:
+        """What follows the NULs at the position, in whose place nothing will be written."""
+        if not len(data) or data[0]:
+            return data
+        skipped = self.rules.encoding.leading_nul_bytes(data)
+        self.evidence = self.evidence.advance(data[:skipped])
+        self.nul_bytes_skipped += skipped
+        return data[skipped:]
+
     def _take_lines(self, data: memoryview) -> list[Block]:
-        if not len(data):
-            return []
         start = self.position
+        if not len(data):
+            self._searched_end = start
+            return []
         blocks = split_lines(data, start, self.rules)
         if self.rules.events is not None:
             rest = next((i for i, one in enumerate(blocks) if self._ends_split_line(one)), None)
@@ -185,6 +219,13 @@ class Tailer:
         return self.position if self.pending is None else self.pending.end
 
     @property
+    def read_tail(self) -> bytes:
+        """The last bytes of what was read, the pending event included."""
+        if self.pending is None:
+            return self.evidence.tail
+        return (self.evidence.tail + bytes(_source_of(self.pending)))[-MARKER_BYTES:]
+
+    @property
     def read_evidence(self) -> Evidence:
         """The evidence of what was read, the pending event included."""
         if self.pending is None:
@@ -197,6 +238,53 @@ class Tailer:
         self._searched = None
         self._long_line = None
         self.pending = None
+
+    # --- bytes that change in place -----------------------------------------------------------
+
+    @property
+    def searched_end(self) -> int:
+        """The end of the text that was read, with that of the line whose end is not found yet."""
+        return self._searched_end
+
+    @property
+    def doubt(self) -> NulRun | None:
+        """NULs before other text, in whose place text may still be written: reading waits there."""
+        run = self._holes.run_at(self._searched_end)
+        return run if run is not None and self._holes.is_in_doubt(run) else None
+
+    def trust(self, size: int) -> None:
+        """Read on behind the NULs before this place: nothing is written there any more."""
+        self._holes.trusted_end = size
+
+    def text_end(self, size: int) -> int:
+        """Where the text of a file of `size` bytes ends, as far as is known: NULs may follow."""
+        run = self._holes.run
+        is_known = run is not None and not run.has_text and 0 <= run.start <= size <= run.end
+        return run.start if run is not None and is_known else size
+
+    def nuls_to_probe(self, size: int) -> Request | None:
+        """The first code unit of NULs that its writer may have replaced by text."""
+        run = self._holes.run_at(self._searched_end)
+        unit = self.rules.encoding.unit_bytes
+        if run is None or size < run.start + unit:
+            return None
+        return Request(run.start, unit) if self.doubt is not None or not run.has_text else None
+
+    def look_again(self, *, is_written_at_start: bool = False) -> None:
+        """Read again from the position: the bytes behind it may have changed.
+
+        `is_written_at_start`: text was found where `nuls_to_probe` looked.
+        """
+        self.rewind()
+        self._holes.forget(is_written_at_start=is_written_at_start)
+
+    def before(self, request: Request) -> bytes:
+        """What has to stand directly before the bytes that are asked for; empty: unknown."""
+        if request.offset == self.position:
+            return self.evidence.tail
+        if self._searched is not None and request.offset == self._searched.position:
+            return self._searched.tail
+        return b""
 
     def final_request(self, size: int) -> Request | None:
         """What to read of the unfinished last line of a file that is closed for good."""
@@ -211,7 +299,8 @@ class Tailer:
         The pending event goes before it. Without bytes it is that alone.
         """
         event, rules = self.pending, self.rules.events
-        if not len(data):
+        nuls = self.rules.encoding.leading_nul_bytes(data)
+        if nuls == len(data):
             return [] if event is None else [event]
         last = self._unfinished(data, size, self.read_evidence)
         return [last] if rules is None else unfinished(event, last, rules)
@@ -222,22 +311,16 @@ class Tailer:
         else:
             evidence = begun.advance(data)
         encoding = self.rules.encoding
-        is_cut = self.rules.cut_cr and encoding.ends_in_cr(data)
-        content = data[: -encoding.unit_bytes] if is_cut else data
+        content = data[encoding.leading_nul_bytes(data) :]
+        content = content[: len(content) - encoding.trailing_nul_bytes(content)]
+        if self.rules.cut_cr and encoding.ends_in_cr(content):
+            content = content[: -encoding.unit_bytes]
         block = single_block(
             content, begun.position, evidence.position, Kind.UNFINISHED, evidence=evidence
         )
         blocks = [block] if encoding.is_raw else recode([block], encoding)
+        blocks = clean(blocks, encoding.line_end, strip_ansi=self.rules.strip_ansi)
         return (blocks if self._fields is None else put_fields(blocks, self._fields))[0]
-
-    def _skip_nuls(self, data: memoryview) -> memoryview:
-        nuls = len(data) - len(bytes(data).lstrip(b"\0")) if data[0] == 0 else 0
-        skipped = nuls - nuls % self.rules.encoding.unit_bytes
-        self.evidence = self.evidence.advance(data[:skipped])
-        self.nul_bytes_skipped += skipped
-        self._searched_end = self.position
-        self._only_nuls = skipped == len(data)
-        return data[skipped:]
 
     def _ends_split_line(self, block: Block) -> bool:
         unit = self.rules.encoding.unit_bytes
@@ -247,14 +330,14 @@ class Tailer:
 
     def _begin_long_line(self, data: memoryview) -> list[Block]:
         """`data` holds more than the limit, and no line end."""
-        limit, start = self.rules.limit_bytes, self.position
+        start = self.position
         if self.rules.on_overlong is not Overlong.SPLIT:
             self._searched = self.evidence.advance(data)
             self._searched_end = self._searched.position
             return []
-        piece = data[: self.rules.encoding.whole_bytes(data[:limit])]
-        end = self._searched_end = start + len(piece)
-        return [single_block(piece, start, end, Kind.PIECE, source=piece)]
+        piece = first_piece(data, self.rules)
+        self._searched_end = start + len(piece)
+        return [piece_block(piece, start, piece, self.rules)]
 
     def _search_on(self, data: memoryview) -> list[Block]:
         assert self._searched is not None

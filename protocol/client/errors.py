@@ -11,12 +11,15 @@ Floor: client. A broker's refusal is `protocol.errors.ApiError`; these are the c
         RecordTooLarge          a record or batch cannot be sent under the limits set
         DeliveryTimedOut        a batch was not acknowledged within delivery_timeout_ms
         OffsetOutOfRange        a reader's position does not exist in the log (any more)
+            LogTruncated            what stood below the position was truncated by a new leader
         NoCommittedOffset       a consumer has no position to begin at, and no policy to find one
         TransactionFailed       the transaction can only be aborted
         ProducerFenced          another producer has taken over the transactional id: close this one
+
+UnreadableBatch is a CorruptBatch: it also says which batch of a log a reader cannot open.
 """
 
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.types import TopicPartition
 
 
@@ -69,6 +72,22 @@ class OffsetOutOfRange(ClientError):
         self.log_start_offset = log_start_offset
 
 
+class LogTruncated(OffsetOutOfRange):
+    """A new leader has truncated records that this reader was given (KIP-320).
+
+    `end_offset` is where the log that was read and the log of the new leader part; -1: unknown.
+    """
+
+    def __init__(self, tp: TopicPartition, offset: int, end_offset: int) -> None:
+        ClientError.__init__(
+            self, f"{tp} was truncated to offset {end_offset}, and is read up to {offset}"
+        )
+        self.tp = tp
+        self.offset = offset
+        self.log_start_offset = -1
+        self.end_offset = end_offset
+
+
 class NoCommittedOffset(ClientError):
     """Nothing is committed for the partition, and no policy says where to begin."""
 
@@ -83,6 +102,21 @@ class TransactionFailed(ClientError):
 
 class ProducerFenced(ClientError):
     """A newer producer uses the same transactional id; nothing but `close` is left to this one."""
+
+
+class UnreadableBatch(CorruptBatch):
+    """A batch of a partition cannot be opened; a seek to `next_offset` passes over it.
+
+    `next_offset` is None where the checksum is wrong too, because the header says nothing then.
+    """
+
+    def __init__(
+        self, tp: TopicPartition, offset: int, next_offset: int | None, reason: str
+    ) -> None:
+        super().__init__(f"{tp} at offset {offset}: {reason}")
+        self.tp = tp
+        self.offset = offset
+        self.next_offset = next_offset
 
 
 def is_transient(error: BaseException) -> bool:

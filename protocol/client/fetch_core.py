@@ -12,11 +12,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from protocol.client.errors import UnreadableBatch
 from protocol.errors import CorruptBatch, WireError
 from protocol.messages.fetch import AbortedTransaction, PartitionData
 from protocol.types import TopicPartition
 from protocol.wire.record import Record, read_marker
-from protocol.wire.records import BatchHeader, check_crc, iterate_batches, iterate_records
+from protocol.wire.records import (
+    BatchHeader,
+    check_crc,
+    iterate_batches,
+    iterate_places,
+    iterate_records,
+)
 
 DECOMPRESSED_BYTES_MAX = 64 << 20
 
@@ -51,6 +58,8 @@ class FetchedBatch:
     last_stable_offset: int
     log_start_offset: int
     origins: Sequence[BatchOrigin] = ()
+    leader_epoch: int | None = None
+    """Of the last batch that was read or skipped; None where there was no batch."""
 
 
 def read_partition(
@@ -64,17 +73,18 @@ def read_partition(
 ) -> FetchedBatch:
     """The records of `data` from `offset` on.
 
-    CorruptBatch names partition and offset of what cannot be read; nothing before it is lost, for
-    a reader that seeks behind it gets the rest.
+    UnreadableBatch names partition and offset of a batch that cannot be opened. Nothing before it
+    is lost, and a reader that seeks behind it gets the rest.
     """
     records: list[Record] = []
     origins: list[BatchOrigin] = []
+    leader_epoch: int | None = None
     good_count = 0
     next_offset = offset
     aborted = _Aborted(data.aborted_transactions or (), isolation_level)
     buffer = data.records if data.records is not None else b""
+    header: BatchHeader | None = None
     try:
-        header = None
         for header, batch in iterate_batches(buffer):
             hidden = aborted.hides(header, batch)
             if header.last_offset < offset:
@@ -88,11 +98,15 @@ def read_partition(
                 origins.append(_origin(header))
             good_count = len(records)
             next_offset = header.last_offset + 1
+            leader_epoch = header.partition_leader_epoch
         if len(buffer) and header is None:
             raise CorruptBatch(f"the broker sent {len(buffer)} bytes without a whole batch")
     except WireError as error:
         if next_offset == offset:
-            raise CorruptBatch(f"{tp} at offset {next_offset}: {error}") from error
+            behind = None
+            if header is not None and header.last_offset >= offset and check_crc(batch):
+                behind = header.last_offset + 1
+            raise UnreadableBatch(tp, next_offset, behind, str(error)) from error
         # What came before is good; the fault comes back alone at its own offset.
         del records[good_count:]
     return FetchedBatch(
@@ -103,7 +117,38 @@ def read_partition(
         data.last_stable_offset,
         data.log_start_offset,
         origins,
+        leader_epoch,
     )
+
+
+def first_timestamp(
+    data: PartitionData,
+    offset: int,
+    isolation_level: int,
+    *,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> tuple[int | None, int]:
+    """Return the timestamp of the first record from `offset` on that a reader sees, and the
+    offset up to which `data` was searched.
+
+    Only the batch that holds the record is opened, because a caller asks this of many partitions.
+    The timestamp is None when `data` holds markers and aborted records only. Raise CorruptBatch or
+    another WireError when that batch cannot be opened.
+    """
+    aborted = _Aborted(data.aborted_transactions or (), isolation_level)
+    next_offset = offset
+    for header, batch in iterate_batches(data.records or b""):
+        hidden = aborted.hides(header, batch)
+        if header.last_offset < offset:
+            continue
+        if not hidden:
+            if not check_crc(batch):
+                raise CorruptBatch("the CRC of the batch is wrong")
+            for record_offset, timestamp_ms, _ in iterate_places(batch, decompressed_bytes_max):
+                if record_offset >= offset:
+                    return timestamp_ms, next_offset
+        next_offset = header.last_offset + 1
+    return None, next_offset
 
 
 def _origin(header: BatchHeader) -> BatchOrigin:

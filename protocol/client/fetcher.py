@@ -242,11 +242,14 @@ class Fetcher:
         by_topic: dict[str, list[FetchPartition]] = defaultdict(list)
         for tp, offset in offsets.items():
             known = self._cluster.current.partition(tp)
+            epoch = known.leader_epoch if known else NO_LEADER_EPOCH
+            reading = self._readings.get(tp)
             by_topic[tp.topic].append(
                 FetchPartition(
                     partition=tp.partition,
-                    current_leader_epoch=known.leader_epoch if known else NO_LEADER_EPOCH,
+                    current_leader_epoch=epoch,
                     fetch_offset=offset,
+                    last_fetched_epoch=reading.epoch_to_validate(epoch) if reading else -1,
                     partition_max_bytes=self._partition_max_bytes,
                 )
             )
@@ -278,6 +281,9 @@ class Fetcher:
         self, tp: TopicPartition, reading: Reading, data: PartitionData
     ) -> FetchedBatch | None:
         code = ErrorCode.of(data.error_code)
+        if not code and data.diverging_epoch is not None:
+            reading.diverged(tp, data.diverging_epoch, self.out_of_range)
+            return None
         if not code:
             try:
                 batch = read_partition(
@@ -291,7 +297,7 @@ class Fetcher:
             except CorruptBatch as error:
                 reading.failure = error
                 return None
-            reading.progress(batch.next_offset)
+            reading.progress(batch.next_offset, batch.leader_epoch)
             return batch
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if self.out_of_range is OutOfRange.FAIL:

@@ -6,8 +6,15 @@ Floor: client. Pure: chance is the back-off's, time an argument.
 from enum import StrEnum
 
 from protocol.client.backoff import Backoff
+from protocol.client.errors import LogTruncated
 from protocol.errors import ErrorCode
-from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from protocol.messages.fetch import EpochEndOffset
+from protocol.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    TopicPartition,
+)
 
 
 class OutOfRange(StrEnum):
@@ -23,9 +30,12 @@ RESET_TO = {OutOfRange.EARLIEST: EARLIEST_TIMESTAMP, OutOfRange.LATEST: LATEST_T
 
 
 class Reading:
-    """One assigned partition. An `offset` below 0 is a timestamp still to be looked up."""
+    """One assigned partition. An `offset` below 0 is a timestamp still to be looked up.
 
-    __slots__ = ("backoff", "failure", "offset", "problem", "retry_at_ms")
+    `leader_epoch` is that of the last batch read; -1 while none has been.
+    """
+
+    __slots__ = ("backoff", "failure", "leader_epoch", "offset", "problem", "retry_at_ms")
 
     def __init__(self, offset: int, backoff: Backoff) -> None:
         self.offset = offset
@@ -33,15 +43,35 @@ class Reading:
         self.failure: Exception | None = None
         self.problem: ErrorCode | None = None
         self.retry_at_ms = 0
+        self.leader_epoch = NO_LEADER_EPOCH
+
+    def epoch_to_validate(self, current_epoch: int) -> int:
+        """Return the epoch by which a leader of another one must validate the position, or -1.
+
+        A leader of the epoch of the last batch read cannot have truncated it. So nothing is
+        validated as long as the leader stays, which costs the broker nothing.
+        """
+        return self.leader_epoch if self.leader_epoch < current_epoch else NO_LEADER_EPOCH
+
+    def diverged(self, tp: TopicPartition, end: EpochEndOffset, policy: OutOfRange) -> None:
+        """The leader's log parts from what was read at `end`: go back there, or fail."""
+        if policy is OutOfRange.FAIL:
+            self.failure = LogTruncated(tp, self.offset, end.end_offset)
+            return
+        has_end = 0 <= end.end_offset <= self.offset
+        self.offset = end.end_offset if has_end else RESET_TO[policy]
+        self.leader_epoch = end.epoch if has_end else NO_LEADER_EPOCH
 
     def trouble(self, code: ErrorCode, now_ms: int) -> None:
         """It gives nothing at the moment; it is asked for again a little later."""
         self.problem = code
         self.retry_at_ms = now_ms + self.backoff.next_ms()
 
-    def progress(self, offset: int) -> None:
-        """It has been read up to here."""
+    def progress(self, offset: int, leader_epoch: int | None = None) -> None:
+        """It has been read up to here, the last batch being of this epoch."""
         self.offset = offset
+        if leader_epoch is not None:
+            self.leader_epoch = leader_epoch
         self.problem = None
         self.retry_at_ms = 0
         self.backoff.reset()

@@ -1,10 +1,13 @@
 """The five codecs of record batches, each imported at its first use.
 
-Floor: wire. Pure. Whoever decompresses names a limit on the output, because a megabyte can announce
-gigabytes: no codec here produces more than the limit and one read beyond it. Nor does one read more
-parts than any client would write, for each costs time even if it holds nothing. What we compress is
-in the dialect that Kafka's Java client, librdkafka and the Python clients all read: gzip as one
-member, snappy in xerial's framing, lz4 as a frame of independent 64 KiB blocks, zstd as one frame.
+Floor: wire. Pure. The caller of `decompress` names a limit on the output, because a megabyte can
+announce gigabytes. No codec here produces more than the limit and one read beyond it. No codec
+reads more parts than any client would write, because an empty part costs time too.
+
+`compress` writes the dialect that Kafka's Java client, librdkafka and the Python clients all read:
+gzip as one member, snappy in xerial's framing, lz4 as a frame of independent 64 KiB blocks, zstd as
+one frame. Levels have Kafka's numbers (KIP-390). Decision 0119 compares every limit of reading with
+the defaults of the codecs themselves.
 """
 
 from collections.abc import Callable
@@ -23,10 +26,22 @@ SNAPPY_BLOCKS_MAX = 16_384
 """In one batch: half a gigabyte at the 32 KiB of other clients' blocks, 16 MiB at the 1 KiB of old
 ones. Empty blocks would cost time for nothing."""
 
-ZSTD_WINDOW_BYTES_MAX = 8 << 20
-GZIP_LEVEL = 2
-ZSTD_LEVEL = 3
+ZSTD_WINDOW_BYTES_MAX = 128 << 20
+"""The default of zstd's own readers. Levels 20 to 22 announce 32 to 128 MiB, whatever they hold.
+The reader reserves the window but touches only as much of it as the output fills."""
+
+GZIP_LEVEL_DEFAULT = -1
+LZ4_LEVEL_DEFAULT = 9
+ZSTD_LEVEL_DEFAULT = 3
+ZSTD_LEVEL_MIN, ZSTD_LEVEL_MAX = -131_072, 22
+
 SNAPPY_BLOCK_BYTES = 64 << 10
+
+_ISAL_LEVEL = 2
+_LZ4_LEVEL_FAST = 0
+_LZ4_HIGH_LEVELS = 3, 12
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_SKIPPABLE_MAGIC = 0x184D2A50
 
 _GZIP_WINDOW_BITS = 31
 _READ_BYTES = 256 << 10
@@ -62,11 +77,17 @@ class Codec(IntEnum):
             raise ValueError(f"found {name!r}, expected one of {expected}") from None
 
 
-def compress(codec: int, data: Buffer) -> Buffer:
-    """`data` in the codec's dialect; with NONE the same object."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """Return `data` in the codec's dialect; with NONE the same object.
+
+    `level` is a number of Kafka's `compression.*.level` for gzip, lz4 or zstd. None is the default.
+    """
     if codec == Codec.NONE:
         return data
-    return _COMPRESSORS[Codec.of(codec)](data)
+    known = Codec.of(codec)
+    if level is None or known not in _LEVEL_COMPRESSORS:
+        return _COMPRESSORS[known](data)
+    return _LEVEL_COMPRESSORS[known](data, level)
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
@@ -87,10 +108,15 @@ def _too_many(codec: str, parts_max: int) -> DecompressionFailed:
     return DecompressionFailed(f"{codec} data consists of more than {parts_max} parts")
 
 
-def _compress_gzip(data: Buffer) -> bytes:
-    from isal import isal_zlib
+def _compress_gzip(data: Buffer, level: int = GZIP_LEVEL_DEFAULT) -> bytes:
+    if level == GZIP_LEVEL_DEFAULT:
+        from isal import isal_zlib
 
-    return isal_zlib.compress(data, GZIP_LEVEL, _GZIP_WINDOW_BITS)
+        return isal_zlib.compress(data, _ISAL_LEVEL, _GZIP_WINDOW_BITS)
+    # isal is several times faster, but it has no level as dense as zlib's 4 to 9.
+    import zlib
+
+    return zlib.compress(data, level, _GZIP_WINDOW_BITS)
 
 
 def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
@@ -112,7 +138,8 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
             raise DecompressionFailed("gzip data ends early")
         parts.append(part)
         rest = member.unused_data
-        if not rest:
+        # Like Java and librdkafka, ignore bytes behind a member that begin no other member.
+        if rest[: len(_GZIP_MAGIC)] != _GZIP_MAGIC:
             return parts[0] if len(parts) == 1 else b"".join(parts)
     raise _too_many("gzip", STREAMS_MAX)
 
@@ -132,12 +159,19 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
     view = memoryview(data)
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, limit_bytes, limit_bytes)
-    parts = []
+    parts: list[bytes] = []
     left = limit_bytes
-    position = len(_XERIAL_HEADER)
-    if len(view) < position:
-        raise DecompressionFailed("snappy data ends inside its header")
+    position = 0
     while position < len(view):
+        if len(parts) > SNAPPY_BLOCKS_MAX:
+            raise _too_many("snappy", SNAPPY_BLOCKS_MAX)
+        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            # A stream begins here: the first one, or one that was appended to it.
+            position += len(_XERIAL_HEADER)
+            if len(view) < position:
+                raise DecompressionFailed("snappy data ends inside its header")
+            parts.append(b"")
+            continue
         if len(view) - position < _BLOCK_SIZE.size:
             raise DecompressionFailed("snappy data ends inside a block's size")
         (size,) = _BLOCK_SIZE.unpack_from(view, position)
@@ -148,8 +182,6 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
         position += size
         left -= len(part)
         parts.append(part)
-        if len(parts) > SNAPPY_BLOCKS_MAX:
-            raise _too_many("snappy", SNAPPY_BLOCKS_MAX)
     return b"".join(parts)
 
 
@@ -169,12 +201,19 @@ def _decompress_snappy_block(block: memoryview, left: int, limit_bytes: int) -> 
         raise DecompressionFailed(f"snappy: {error}") from None
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int = LZ4_LEVEL_DEFAULT) -> bytes:
     from lz4 import frame
 
+    # Kafka's level 9 is its fast compressor; every other level is one of high compression.
+    least, most = _LZ4_HIGH_LEVELS
+    used = _LZ4_LEVEL_FAST if level == LZ4_LEVEL_DEFAULT else min(max(level, least), most)
     # Kafka's Java reader refuses blocks that refer to the block before them.
     packed = frame.compress(
-        data, block_size=frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+        data,
+        compression_level=used,
+        block_size=frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
     )
     return cast(bytes, packed)
 
@@ -203,10 +242,10 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
     raise _too_many("lz4", STREAMS_MAX)
 
 
-def _compress_zstd(data: Buffer) -> bytes:
+def _compress_zstd(data: Buffer, level: int = ZSTD_LEVEL_DEFAULT) -> bytes:
     import zstandard
 
-    return zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(data)
+    return zstandard.ZstdCompressor(level=level).compress(data)
 
 
 def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
@@ -228,28 +267,38 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
 
 def _check_zstd_frames(view: memoryview) -> None:
     """Walk frames and blocks to the end: the library's reader takes cut data for finished."""
-    import zstandard
-
     position = 0
     frame_count = 0
     while position < len(view) or position == 0:
         frame_count += 1
         if frame_count > STREAMS_MAX:
             raise _too_many("zstd", STREAMS_MAX)
-        frame = view[position:]
-        checksum_bytes = 4 if zstandard.get_frame_parameters(frame).has_checksum else 0
-        position += zstandard.frame_header_size(frame)
-        is_last = False
-        while not is_last:
-            block = int.from_bytes(view[position : position + 3], "little")
-            is_last = bool(block & 1)
-            # Blocks of type 1 repeat one byte as often as their size says.
-            position += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
-            if position > len(view):
-                raise DecompressionFailed("zstd data ends early")
-        position += checksum_bytes
+        position += _zstd_frame_bytes(view[position:])
     if position != len(view):
         raise DecompressionFailed("zstd data ends early")
+
+
+def _zstd_frame_bytes(frame: memoryview) -> int:
+    """Return how long the frame is that begins here; its checksum may lie behind the end."""
+    import zstandard
+
+    if int.from_bytes(frame[:4], "little") & ~0xF == _ZSTD_SKIPPABLE_MAGIC:
+        return 8 + int.from_bytes(frame[4:8], "little")
+    parameters = zstandard.get_frame_parameters(frame)
+    if parameters.window_size > ZSTD_WINDOW_BYTES_MAX:
+        raise DecompressionFailed(
+            f"zstd window of {parameters.window_size} bytes, at most {ZSTD_WINDOW_BYTES_MAX}"
+        )
+    position = zstandard.frame_header_size(frame)
+    is_last = False
+    while not is_last:
+        block = int.from_bytes(frame[position : position + 3], "little")
+        is_last = bool(block & 1)
+        # Blocks of type 1 repeat one byte as often as their size says.
+        position += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
+        if position > len(frame):
+            raise DecompressionFailed("zstd data ends early")
+    return position + (4 if parameters.has_checksum else 0)
 
 
 _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
@@ -258,6 +307,13 @@ _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
     Codec.LZ4: _compress_lz4,
     Codec.ZSTD: _compress_zstd,
 }
+
+_LEVEL_COMPRESSORS: dict[Codec, Callable[[Buffer, int], bytes]] = {
+    Codec.GZIP: _compress_gzip,
+    Codec.LZ4: _compress_lz4,
+    Codec.ZSTD: _compress_zstd,
+}
+"""The codecs that have levels."""
 
 _DECOMPRESSORS: dict[Codec, Callable[[Buffer, int], bytes]] = {
     Codec.GZIP: _decompress_gzip,

@@ -4,7 +4,7 @@ Floor: wire. Pure. How a batch is laid out, `batch_header` says, and where recor
 see `record`; most readers of a batch need the header only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from protocol.errors import CorruptBatch
@@ -163,14 +163,20 @@ def iterate_place_runs(batch: Buffer, limit_bytes: int | None = None) -> Iterato
     )
 
 
-def recompress(batch: Buffer, codec: Codec, max_timestamp_ms: int) -> bytearray:
-    """One whole batch with its records packed by another codec; they themselves are not looked at.
+def recompress(
+    batch: Buffer,
+    codec: Codec,
+    max_timestamp_ms: int,
+    level_of: Callable[[int], int | None] = lambda size_bytes: None,
+) -> bytearray:
+    """Return one whole batch with its records, which are not looked at, packed by another codec.
 
     Producer, sequence, offsets and the attributes' other bits are kept. The largest timestamp is
-    the caller's, for a header may name another than the records have. The CRC is made anew.
+    the caller's, because a header may name another than the records have. `level_of` says at which
+    level a payload of so many bytes is packed. The CRC is computed again.
     """
     header, payload = _open(batch, None)
-    packed = compress(codec, payload)
+    packed = compress(codec, payload, level_of(len(payload)))
     attributes = header.attributes & ~CODEC_BITS | codec
     return with_records(
         header._replace(attributes=attributes, max_timestamp=max_timestamp_ms), packed

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sinks.keys import Key, is_other, key_hash, other_key
-from sinks.rows import ALL_WINDOW_S, FoldRow, MetricDefinition
+from sinks.local_time import LocalZone
+from sinks.rows import ALL_WINDOW_S, NO_TIME_S, FoldRow, MetricDefinition
 from sinks.values import Aggregate, Measure, combined, value_of
 
 MAX_KEYS = 10_000
@@ -60,9 +61,13 @@ GatheredCells = dict[CellId, Gathered]
 KeepRule = Callable[[MetricDefinition, int], int | None]
 
 
-def window_start(slice_start_s: int, size_s: int) -> int:
-    """Start of the window of `size_s` that holds a slice; 0 for `all`."""
-    return 0 if size_s == ALL_WINDOW_S else slice_start_s // size_s * size_s
+def window_start(slice_start_s: int, size_s: int, zone: LocalZone | None = None) -> int:
+    """Start of the window of `size_s` that holds a slice; 0 for `all`. Without a zone: of UTC."""
+    if size_s == ALL_WINDOW_S:
+        return 0
+    if zone is not None:
+        return zone.window_start(slice_start_s, size_s)
+    return slice_start_s // size_s * size_s
 
 
 def is_kept(start_s: int, size_s: int, keep_s: int | None, now_s: int) -> bool:
@@ -98,7 +103,9 @@ def fold_to_windows(
         k_hash = key_hash(row.key)
         aggregate = Aggregate(row.count, row.sum, row.min, row.max, row.hll, row.kll)
         for size_s in definition.windows_s:
-            start_s = window_start(row.slice_start_s, size_s)
+            if row.slice_start_s == NO_TIME_S and size_s != ALL_WINDOW_S:
+                continue
+            start_s = window_start(row.slice_start_s, size_s, definition.zone)
             cell_id = CellId(row.metric, size_s, start_s, k_hash)
             if is_kept(start_s, size_s, keep_s(definition, size_s), now_s):
                 gather(cells, cell_id, row.key, aggregate)

@@ -2,7 +2,9 @@
 
 Version 1 held six places, hashed the full values of a key with BLAKE2b and had an index on `seq`;
 in version 2 a row of `windows` had its metric, size and start, the hash of its key and its value in
-it. The table `windows` of either is copied, some cells at a time and whole windows only, into
+it; version 3 had fewer digits for sums and values, and one ALTER makes them wider.
+
+The table `windows` of versions 1 and 2 is copied, some cells at a time and whole windows only, into
 `window_cells`; in the same transaction `windows_copied` notes how far. When all is there, a view
 takes the table's name. What is done next is read off the tables themselves: so a migration that
 died at any point goes on where it stood, by whichever driver comes next.
@@ -28,7 +30,7 @@ from sinks.keys import (
 from sinks.mysql import schema
 from sinks.mysql.views import DERIVED_SQL, SEQ_MODULUS, WINDOWS_VIEW
 from sinks.rows import MetricDefinition
-from sinks.values import SUM_MAX
+from sinks.values import VALUE_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +43,6 @@ OLD = "windows_before"
 COPIED = "windows_copied"
 # Where version 2 copied the cells of version 1; then it took the name `windows`.
 COPY_OF_VERSION_2 = "windows_next"
-_VALUE_MAX = "9999999999999999.999999999999"
 PLACES_OF_VERSION_1 = 6
 TABLE = "BASE TABLE"
 _COPIED_TABLE = f"""CREATE TABLE {COPIED} (id TINYINT PRIMARY KEY,
@@ -83,7 +84,11 @@ def prepare(cursor: Any) -> None:
     if version == schema.VERSION and _kind(cursor, "windows") == TABLE:
         # A copy of an older database was put in place of ours.
         cursor.execute("UPDATE schema_version SET version = 1")
-    elif version == schema.VERSION or not is_older:
+        return
+    is_of_version_3 = _has_narrow_numbers(cursor) and _has_column(
+        cursor, "window_keys", "window_number"
+    )
+    if version == schema.VERSION or not (is_older or is_of_version_3):
         _make_tables(cursor)
         cursor.execute("UPDATE schema_version SET version = %s", (schema.VERSION,))
 
@@ -146,11 +151,14 @@ class Migration:
             cursor.execute(f"RENAME TABLE {COPY_OF_VERSION_2} TO windows")
         elif not _has_column(cursor, "window_keys", "window_number"):
             self._number_windows(cursor)
-        elif _kind(cursor, COPIED) is None:
+        elif windows == TABLE and _kind(cursor, COPIED) is None:
             # Steps of their own: they commit, and what follows would be no transaction.
             cursor.execute("DROP TABLE IF EXISTS window_cells")
             cursor.execute(schema.CELLS_TABLE)
             cursor.execute(_COPIED_TABLE)
+        elif _has_narrow_numbers(cursor):
+            logger.info("giving the numbers of window_cells more digits: minutes for a large table")
+            cursor.execute(schema.WIDER_NUMBERS)
         elif windows == TABLE and not self._copy_some(cursor):
             cursor.execute(f"RENAME TABLE windows TO {OLD}")
         elif windows != TABLE:
@@ -208,13 +216,11 @@ class Migration:
             "ON DUPLICATE KEY UPDATE window_keys.seq = GREATEST(window_keys.seq, VALUES(seq))",
             values,
         )
-        k_hash, numbers = "k_hash", ["`sum`", "`min`", "`max`", "value"]
+        k_hash, value = "k_hash", "value"
         if _is_of_version_1(cursor):
-            self._warn_of_limits(cursor, metric, where, values)
             k_hash = _hash_sql(self._columns_of(cursor, metric))
-            limits = (SUM_MAX, _VALUE_MAX, _VALUE_MAX, SUM_MAX)
-            numbers = [_limited(*pair) for pair in zip(numbers, limits, strict=True)]
-        *sums, value = numbers
+            # Its values had up to 32 digits before the point.
+            value = f"LEAST(GREATEST(value, -{VALUE_MAX}), {VALUE_MAX})"
         derived = ", ".join(f"'{measure}'" for measure in DERIVED_SQL)
         is_text = _is_text(k_hash)
         beside = ", ".join(f"IF({is_text}, NULL, {name})" for name in ("k1", "k2", "k3"))
@@ -222,24 +228,13 @@ class Migration:
             "INSERT INTO window_cells (window_number, k_id, k1, k2, k3, `count`, `sum`, `min`, "
             "`max`, value, quantiles, hll, kll, seq) SELECT window_number, "
             f"IF({is_text}, CAST(CONCAT('=', k1) AS BINARY), CONCAT('#', {k_hash})), {beside}, "
-            f"`count`, {', '.join(sums)}, IF(measure IN ({derived}), NULL, {value}), quantiles, "
+            f"`count`, `sum`, `min`, `max`, IF(measure IN ({derived}), NULL, {value}), quantiles, "
             f"hll, kll, windows.seq & {SEQ_MODULUS - 1} "
             "FROM windows STRAIGHT_JOIN window_keys USING (metric, size_s, start_at) "
             f"LEFT JOIN metrics ON metrics.name = windows.metric WHERE {where}",
             values,
         )
         return copied
-
-    def _warn_of_limits(
-        self, cursor: Any, metric: str, where: str, values: Sequence[object]
-    ) -> None:
-        cursor.execute(
-            f"SELECT COUNT(*) FROM windows WHERE {where} AND (ABS(`sum`) > {SUM_MAX} "
-            f"OR ABS(`min`) > {_VALUE_MAX} OR ABS(`max`) > {_VALUE_MAX} OR ABS(value) > {SUM_MAX})",
-            values,
-        )
-        if beyond := int(cursor.fetchone()[0]):
-            logger.warning("%s cells of %s are beyond 12 places' limit", beyond, metric)
 
     def _columns_of(self, cursor: Any, metric: str) -> int:
         """How many columns a metric's key has; of one that is gone, as its hashes tell."""
@@ -289,10 +284,6 @@ def _hash_sql(columns: int) -> str:
         for n in range(1, max(1, columns) + 1)
     ]
     return f"CASE {cases} ELSE UNHEX(LEFT(SHA2(CONCAT({', '.join(parts)}), 256), 32)) END"
-
-
-def _limited(column: str, limit: object) -> str:
-    return f"LEAST(GREATEST({column}, -{limit}), {limit})"
 
 
 def _is_text(k_hash: str) -> str:
@@ -347,6 +338,16 @@ def _is_of_version_1(cursor: Any) -> bool:
         "AND table_name = 'windows' AND column_name = 'sum'"
     )
     return int(cursor.fetchone()[0]) == PLACES_OF_VERSION_1
+
+
+def _has_narrow_numbers(cursor: Any) -> bool:
+    """Whether `window_cells` is there as version 3 made it."""
+    cursor.execute(
+        "SELECT numeric_precision FROM information_schema.columns WHERE table_schema = DATABASE() "
+        "AND table_name = 'window_cells' AND column_name = 'sum'"
+    )
+    row = cursor.fetchone()
+    return row is not None and int(row[0]) < schema.SUM_DIGITS
 
 
 def _kind(cursor: Any, name: str) -> str | None:

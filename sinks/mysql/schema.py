@@ -18,7 +18,7 @@ TOPIC = f"topic VARCHAR(249) {_TEXT} NOT NULL"
 FILE = f"file VARCHAR(512) {_TEXT} NOT NULL"
 PROBLEM = f"problem VARCHAR(500) {_TEXT}"
 
-VERSION = 3
+VERSION = 4
 
 VERSION_TABLE = """CREATE TABLE IF NOT EXISTS schema_version (
   id TINYINT PRIMARY KEY DEFAULT 1, version INT NOT NULL)"""
@@ -96,10 +96,16 @@ WINDOW_KEYS_TABLE = """CREATE TABLE IF NOT EXISTS window_keys (
   window_number INT UNSIGNED NOT NULL AUTO_INCREMENT,
   PRIMARY KEY (metric, size_s, start_at), KEY (seq), UNIQUE KEY (window_number))"""
 
+# A value has 26 digits before the point and 12 behind it, a sum has 35: so 10^9 of the largest
+# values can be added. Version 3 had DECIMAL(38,12) for sums and DECIMAL(28,12) for values.
+SUM_DIGITS = 47
+_NUMBERS = f"`sum` DECIMAL({SUM_DIGITS},12), `min` DECIMAL(38,12), `max` DECIMAL(38,12)"
+WIDER_NUMBERS = "ALTER TABLE window_cells MODIFY " + _NUMBERS.replace(", `", ", MODIFY `")
+
 CELLS_TABLE = f"""CREATE TABLE IF NOT EXISTS window_cells (
   window_number INT UNSIGNED NOT NULL, k_id VARBINARY({KEY_ID_TEXT_OCTETS_MAX + 1}) NOT NULL,
   k1 {TEXT_KEY}, k2 {TEXT_KEY}, k3 {TEXT_KEY},
-  `count` BIGINT NOT NULL, `sum` DECIMAL(38,12), `min` DECIMAL(28,12), `max` DECIMAL(28,12),
+  `count` BIGINT NOT NULL, {_NUMBERS},
   value DECIMAL(38,12), quantiles JSON, hll MEDIUMBLOB, kll MEDIUMBLOB, seq INT UNSIGNED NOT NULL,
   PRIMARY KEY (window_number, k_id))"""
 

@@ -4,9 +4,16 @@ They put together what a row of `window_cells` leaves out: its window, its key's
 that its other columns tell. Metrics have the key's own column names.
 """
 
+from decimal import Decimal
+
+from sinks.estimates import (
+    PERCENTILE_IS_ESTIMATE_SQL,
+    UNIQUE_IS_ESTIMATE_SQL,
+    can_estimate,
+)
 from sinks.keys import TEXT_MARK
 from sinks.rows import MetricDefinition
-from sinks.values import QUOTIENT_PLACES, Measure
+from sinks.values import PLACES, PLACES_MAX, PLACES_STEP, Measure
 
 # The cells have the lowest 32 bits of the merge's `seq`: `seq_is_after` says how they are compared.
 SEQ_MODULUS = 1 << 32
@@ -20,14 +27,34 @@ K1_SQL = f"IF({_IS_TEXT}, CONVERT({_TEXT} USING utf8mb4) COLLATE utf8mb4_bin, k1
 K_HASH_SQL = (
     f"IF({_IS_TEXT}, UNHEX(LEFT(SHA2(CONCAT(LENGTH(k_id) - 1, ':', {_TEXT}), 256), 32)), {_TEXT})"
 )
+
+
+def _quotient_sql() -> str:
+    """The sum by the count, with the places that `values` gives it too.
+
+    A quotient below 1 is made of a sum that is larger by as many powers of ten as it has more
+    places: the server's division has fewer places than the column.
+    """
+    cases = []
+    for more in range(0, PLACES_MAX - PLACES + 1, PLACES_STEP):
+        larger = f"`sum` * {10**more}" if more else "`sum`"
+        rounded = f"ROUND({larger} / `count`, {PLACES})"
+        shifted = f"{rounded} * {Decimal(1).scaleb(-more):f}" if more else rounded
+        is_last = more == PLACES_MAX - PLACES
+        cases.append(
+            f"ELSE {shifted}" if is_last else f"WHEN ABS({larger}) >= `count` THEN {shifted}"
+        )
+    return f"CAST(CASE {' '.join(cases)} END AS DECIMAL(65,{PLACES_MAX}))"
+
+
 # Values that are made of a cell's other columns, and therefore not stored.
 DERIVED_SQL = {
     Measure.COUNT: "CAST(`count` AS DECIMAL(38,12))",
     Measure.SUM: "`sum`",
     Measure.MIN: "CAST(`min` AS DECIMAL(38,12))",
     Measure.MAX: "CAST(`max` AS DECIMAL(38,12))",
-    Measure.MEAN: f"CAST(ROUND(`sum` / `count`, {QUOTIENT_PLACES}) AS DECIMAL(38,12))",
-    Measure.SHARE: f"CAST(ROUND(`sum` / `count`, {QUOTIENT_PLACES}) AS DECIMAL(38,12))",
+    Measure.MEAN: _quotient_sql(),
+    Measure.SHARE: _quotient_sql(),
 }
 _ANY_VALUE = " ".join(f"WHEN '{measure}' THEN {sql}" for measure, sql in DERIVED_SQL.items())
 
@@ -35,22 +62,28 @@ _ANY_VALUE = " ".join(f"WHEN '{measure}' THEN {sql}" for measure, sql in DERIVED
 WINDOWS_VIEW = (
     "CREATE OR REPLACE SQL SECURITY INVOKER VIEW windows AS SELECT window_keys.metric, size_s, "
     f"start_at, {K_HASH_SQL} AS k_hash, {K1_SQL} AS k1, k2, k3, `count`, `sum`, `min`, `max`, "
-    f"CASE measure {_ANY_VALUE} ELSE value END AS value, quantiles, hll, kll, window_cells.seq "
+    f"CASE measure {_ANY_VALUE} ELSE value END AS value, quantiles, hll, kll, window_cells.seq, "
+    f"({UNIQUE_IS_ESTIMATE_SQL}) OR ({PERCENTILE_IS_ESTIMATE_SQL}) AS estimate "
     "FROM window_keys JOIN window_cells USING (window_number) "
     "LEFT JOIN metrics ON metrics.name = window_keys.metric"
 )
 
 _VALUE_COLUMNS = ("count", "sum", "min", "max", "value", "quantiles")
 _TAKEN = {"size", "start_at", *_VALUE_COLUMNS}
+_IS_ESTIMATE_SQL = {
+    Measure.UNIQUE: UNIQUE_IS_ESTIMATE_SQL,
+    Measure.PERCENTILE: PERCENTILE_IS_ESTIMATE_SQL,
+}
 
 
 def key_column_names(definition: MetricDefinition) -> tuple[str, ...]:
     """The view's key columns: the key's own names, `key_…` where one is taken."""
-    taken = set(_TAKEN) | {name.lower() for name in definition.key_columns}
+    reserved = _TAKEN | {"estimate"} if can_estimate(definition.measure) else _TAKEN
+    taken = reserved | {name.lower() for name in definition.key_columns}
     names: list[str] = []
     for name in definition.key_columns:
         shown = name
-        while shown.lower() in (_TAKEN if shown == name else taken):
+        while shown.lower() in (reserved if shown == name else taken):
             shown = f"key_{shown}"
         taken.add(shown.lower())
         names.append(shown)
@@ -72,6 +105,7 @@ def view(definition: MetricDefinition) -> str:
             "`count`, `sum`, `min`, `max`",
             f"{value_sql(definition.measure)} AS value",
             "quantiles",
+            *_estimate_columns(definition.measure),
         ]
     )
     return (
@@ -79,6 +113,12 @@ def view(definition: MetricDefinition) -> str:
         "FROM window_sizes JOIN window_keys USING (size_s) JOIN window_cells USING (window_number) "
         f"WHERE metric = '{definition.name}'"
     )
+
+
+def _estimate_columns(measure: str) -> list[str]:
+    """The column that says of each cell whether its value is an estimate, where some can be."""
+    is_estimate = _IS_ESTIMATE_SQL.get(Measure(measure))
+    return [] if is_estimate is None else [f"{is_estimate} AS estimate"]
 
 
 def value_sql(measure: str) -> str:

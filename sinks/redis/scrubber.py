@@ -25,6 +25,7 @@ from sinks.cellar import Cellar, Ranking
 from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.errors import SinkUnavailable
 from sinks.keys import key_id, redis_field
+from sinks.number_text import plain
 from sinks.redis.link import guarded_call
 from sinks.redis.scrub import (
     SETTLED_MAX,
@@ -42,7 +43,6 @@ from sinks.redis.scrub_script import COMPARE, LOOK, MEND, RANKED
 from sinks.redis.view import AHEAD_S_MAX, FIELDS_PER_CALL, Write, matured, writes
 from sinks.rows import MetricDefinition
 from sinks.truth import Guard
-from sinks.values import plain
 
 # What a tend may take of a second when all looks right, and when something is known to be wrong.
 LOOKING_S = 0.02

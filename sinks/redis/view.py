@@ -13,8 +13,9 @@ from itertools import groupby
 from sinks.cellar import Ranking
 from sinks.cells.merge import Cell, CellId, WindowId, is_kept
 from sinks.keys import is_other, redis_field
+from sinks.number_text import plain
 from sinks.rows import ALL_WINDOW_S, MetricDefinition, size_text
-from sinks.values import Measure, plain, quantiles_of, value_of
+from sinks.values import Measure, quantiles_of, value_of
 
 PREFIX = "mill:"
 AHEAD_S_MAX = 3_600

@@ -11,10 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-
-def words(text: str) -> frozenset[str]:
-    """The words of a text, for tables that read better without quotes."""
-    return frozenset(text.split())
+from stream.config.functions import fault_of_call, words
+from stream.config.literals import literal_text, literal_text_to_spark
 
 
 class TokenKind(Enum):
@@ -55,7 +53,7 @@ class ExpressionFault(ValueError):
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+|--[^\n]*|/\*.*?\*/)
-  | (?P<string>[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*")
+  | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
   | (?P<quoted>`(?:[^`]|``)*`)
   | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
       (?:BD|bd|[LlSsYyDdFf])?(?![A-Za-z0-9_]))
@@ -80,17 +78,6 @@ _TYPES = words(
     """
     bigint binary boolean byte char date dec decimal double float int integer long numeric real
     short smallint string timestamp timestamp_ltz timestamp_ntz tinyint varchar void
-    """
-)
-
-# A line has to count the same whenever and wherever it is read again, and an expression has no
-# business with anything but the line.
-_FORBIDDEN_FUNCTIONS = words(
-    """
-    curdate current_catalog current_database current_date current_schema current_time
-    current_timestamp current_user getdate input_file_name java_method localtimestamp
-    monotonically_increasing_id now rand randn random randstr reflect session_user shuffle
-    spark_partition_id try_reflect uniform user uuid
     """
 )
 
@@ -143,14 +130,16 @@ def column_tokens(text: str, columns: Collection[str]) -> list[Token]:
     bound = _lambda_names(tokens)
     found: list[Token] = []
     for index, token in enumerate(tokens):
+        if token.kind is TokenKind.STRING:
+            _check_moment(tokens, index)
         if token.kind not in (TokenKind.WORD, TokenKind.QUOTED):
             continue
         before = tokens[index - 1].text if index else ""
         after = tokens[index + 1].text if index + 1 < len(tokens) else ""
         name = token.name.lower()
         if token.kind is TokenKind.WORD:
-            if after == "(":
-                _check_function(token, tokens[index + 2 : index + 3])
+            if after == "(" and _is_call(tokens, index):
+                _check_call(tokens, index)
                 continue
             if name in bound or _is_syntax(tokens, index, name in known):
                 continue
@@ -183,17 +172,54 @@ def bare_column(text: str, columns: Collection[str]) -> str | None:
     return next((c for c in columns if c.lower() == tokens[0].name.lower()), None)
 
 
-def rename_columns(text: str, names: Mapping[str, str]) -> str:
-    """The expression with each column replaced by the backticked name that `names` gives it."""
+@dataclass(frozen=True, slots=True)
+class SparkSql:
+    """An expression in Spark's SQL, and where each piece of it came from."""
+
+    text: str
+    starts: tuple[tuple[int, int], ...]
+
+    def place(self, position: int) -> int:
+        """Return the user's character that a character of `text` came from, both from 0."""
+        ours, theirs = max(start for start in self.starts if start[0] <= position)
+        end = next((start for start in self.starts if start[0] > ours), None)
+        place = theirs + position - ours
+        return place if end is None else min(place, max(theirs, end[1] - 1))
+
+
+def spark_sql(text: str, names: Mapping[str, str]) -> SparkSql:
+    """Return the expression in Spark's SQL, with the backticked name that `names` has of a column.
+
+    Text literals are written so that Spark reads what they mean to us. Comments become blanks.
+    """
     lowered = {column.lower(): name for column, name in names.items()}
+    columns = {token.start for token in column_tokens(text, names)}
     pieces: list[str] = []
-    position = 0
-    for token in column_tokens(text, names):
-        pieces.append(text[position : token.start])
-        pieces.append(quote_name(lowered[token.name.lower()]))
-        position = token.start + len(token.text)
-    pieces.append(text[position:])
-    return "".join(pieces)
+    starts = [(0, 0)]
+    length = end = 0
+    for token in tokenize(text):
+        if token.kind is TokenKind.STRING:
+            piece = quote_text(literal_text(token.text))
+        elif token.start in columns:
+            piece = quote_name(lowered[token.name.lower()])
+        else:
+            piece = token.text
+        gap = text[end : token.start]
+        gap = " " if "--" in gap or "/*" in gap else gap
+        pieces += [gap, piece]
+        starts.append((length + len(gap), token.start))
+        length += len(gap) + len(piece)
+        end = token.start + len(token.text)
+    return SparkSql("".join(pieces), tuple(starts))
+
+
+def reads_otherwise_in_spark(text: str) -> bool:
+    """Whether a literal of the expression means something else to Spark's own parser."""
+    return any(
+        literal_text(token.text) != literal_text_to_spark(token.text)
+        for token in tokenize(text)
+        if token.kind is TokenKind.STRING
+    )
 
 
 def quote_name(name: str) -> str:
@@ -203,17 +229,42 @@ def quote_name(name: str) -> str:
 
 def quote_text(text: str) -> str:
     """A string literal of Spark's SQL that means exactly `text`."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0") + "'"
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\u0000")
+    return "'" + escaped.replace("\n", "\\n").replace("\r", "\\r") + "'"
 
 
-def _check_function(token: Token, following: list[Token]) -> None:
-    name = token.name.lower()
-    tells_the_time = name == "unix_timestamp" and [t.text for t in following] == [")"]
-    if name in _FORBIDDEN_FUNCTIONS or tells_the_time:
+def _check_call(tokens: list[Token], index: int) -> None:
+    name = tokens[index].text
+    if index and name.lower() in _TYPES and tokens[index - 1].text.lower() in ("as", "::"):
+        return  # AS DECIMAL(10, 2)
+    has_arguments = [token.text for token in tokens[index + 2 : index + 3]] != [")"]
+    fault = fault_of_call(name, has_arguments=has_arguments)
+    if fault is not None:
+        raise ExpressionFault(*fault, tokens[index].start + 1)
+
+
+def _check_moment(tokens: list[Token], index: int) -> None:
+    """Refuse a literal that Spark takes for the present day: DATE 'now', cast('today' AS date)."""
+    if literal_text(tokens[index].text).strip().lower() not in _MOMENTS or not index:
+        return
+    before = [token.text.lower() for token in tokens[max(0, index - 2) : index]]
+    if before[-1] in _TYPES or (before[-1] == "(" and before[0] in _TO_TIMES):
         raise ExpressionFault(
-            f"{token.text}()", "functions that depend on nothing but the line", token.start + 1
+            f"{tokens[index].text}, which depends on the day it is read",
+            "a date or a time, such as DATE '2026-08-01'",
+            tokens[index].start + 1,
         )
+
+
+def _is_call(tokens: list[Token], index: int) -> bool:
+    """Whether the word before a parenthesis names a function, and is no operator."""
+    word = tokens[index].text.lower()
+    if word in _BEFORE_PARENTHESES:
+        return False
+    if word in ("like", "ilike", "rlike", "regexp", "any", "all", "some", "div"):
+        before = tokens[index - 1].text.lower() if index else "("
+        return before in _BEFORE_OPERANDS or before in _BEFORE_PARENTHESES - {"not", "in"}
+    return True
 
 
 def _lambda_names(tokens: list[Token]) -> set[str]:
@@ -252,6 +303,14 @@ def _is_syntax(tokens: list[Token], index: int, is_column: bool) -> bool:
         return True  # INTERVAL 5 MINUTES
     return word in _KEYWORDS and not (is_column and word not in _ALWAYS_SYNTAX)
 
+
+# Texts that Spark takes for a time that moves on, and what it makes a time of.
+_MOMENTS = words("now today tomorrow yesterday")
+_TO_TIMES = words("cast try_cast date timestamp timestamp_ltz timestamp_ntz")
+
+# Words after which a parenthesis is no list of arguments, and symbols before an operand.
+_BEFORE_PARENTHESES = words("and as between case else escape in is not or then when")
+_BEFORE_OPERANDS = words("( , [ + - * / % & | ^ ~ = == <> != < > <= >= <=> || -> => !")
 
 # Words that Spark never reads as a column without backticks, or that join two operands.
 _ALWAYS_SYNTAX = words(

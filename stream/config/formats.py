@@ -3,8 +3,9 @@
 Floor: ground of `stream`. Pure, no JVM. `parse/columns.py` turns what stands here into SQL.
 """
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 # Columns that every line has, whatever its format.
@@ -25,10 +26,29 @@ _ACCESS_COLUMNS = {
 FORMAT_COLUMNS: Mapping[str, Mapping[str, str]] = {
     "combined": {**_ACCESS_COLUMNS, "referer": "string", "user_agent": "string"},
     "common": _ACCESS_COLUMNS,
-    "syslog": {"host": "string", "program": "string", "pid": "int", "message": "string"},
+    "syslog": {
+        "host": "string",
+        "program": "string",
+        "pid": "int",
+        "message": "string",
+        "facility": "int",
+        "severity": "int",
+        "message_id": "string",
+        "structured_data": "string",
+    },
+    "cef": {
+        "version": "string",
+        "vendor": "string",
+        "product": "string",
+        "product_version": "string",
+        "event_class": "string",
+        "name": "string",
+        "severity": "string",
+    },
     "json": {},
     "logfmt": {},
     "csv": {},
+    "w3c": {},
     "regex": {},
     "raw": {},
 }
@@ -38,8 +58,13 @@ ADDRESSES = {
     "json": "path",
     "logfmt": "key",
     "csv": "position",
+    "w3c": "field",
+    "cef": "key",
     "regex": "group",
 }
+
+# Another word for an address: a field of csv has a name where the input has a header.
+MORE_ADDRESSES = {"csv": "field"}
 
 TYPES = ("string", "int", "bigint", "double", "boolean", "date", "timestamp")
 
@@ -51,6 +76,7 @@ _TYPE_SYNONYMS = {
     "bool": "boolean",
 }
 
+_GROUP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,2})\s*(?:,\s*([0-9]{1,2})\s*)?\)\Z", re.IGNORECASE)
 _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _PATH_STEP = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.\[\]\s]+))((?:\[[0-9]{1,6}\])*)(\.|\Z)")
@@ -96,11 +122,10 @@ def parse_address(address: str, line_format: str) -> tuple[str | int, ...]:
     if line_format == "json":
         return _parse_path(address)
     if line_format == "csv":
-        if not re.fullmatch(r"[1-9][0-9]{0,3}", address):
-            raise ValueError(f"found position {address!r}, expected a number from 1 on")
-        return (int(address),)
+        # A name is checked against the input's header, which says its position.
+        return (int(address),) if re.fullmatch(r"[1-9][0-9]{0,3}", address) else (address,)
     if line_format == "regex":
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", address):
+        if not _GROUP_NAME.fullmatch(address):
             raise ValueError(
                 f"found group {address!r}, expected the name of a group of the pattern"
             )
@@ -110,40 +135,6 @@ def parse_address(address: str, line_format: str) -> tuple[str | int, ...]:
     return (address,)
 
 
-def group_names(pattern: str) -> list[str]:
-    """The named groups of a Java pattern, in order; escaped and quoted text is passed over."""
-    opening = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
-    matches = (opening.match(pattern, place) for place in _syntax(pattern))
-    return [match[1] for match in matches if match is not None]
-
-
-def repeats_groups(pattern: str) -> bool:
-    """Whether a Java pattern repeats a group otherwise than possessively: Java recurses then."""
-    repeated = re.compile(r"\)(?:[*+]|\{[0-9]+,[0-9]*\}|\{[0-9]{2,}\})(?!\+)")
-    return any(repeated.match(pattern, place) for place in _syntax(pattern))
-
-
-def _syntax(pattern: str) -> Iterator[int]:
-    """The places of a pattern outside of escapes, quoted text and character classes."""
-    position = in_class = 0
-    while position < len(pattern):
-        here = pattern[position]
-        if pattern.startswith("\\Q", position):
-            end = pattern.find("\\E", position + 2)
-            position = len(pattern) if end < 0 else end + 2
-            continue
-        if here == "\\":
-            position += 2
-            continue
-        if here == "[":
-            in_class += 1
-        elif here == "]" and in_class:
-            in_class -= 1
-        elif not in_class:
-            yield position
-        position += 1
-
-
 def _split_type(text: str, expected: str) -> tuple[str, str]:
     """Cut the type off the end; only a last word that is a type counts as one."""
     match = re.search(r"\s+(\S+|decimal\s*\([^()]*\))\s*\Z", text, re.IGNORECASE)
@@ -151,10 +142,11 @@ def _split_type(text: str, expected: str) -> tuple[str, str]:
         if not text:
             raise ValueError(f"found nothing, expected {expected}")
         return text, "string"
-    return text[: match.start()].rstrip(), _canonical_type(match[1])
+    return text[: match.start()].rstrip(), canonical_type(match[1])
 
 
-def _canonical_type(text: str) -> str:
+def canonical_type(text: str) -> str:
+    """The name of a type; raises ValueError for what is none."""
     lowered = text.lower().replace(" ", "")
     lowered = _TYPE_SYNONYMS.get(lowered, lowered)
     if lowered in TYPES:
@@ -164,7 +156,9 @@ def _canonical_type(text: str) -> str:
         precision, scale = int(decimal[1]), int(decimal[2] or 0)
         if 1 <= precision <= 38 and scale <= precision:
             return f"decimal({precision},{scale})"
-    raise ValueError(f"found type {text!r}, expected one of {', '.join(TYPES)}, decimal(p,s)")
+    near = difflib.get_close_matches(lowered, (*TYPES, *_TYPE_SYNONYMS), n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise ValueError(f"found type {text!r}, expected one of {', '.join(TYPES)}, decimal(p,s){hint}")
 
 
 def _parse_path(address: str) -> tuple[str | int, ...]:

@@ -10,13 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from sinks.local_time import LocalZone
 from sinks.rows import MetricDefinition
-from stream.config.expression import column_tokens
-from stream.config.sections import InputSection, MetricSection
+from stream.config.expression import column_tokens, reads_otherwise_in_spark
+from stream.config.format_files import shipped_input
+from stream.config.input_section import InputSection
+from stream.config.sections import MetricSection
 from stream.config.settings import StreamSection
 from stream.config.windows import KEEP_MYSQL, KEEP_REDIS, SLICE_S, kept_s, window_s
+from stream.config.zones import window_zone
 
 HASH_BYTES = 16
+
+# By which rules the text literals of expressions are read (decision 0113); Spark's were the first.
+LITERALS_VERSION = 2
+
+_LATER_KEYS = ("comment", "escape", "header", "reader")
+"""Keys of an input that earlier versions did not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +59,18 @@ def slice_of(windows_s: Sequence[int]) -> int:
 
 
 def definition_hash(
-    metric: MetricSection, inputs: Mapping[str, InputSection], windows_s: Sequence[int]
+    metric: MetricSection,
+    inputs: Mapping[str, InputSection],
+    windows_s: Sequence[int],
+    zone: LocalZone | None = None,
 ) -> bytes:
     """A hash of what the metric's numbers mean: `from` with its format, filter, key, measure.
 
     Of an input's declared columns only those the metric names take part, so that a further column
-    declared for another metric does not change this one. Neither does the order of windows.
+    declared for another metric does not change this one. Neither does the order of windows. An
+    expression with a literal that older versions let Spark read otherwise means something else now.
     """
-    meaning = {
+    meaning: dict[str, object] = {
         "from": [_input_meaning(metric, inputs[name]) for name in sorted(metric.from_)],
         "where": metric.where,
         "key": list(metric.key),
@@ -64,12 +78,19 @@ def definition_hash(
         "value": metric.value,
         "windows": sorted(windows_s),
     }
+    if zone is not None:
+        # Left out where windows are those of UTC: then they are what they were without the key.
+        meaning["tz"] = zone.name
+    expressions = (metric.where, metric.value)
+    if any(text is not None and reads_otherwise_in_spark(text) for text in expressions):
+        meaning["literals"] = LITERALS_VERSION
     text = json.dumps(meaning, sort_keys=True, ensure_ascii=False)
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
 def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
     windows_s = tuple(window_s(text) for text in metric.windows or section.defaults.windows)
+    zone = window_zone(_tz(metric, section), windows_s)
     columns = section.from_[metric.from_[0]].column_types()
     spelling = {column.lower(): column for column in columns}
     key = tuple(spelling[column.lower()] for column in metric.key)
@@ -84,10 +105,18 @@ def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
         keep_mysql_s=kept_s(KEEP_MYSQL, [keep.mysql for keep in keeps], windows_s),
         top=metric.top,
         max_keys=metric.max_keys or section.defaults.max_keys,
-        definition_hash=definition_hash(metric, section.from_, windows_s),
+        definition_hash=definition_hash(metric, section.from_, windows_s, zone),
         topics=tuple(sorted(section.from_[name].topic for name in metric.from_)),
+        zone=zone,
     )
     return Metric(metric, metric.from_, key, definition)
+
+
+def _tz(metric: MetricSection, section: StreamSection) -> str:
+    """By whose clock a metric's days begin: as it says, or the one zone of all its inputs."""
+    said = metric.tz or section.defaults.tz
+    zones = {section.from_[name].tz for name in metric.from_}
+    return said or (zones.pop() if len(zones) == 1 else "UTC")
 
 
 def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, object]:
@@ -101,5 +130,20 @@ def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, ob
         for column in section.declared()
         if column.name.lower() in named
     ]
+    return {**_keys_of_its_own(section), "columns": sorted(declared)}
+
+
+def _keys_of_its_own(section: InputSection) -> dict[str, object]:
+    """An input's keys as far as they take part in a definition.
+
+    Keys that older versions did not have take part where they are set. What the file of a shipped
+    format says does not, so a later version may read its lines better without changing the metric.
+    """
     meaning = section.model_dump(mode="json", exclude={"columns"})
-    return {**meaning, "columns": sorted(declared)}
+    shipped = shipped_input(section.format)
+    if shipped is not None:
+        usual = InputSection.model_validate(shipped).model_dump(mode="json")
+        for key in shipped:
+            if key in meaning and key not in ("topic", "format") and meaning[key] == usual[key]:
+                meaning[key] = None
+    return {k: v for k, v in meaning.items() if v is not None or k not in _LATER_KEYS}

@@ -9,21 +9,15 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Annotated, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator
 
-from protocol.units import parse_duration_ms, parse_size_bytes
-from stream.config import expression, formats
+from sinks.local_time import DAY_S
+from stream.config import expression
+from stream.config.base import Names, Section
+from stream.config.functions import words
+from stream.config.input_section import InputSection
 from stream.config.windows import (
     ALL_WINDOW,
     KEEP_MYSQL,
@@ -32,14 +26,16 @@ from stream.config.windows import (
     check_windows,
     fault,
     over,
+    window_s,
 )
+from stream.config.zones import check_zone
 
 KEY_COLUMNS_MAX = 3
 TOP_MAX = 1_000
 METRICS_MAX = 500
 
 # Names of the sinks' tables, columns and keys; a metric's view and keys stand beside them.
-RESERVED_NAMES = expression.words(
+RESERVED_NAMES = words(
     """
     archived batch batch_id count day definition_hash end_offset epoch file file_hash guard hll id
     k1 k2 k3 k_hash keep_terms kll ledger line max meta metric metric_ranges metric_topics metrics
@@ -50,43 +46,6 @@ RESERVED_NAMES = expression.words(
 )
 
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
-
-# Which keys of an input belong to which formats; all others have them all.
-_FORMAT_KEYS = {
-    "columns": ("json", "logfmt", "csv", "regex"),
-    "time": ("json", "logfmt", "csv", "regex"),
-    "pattern": ("regex",),
-    "delimiter": ("csv",),
-    "quote": ("csv",),
-}
-
-
-def _duration(value: str) -> str:
-    parse_duration_ms(value)
-    return value
-
-
-def _size(value: str) -> str:
-    parse_size_bytes(value)
-    return value
-
-
-def listed(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-DurationText = Annotated[str, AfterValidator(_duration)]
-SizeText = Annotated[str, AfterValidator(_size)]
-Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
-
-
-class Section(BaseModel):
-    """A part of the configuration: unknown keys are faults, values never change."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, serialize_by_alias=True, validate_by_name=True
-    )
 
 
 class KeepSection(Section):
@@ -96,132 +55,18 @@ class KeepSection(Section):
     mysql: Keep | None = None
 
 
-class InputSection(Section):
-    """One parsed input: the lines of a topic in one format."""
-
-    topic: str
-    format: Literal["combined", "common", "json", "logfmt", "syslog", "csv", "regex", "raw"]
-    tz: str = "UTC"
-    delimiter: str | None = None
-    quote: str | None = None
-    pattern: str | None = Field(default=None, validate_default=True)
-    columns: dict[str, str] | None = None
-    time: str | None = None
-
-    @field_validator("topic")
-    @classmethod
-    def _check_topic(cls, value: str) -> str:
-        if not _TOPIC_NAME.match(value) or value in (".", ".."):
-            raise fault(repr(value), "a topic name: letters, digits, '.', '_', '-'")
-        return value
-
-    @field_validator("tz")
-    @classmethod
-    def _check_tz(cls, value: str) -> str:
-        if re.fullmatch(r"[+-](0[0-9]|1[0-7]):[0-5][0-9]", value):
-            return value
-        try:
-            ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise fault(repr(value), "a time zone such as UTC, Europe/Berlin or +02:00") from None
-        return value
-
-    @field_validator("columns", "time", "pattern", "delimiter", "quote")
-    @classmethod
-    def _check_belongs(cls, value: object, info: ValidationInfo) -> object:
-        line_format = info.data.get("format")
-        allowed = _FORMAT_KEYS[str(info.field_name)]
-        if value is not None and line_format is not None and line_format not in allowed:
-            raise fault(
-                f"{info.field_name} with format {line_format}",
-                f"it only with {', '.join(allowed)}",
-            )
-        return value
-
-    @field_validator("delimiter", "quote")
-    @classmethod
-    def _check_single(cls, value: str | None) -> str | None:
-        if value is not None and (len(value) != 1 or value in "\n\r\\"):
-            raise fault(repr(value), "one character")
-        return value
-
-    @field_validator("pattern")
-    @classmethod
-    def _check_pattern(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.data.get("format") == "regex":
-            raise fault("format regex without pattern", "pattern: with groups such as (?<name>…)")
-        if value is not None:
-            names = formats.group_names(value)
-            if not names:
-                raise fault("a pattern without named groups", "groups such as (?<name>…)")
-            for name in names:
-                if name != "time":
-                    formats.check_column_name(name, "regex")
-        return value
-
-    @field_validator("columns")
-    @classmethod
-    def _check_columns(
-        cls, value: dict[str, str] | None, info: ValidationInfo
-    ) -> dict[str, str] | None:
-        line_format = info.data.get("format")
-        if value is None or line_format not in formats.ADDRESSES:
-            return value
-        lowered: set[str] = set()
-        for name, text in value.items():
-            declared = formats.parse_declaration(name, text, line_format)
-            if name.lower() in lowered:
-                raise fault(f"column {name!r} twice", "each name once, whatever its case")
-            lowered.add(name.lower())
-            cls._check_group(declared.steps[0], info)
-        return value
-
-    @field_validator("time")
-    @classmethod
-    def _check_time(cls, value: str | None, info: ValidationInfo) -> str | None:
-        line_format = info.data.get("format")
-        if value is not None and line_format in formats.ADDRESSES:
-            cls._check_group(formats.parse_address(value, line_format)[0], info)
-        return value
-
-    @classmethod
-    def _check_group(cls, name: str | int, info: ValidationInfo) -> None:
-        pattern = info.data.get("pattern")
-        if info.data.get("format") == "regex" and isinstance(pattern, str):
-            groups = formats.group_names(pattern)
-            if name not in groups:
-                raise fault(f"group {name!r}", f"one of the pattern's: {', '.join(groups)}")
-
-    def column_types(self) -> dict[str, str]:
-        """Every column an expression over this input may name, with its SQL type."""
-        columns = {**formats.COMMON_COLUMNS, **formats.FORMAT_COLUMNS[self.format]}
-        for declared in self.declared():
-            columns[declared.name] = declared.type
-        return columns
-
-    def declared(self) -> list[formats.Declared]:
-        """The declared columns, and for a regex the groups that are not declared, as text."""
-        given = [
-            formats.parse_declaration(name, text, self.format)
-            for name, text in (self.columns or {}).items()
-        ]
-        if self.format != "regex" or self.pattern is None:
-            return given
-        named = {column.steps[0] for column in given} | {self.time}
-        names = {column.name.lower() for column in given} | {*formats.COMMON_COLUMNS}
-        return given + [
-            formats.Declared(group, (group,), "string")
-            for group in formats.group_names(self.pattern)
-            if group not in named and group.lower() not in names
-        ]
+_Inputs = Mapping[str, InputSection | None]
+_inputs: ContextVar[_Inputs | None] = ContextVar("inputs", default=None)
 
 
-_inputs: ContextVar[Mapping[str, InputSection] | None] = ContextVar("inputs", default=None)
+def check_against(inputs: _Inputs) -> None:
+    """Let the metrics' own validators see the inputs; None stands for an input with faults."""
+    _inputs.set(inputs)
 
 
 @contextmanager
-def checked_against(inputs: Mapping[str, InputSection] | None) -> Iterator[None]:
-    """Let the metrics' own validators see the inputs, so that each fault stands at its key."""
+def checked_against(inputs: _Inputs | None) -> Iterator[None]:
+    """As `check_against`, until the end of the context."""
     token = _inputs.set(inputs)
     try:
         yield
@@ -239,6 +84,7 @@ class MetricSection(Section):
     measure: Literal["count", "sum", "min", "max", "mean", "share", "unique", "percentile"]
     value: str | None = Field(default=None, validate_default=True)
     windows: Names | None = None
+    tz: str | None = None
     keep: KeepSection | None = None
     top: int | None = Field(default=None, ge=1, le=TOP_MAX)
     max_keys: int | None = Field(default=None, ge=1, le=10_000_000)
@@ -307,6 +153,15 @@ class MetricSection(Section):
     def _check_windows(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return value if value is None else check_windows(value)
 
+    @field_validator("tz")
+    @classmethod
+    def _check_tz(cls, value: str | None, info: ValidationInfo) -> str | None:
+        for text in (info.data.get("windows") or ()) if value is not None else ():
+            size_s = window_s(text)
+            if size_s and DAY_S % size_s:
+                raise fault(f"a window of {text} with tz", "windows that divide a day, such as 6h")
+        return value if value is None else check_zone(value)
+
     @field_validator("top")
     @classmethod
     def _check_top(cls, value: int | None, info: ValidationInfo) -> int | None:
@@ -324,9 +179,9 @@ def _columns_of(info: ValidationInfo) -> list[tuple[str, dict[str, str]]]:
     """Of each known input of the metric under check: its name, its columns by lower case."""
     inputs, names = _inputs.get() or {}, info.data.get("from_", ())
     return [
-        (name, {column.lower(): column for column in inputs[name].column_types()})
+        (name, {column.lower(): column for column in given.column_types()})
         for name in names
-        if name in inputs
+        if (given := inputs.get(name)) is not None
     ]
 
 
@@ -334,6 +189,7 @@ class DefaultsSection(Section):
     """What a metric has that says nothing itself."""
 
     windows: Names = ("1m", "1h", ALL_WINDOW)
+    tz: str | None = None
     keep: KeepSection = Field(default=KeepSection(), validate_default=True)
     max_keys: int | None = Field(default=None, ge=1, le=10_000_000)
 
@@ -342,6 +198,11 @@ class DefaultsSection(Section):
     def _fill(cls, value: KeepSection) -> KeepSection:
         """What holds, so that `config show` shows it: the presets under what is said."""
         return KeepSection(redis=over(KEEP_REDIS, value.redis), mysql=over(KEEP_MYSQL, value.mysql))
+
+    @field_validator("tz")
+    @classmethod
+    def _check_tz(cls, value: str | None) -> str | None:
+        return value if value is None else check_zone(value)
 
     @field_validator("windows")
     @classmethod

@@ -6,20 +6,28 @@ with. What only Spark can judge (the syntax and types of expressions) `check.py`
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from protocol.units import parse_duration_ms, parse_size_bytes
 from sinks.config import SinksSettings
+from stream.config.base import DurationText, Section, SizeText
+from stream.config.input_section import InputSection
 from stream.config.sections import (
     METRICS_MAX,
     DefaultsSection,
-    DurationText,
-    InputSection,
     MetricSection,
-    Section,
-    SizeText,
+    check_against,
     checked_against,
 )
 from stream.config.windows import fault
@@ -46,6 +54,14 @@ _OWN_SPARK_KEYS = (
     "spark.sql.streaming.minBatchesToRetain",
     "spark.sql.caseSensitive",
 )
+
+
+def _sound(given: object) -> InputSection | None:
+    """An input without faults, else None."""
+    try:
+        return InputSection.model_validate(given)
+    except ValidationError:
+        return None
 
 
 class ArchiveSection(Section):
@@ -117,6 +133,20 @@ class StreamSection(Section):
                 raise fault(repr(key), "another key: the mill sets this one itself")
         return value
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_keys(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        with checked_against({}):
+            return handler(value)
+
+    @field_validator("from_", mode="wrap")
+    @classmethod
+    def _note_inputs(cls, value: object, handler: ValidatorFunctionWrapHandler) -> object:
+        """Let metrics be checked against the inputs that have no fault, whatever others have."""
+        if isinstance(value, Mapping):
+            check_against({str(name): _sound(given) for name, given in value.items()})
+        return handler(value)
+
     @field_validator("from_")
     @classmethod
     def _check_from(cls, value: dict[str, InputSection]) -> dict[str, InputSection]:
@@ -132,19 +162,15 @@ class StreamSection(Section):
             topics[section.topic] = name
         return value
 
-    @field_validator("metrics", mode="wrap")
+    @field_validator("metrics")
     @classmethod
-    def _check_metrics(
-        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
-    ) -> tuple[MetricSection, ...]:
-        with checked_against(info.data.get("from_")):
-            metrics: tuple[MetricSection, ...] = handler(value)
+    def _check_metrics(cls, value: tuple[MetricSection, ...]) -> tuple[MetricSection, ...]:
         names: set[str] = set()
-        for metric in metrics:
+        for metric in value:
             if metric.name in names:
                 raise fault(f"metric {metric.name!r} twice", "each name once")
             names.add(metric.name)
-        return metrics
+        return value
 
     @property
     def is_local(self) -> bool:

@@ -15,19 +15,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 
+from sinks.local_time import LocalZone
 from sinks.unparsed import SAMPLE_BYTES_MAX
 from stream.config.expression import (
     bare_column,
     column_tokens,
     quote_name,
     quote_text,
-    rename_columns,
+    spark_sql,
 )
+from stream.config.input_section import InputSection
 from stream.config.metrics import Metric, resolve_metrics
-from stream.config.sections import InputSection
 from stream.config.settings import StreamSection
-from stream.parse.columns import ColumnSql, ParsedInput, parse_input, plausible_time
+from stream.parse.columns import ParsedInput, parse_input
 from stream.parse.numbers import EXACT_DECIMAL, exact_decimal
+from stream.parse.texts import ColumnSql
+from stream.parse.times import TIME_REASON, plausible_time
 from stream.parse.try_expression import attempt, attempt_of_user
 
 LINES_VIEW = "millrace_lines"
@@ -37,17 +40,17 @@ COUNTED = 1
 FAULTY = -1
 
 EXPRESSION_NULL = "expression_null:"
+# The reason of headers and comments, which belong to a file and are no fault of it.
+SKIPPED = "skipped"
 
 # Columns of a judged line that are there whatever the metrics are.
 LINE_COLUMNS = ("topic", "partition", "offset", "file", "reason", "seconds", "sample")
 
-# A value has at most 16 digits before the point, or a sum of 10**10 of them could overflow.
-_WHOLE_MAX = 10**16 - 1
 _WHOLE_TYPES = ("int", "bigint")
 
 
 class ValueKind(StrEnum):
-    """How the value of a metric travels: a BIGINT, a DECIMAL(28,12), or a text to be told apart."""
+    """How the value of a metric travels: a BIGINT, a DECIMAL(38,12), or a text to be told apart."""
 
     WHOLE = "whole"
     DECIMAL = "decimal"
@@ -71,6 +74,7 @@ class Reading:
     slice_s: int
     windows_s: tuple[int, ...]
     measure: str
+    zone: LocalZone | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +154,12 @@ def compile_plan(section: StreamSection) -> FoldPlan:
 
 
 def column_names(name: str, given: InputSection) -> dict[str, str]:
-    """What each column of an input is called within the query."""
-    plain = {"file": "file", "line": "line"}
-    return {column: plain.get(column, f"{name}.{column}") for column in given.column_types()}
+    """What each column of an input is called within the query.
+
+    The colon keeps a column apart from the steps that take a line apart, such as `json.fields`.
+    """
+    plain = {"file": "file", "line": "line", "time": f"{name}.time"}
+    return {column: plain.get(column, f"{name}:{column}") for column in given.column_types()}
 
 
 def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[str]:
@@ -173,10 +180,10 @@ def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> Entry:
     spelling = {column.lower(): name for column, name in names.items()}
     keys = tuple(quote_name(spelling[column.lower()]) for column in metric.key)
     where, value = metric.section.where, metric.section.value
-    where = rename_columns(where, names) if where is not None else None
+    where = spark_sql(where, names).text if where is not None else None
     if value is None:
         return Entry(where, None, None, None, keys)
-    own = rename_columns(value, names)
+    own = spark_sql(value, names).text
     bare = bare_column(value, list(names))
     column = parsed.columns.get(bare) if bare is not None else None
     absent = None
@@ -194,7 +201,7 @@ def _value_sql(
 ) -> tuple[ValueKind, str]:
     """How a value travels, and the SQL that is NULL where it cannot be measured.
 
-    Sums are exact, so a number that DECIMAL(28,12) cannot hold is a fault, never rounded. A double
+    Sums are exact, so a number that DECIMAL(38,12) cannot hold is a fault, never rounded. A double
     that an expression computed is inexact by nature and is taken to 12 places, but not to zero.
     """
     if measure == "unique":
@@ -202,8 +209,7 @@ def _value_sql(
     if measure == "share":
         return ValueKind.WHOLE, f"CAST(CAST(({own}) AS INT) AS BIGINT)"
     if measure != "percentile" and declared in _WHOLE_TYPES:
-        whole = f"CAST({own} AS BIGINT)"
-        return ValueKind.WHOLE, f"IF({whole} BETWEEN -{_WHOLE_MAX} AND {_WHOLE_MAX}, {whole}, NULL)"
+        return ValueKind.WHOLE, f"CAST({own} AS BIGINT)"
     if declared == "double" and column is not None and column.raw is not None:
         # The text says exactly what a double only comes near to.
         return ValueKind.DECIMAL, f"IF({own} IS NULL, NULL, {exact_decimal(column.raw)})"
@@ -259,6 +265,7 @@ def _reading(
         metric.slice_s,
         metric.definition.windows_s,
         metric.definition.measure,
+        metric.definition.zone,
     )
 
 
@@ -290,7 +297,7 @@ def _lines_query(
             for name, sql in step.items()
         }
     typed = {
-        f"{p.name}.{name}": _within(p.name, column.value)
+        f"{p.name}:{name}": _within(p.name, column.value)
         for p in parsed
         for name, column in p.columns.items()
     }
@@ -351,8 +358,13 @@ def _time(parsed: ParsedInput) -> str:
 
 
 def _reason(parsed: ParsedInput) -> str:
-    """Why a line is not counted; NULL for a line that parses."""
+    """Why a line is not counted; NULL for a line that parses and has a time."""
+    why = quote_text(parsed.reason)
+    if parsed.fault is not None:
+        why = f"concat({why}, coalesce(concat(', ', {attempt(parsed.fault)}), ''))"
+    skipped = f" WHEN {parsed.skipped} THEN {quote_text(SKIPPED)}" if parsed.skipped else ""
+    time_fault = f"coalesce({attempt(parsed.time_fault)}, {quote_text(TIME_REASON)})"
     return (
-        f"CASE WHEN line IS NULL THEN 'null' WHEN NOT coalesce({parsed.matches}, false) THEN"
-        f" {quote_text(parsed.reason)} WHEN {plausible_time(_time(parsed))} IS NULL THEN 'time' END"
+        f"CASE WHEN line IS NULL THEN 'null'{skipped} WHEN NOT coalesce({parsed.matches}, false)"
+        f" THEN {why} WHEN {plausible_time(_time(parsed))} IS NULL THEN {time_fault} END"
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sinks.rows import CellBlock, FoldRow, UnparsedRow, UnparsedSample
-from stream.fold.compile import EXPRESSION_NULL, FoldPlan
+from stream.fold.compile import EXPRESSION_NULL, SKIPPED, FoldPlan
 
 NO_FILE = "(none)"
 
@@ -135,7 +135,7 @@ def fault_reason(plan: FoldPlan, number: int) -> str:
 def unparsed_rows(
     unparsed: Mapping[Reason, tuple[int, Sequence[UnparsedSample]]],
 ) -> list[UnparsedRow]:
-    """Counts and samples by reason, as the sinks take them."""
+    """Counts and samples by reason, as the sinks take them; headers and comments are no fault."""
     return sorted(
         (
             UnparsedRow(
@@ -146,6 +146,7 @@ def unparsed_rows(
                 tuple(sorted(samples, key=lambda one: (one.partition, one.offset))),
             )
             for why, (count, samples) in unparsed.items()
+            if why.reason != SKIPPED
         ),
         key=lambda row: (row.topic, row.file, row.reason),
     )

@@ -1,7 +1,7 @@
 """How a large batch is grouped: which metrics share a grouping, and what the JVM is told of them.
 
-Floor: pure, no JVM. Metrics with the same inputs, key and slice share a grouping: the cell of a
-line is found once for all of them. Metrics with a sketch stand alone, for their cells go as rows.
+Floor: pure, no JVM. Metrics with the same inputs, key, slice and zone share a grouping: the cell of
+a line is found once for all of them. Metrics with a sketch stand alone, for their cells go as rows.
 `java/Fold.java` does what is said here, in one pass over the judged lines.
 """
 
@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinks.cells.blocks import OPENING
+from sinks.distinct import HLL_LG_K
+from sinks.estimates import KLL_K, UNIQUE_EXACT_MAX
 from sinks.keys import K_COLUMN_CHARACTERS, K_HASH_BYTES, KEY_ID_TEXT_OCTETS_MAX
+from sinks.local_time import LocalZone
 from sinks.unparsed import SAMPLES_PER_FILE_AND_DAY
-from sinks.values import HLL_LG_K
 from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, FoldPlan, Reading, ValueKind
 from stream.parse.numbers import EXACT_DIGITS, EXACT_PLACES
+from stream.parse.times import TIME_REASON
 
 # Samples of lines that are not counted: at most this many a partition, file and reason, for the
 # sinks keep no more.
@@ -26,8 +29,6 @@ SAMPLE_OCTETS = 8 << 20
 
 # Cells go from one stage to the next in pieces of this size, and the window that ends them.
 CHUNK_OCTETS = 8 << 20
-
-KLL_K = 200
 
 # The first octet of what the JVM sends: a block, rows, tallies of lines, samples, the times of a
 # task and of making text, and the end.
@@ -51,6 +52,10 @@ class Grouping:
         return self.readings[0].slice_s
 
     @property
+    def zone(self) -> LocalZone | None:
+        return self.readings[0].zone
+
+    @property
     def coarser_s(self) -> tuple[int, ...]:
         """The windows of any of its metrics that are folded from slices."""
         sizes = {size for reading in self.readings for size in reading.windows_s}
@@ -62,7 +67,7 @@ def groupings(plan: FoldPlan) -> tuple[Grouping, ...]:
     found: dict[tuple[object, ...], list[Reading]] = {}
     for reading in plan.readings:
         alone = reading.number if reading.measure in _SKETCH_SIZES else None
-        shared = (reading.topics, reading.keys, reading.slice_s, alone)
+        shared = (reading.topics, reading.keys, reading.slice_s, reading.zone, alone)
         found.setdefault(shared, []).append(reading)
     return tuple(Grouping(tuple(readings)) for readings in found.values())
 
@@ -84,6 +89,7 @@ def fold_spec(plan: FoldPlan, *, as_blocks: bool) -> str:
             "as_blocks": as_blocks,
             "frames": FRAMES,
             "columns": {name: at[name] for name in LINE_COLUMNS},
+            "time_reason": TIME_REASON,
             "counted": COUNTED,
             "faulty": FAULTY,
             "key_characters": K_COLUMN_CHARACTERS,
@@ -101,12 +107,19 @@ def fold_spec(plan: FoldPlan, *, as_blocks: bool) -> str:
                     "keys": [at[name] for name in grouping.readings[0].keys],
                     "slice_s": grouping.slice_s,
                     "coarser_s": list(grouping.coarser_s),
+                    "zone": _zone_spec(grouping.zone),
                     "readings": [_reading_spec(one, plan, at) for one in grouping.readings],
                 }
                 for grouping in groupings(plan)
             ],
         }
     )
+
+
+def _zone_spec(zone: LocalZone | None) -> dict[str, list[int]] | None:
+    if zone is None:
+        return None
+    return {"begins": list(zone.begins), "offsets": list(zone.offsets)}
 
 
 def _reading_spec(reading: Reading, plan: FoldPlan, at: Mapping[str, int]) -> dict[str, Any]:
@@ -122,4 +135,5 @@ def _reading_spec(reading: Reading, plan: FoldPlan, at: Mapping[str, int]) -> di
         "measure": reading.measure,
         "windows_s": list(reading.windows_s),
         "sketch_size": _SKETCH_SIZES.get(reading.measure, 0),
+        "exact_max": UNIQUE_EXACT_MAX,
     }

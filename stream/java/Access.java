@@ -40,7 +40,7 @@ public final class Access {
   /** Address, ident, user, time, method, target, protocol, status, size; texts of the line. */
   public static ArrayData common(UTF8String line) {
     Access access = new Access(line, COMMON);
-    return access.head() && access.isAtEnd() ? new GenericArrayData(access.texts) : null;
+    return access.head() && access.hasEnded() ? new GenericArrayData(access.texts) : null;
   }
 
   /** The same, referer and user agent. */
@@ -48,7 +48,7 @@ public final class Access {
     Access access = new Access(line, COMBINED);
     boolean isPlain =
         access.head() && access.takes(' ') && access.quoted() && access.takes(' ')
-            && access.quoted() && access.isAtEnd();
+            && access.quoted() && access.hasEnded();
     return isPlain ? new GenericArrayData(access.texts) : null;
   }
 
@@ -59,8 +59,9 @@ public final class Access {
         && takes(' ') && status() && takes(' ') && size();
   }
 
-  private boolean isAtEnd() {
-    return at == length;
+  /** Whether the fields that a line must have are over: what a server adds comes behind a blank. */
+  private boolean hasEnded() {
+    return at == length || octet(at) == ' ';
   }
 
   /** The octet in a place, BEYOND behind the last one. */
@@ -85,16 +86,28 @@ public final class Access {
     return at > begin;
   }
 
-  /** Anything without white space. */
+  /**
+   * An address or a name of a host. Two colons make it an address of IPv6; what has one colon, or
+   * a character that neither has, goes to the pattern.
+   */
   private boolean address() {
+    int colons = 0;
+    boolean isHexadecimal = true;
     while (at < length && octet(at) != ' ') {
       int octet = octet(at);
-      if (octet >= '\t' && octet <= '\r') {
+      boolean isDigit = octet >= '0' && octet <= '9' || octet == '.';
+      boolean isLetter = octet >= 'a' && octet <= 'z' || octet >= 'A' && octet <= 'Z';
+      if (octet == ':') {
+        colons++;
+      } else if (!isDigit && !isLetter && octet != '-' && octet != '_') {
         return false;
+      } else if (!isDigit && !(isLetter && (octet | 0x20) <= 'f')) {
+        isHexadecimal = false;
       }
       at++;
     }
-    return keep(0);
+    boolean isName = colons == 0 && octet(0) != '.' && octet(0) != '-';
+    return (isName || colons > 1 && isHexadecimal) && keep(0);
   }
 
   /** Anything without a blank; in a request without quotes and backslashes, too. */
@@ -189,15 +202,17 @@ public final class Access {
     int second = number(text, 18, 2);
     int zoneMinute = number(text, 24, 2);
     int zone = number(text, 22, 2) * 60 + zoneMinute;
+    // As `TimeFields` has it: midnight may be the day's end, and a leap second is its minute's.
+    boolean isEnd = hour == 24 && minute == 0 && second == 0;
     boolean isTime =
-        month > 0 && day > 0 && day <= days(year, month) && hour < 24 && minute < 60 && second < 60
-            && zoneMinute < 60 && zone <= ZONE_MINUTES_MAX;
+        month > 0 && day > 0 && day <= days(year, month) && (hour < 24 || isEnd) && minute < 60
+            && second <= 60 && zoneMinute < 60 && zone <= ZONE_MINUTES_MAX;
     if (!isTime) {
       return null;
     }
     long minutes = (daysSince1970(year, month, day) * 24L + hour) * 60 + minute;
     minutes += text.getByte(21) == '-' ? zone : -zone;
-    return Long.valueOf((minutes * 60 + second) * MICROS);
+    return Long.valueOf((minutes * 60 + Math.min(second, 59)) * MICROS);
   }
 
   private static int number(UTF8String text, int begin, int digits) {

@@ -1,7 +1,5 @@
 package millrace;
 
-import org.apache.datasketches.hll.HllSketch;
-import org.apache.datasketches.hll.TgtHllType;
 import org.apache.datasketches.kll.KllDoublesSketch;
 import org.apache.spark.sql.catalyst.InternalRow;
 
@@ -13,7 +11,7 @@ final class Cell {
   final long[] counts;
   /** What values came to, by metric; null for a metric without values. */
   final Amount[] amounts;
-  private HllSketch distinct;
+  private Distinct distinct;
   private KllDoublesSketch ranked;
 
   Cell(FoldSpec.Grouping of) {
@@ -38,9 +36,9 @@ final class Cell {
     }
     if (reading.isDistinct) {
       if (distinct == null) {
-        distinct = new HllSketch(reading.sketchSize, TgtHllType.HLL_8);
+        distinct = new Distinct(reading.sketchSize, reading.exactMax);
       }
-      distinct.update(row.getUTF8String(reading.valueAt).getBytes());
+      distinct.add(row.getUTF8String(reading.valueAt).getBytes());
     } else if (reading.isRanked) {
       if (ranked == null) {
         ranked = KllDoublesSketch.newHeapInstance(reading.sketchSize);
@@ -59,10 +57,10 @@ final class Cell {
     }
   }
 
-  /** The sketch as all of its libraries read it; null for a metric without. */
+  /** The sketch as `sinks/values.py` reads it; null for a metric without. */
   byte[] sketch() {
     if (distinct != null) {
-      return distinct.toCompactByteArray();
+      return distinct.sketch();
     }
     return ranked == null ? null : ranked.toByteArray();
   }

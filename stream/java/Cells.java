@@ -8,6 +8,9 @@ import org.apache.spark.sql.catalyst.InternalRow;
 
 /** The cells of one grouping in one task, by slice and key. */
 final class Cells {
+  /** Stands for the time of a line that has none: it counts in `all` alone. */
+  static final long NO_TIME = -1;
+
   /** Takes cells that stand in no block. */
   interface Rows {
     void row(FoldSpec.Reading reading, long start, Key key, Cell cell, int place);
@@ -29,12 +32,15 @@ final class Cells {
     isCounted = new boolean[grouping.readings.length];
   }
 
-  /** Count a line of one of the grouping's topics. */
+  /** Count a line of one of the grouping's topics; `seconds` is its time, or NO_TIME. */
   void take(InternalRow row, long seconds) {
     boolean any = false;
     for (int place = 0; place < isCounted.length; place++) {
-      int at = grouping.readings[place].verdictAt;
-      isCounted[place] = at < 0 || !row.isNullAt(at) && row.getByte(at) == counted;
+      FoldSpec.Reading reading = grouping.readings[place];
+      int at = reading.verdictAt;
+      isCounted[place] =
+          (at < 0 || !row.isNullAt(at) && row.getByte(at) == counted)
+              && (seconds != NO_TIME || reading.hasAll);
       any |= isCounted[place];
     }
     if (!any) {
@@ -53,12 +59,17 @@ final class Cells {
   }
 
   private Cell cellOf(long seconds) {
-    long start = grouping.slice == 0 ? 0 : seconds - seconds % grouping.slice;
+    long start = startOf(seconds);
     if (slice == null || start != sliceStart) {
       slice = within(slices, Long.valueOf(start));
       sliceStart = start;
     }
     return cell(slice, probe);
+  }
+
+  private long startOf(long seconds) {
+    boolean isTimeless = seconds == NO_TIME && grouping.slice != 0;
+    return isTimeless ? NO_TIME : grouping.windowStart(seconds, grouping.slice);
   }
 
   /** Send the cells where they belong, those of windows as chunks for `Blocks`. */
@@ -83,11 +94,14 @@ final class Cells {
         }
         for (int at = 0; at < coarser.length; at++) {
           int size = grouping.coarser[at];
-          long begin = size == 0 ? 0 : start - start % size;
+          if (start == NO_TIME && size != 0) {
+            continue;
+          }
+          long begin = grouping.windowStart(start, size);
           cell(within(coarser[at], Long.valueOf(begin)), key).add(cell);
         }
       }
-      if (inBlocks) {
+      if (inBlocks && start != NO_TIME) {
         chunks.window(grouping.slice, start, cells);
       }
       // What is written need not be kept any longer.

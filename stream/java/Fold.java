@@ -127,6 +127,8 @@ public final class Fold implements FlatMapFunction {
     private Tally tally = null;
     /** Which groupings count lines of the tally's topic. */
     private boolean[] isActive;
+    /** Whether the lines of the tally count in `all` alone, because they have no time. */
+    private boolean isTimeless;
 
     Task(FoldSpec spec, int tasks) {
       this.spec = spec;
@@ -186,10 +188,14 @@ public final class Fold implements FlatMapFunction {
       }
       if (reason != null) {
         sample(0, offset, row);
-        return;
+        if (!isTimeless) {
+          return;
+        }
       }
-      long seconds = row.getLong(columns.seconds);
-      tally.time(seconds);
+      long seconds = isTimeless ? Cells.NO_TIME : row.getLong(columns.seconds);
+      if (!isTimeless) {
+        tally.time(seconds);
+      }
       for (int at = 0; at < cells.length; at++) {
         if (isActive[at]) {
           cells[at].take(row, seconds);
@@ -211,6 +217,7 @@ public final class Fold implements FlatMapFunction {
         found = new Tally(topic, partition, file, reason, spec.faultyAt.length);
         tallies.put(place, found);
       }
+      isTimeless = reason != null && reason.startsWith(spec.timeReason);
       isActive = new boolean[cells.length];
       for (int at = 0; at < cells.length; at++) {
         isActive[at] = spec.groupings[at].hasTopic(topic);
@@ -228,7 +235,7 @@ public final class Fold implements FlatMapFunction {
       samples.add(
           new Object[] {
             tally.topic.toString(), Integer.valueOf(tally.partition), Tally.text(tally.file),
-            Tally.text(tally.reason), number, Long.valueOf(offset), line,
+            which == 0 ? Tally.text(tally.reason) : null, number, Long.valueOf(offset), line,
           });
     }
 

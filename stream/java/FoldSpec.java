@@ -25,8 +25,12 @@ final class FoldSpec {
     final int[] windows;
     /** How the sketch of a metric is made that has one. */
     final int sketchSize;
+    /** Distinct values of one cell are kept one by one up to this number. */
+    final int exactMax;
     final boolean isDistinct;
     final boolean isRanked;
+    /** Whether it has the window that holds lines without a time, too. */
+    final boolean hasAll;
 
     Reading(JsonNode json) {
       number = json.get("number").asInt();
@@ -40,8 +44,10 @@ final class FoldSpec {
       measure = json.get("measure").asText();
       windows = numbers(json.get("windows_s"));
       sketchSize = json.get("sketch_size").asInt();
+      exactMax = json.get("exact_max").asInt();
       isDistinct = measure.equals("unique");
       isRanked = measure.equals("percentile");
+      hasAll = hasWindow(0);
     }
 
     boolean hasWindow(int size) {
@@ -60,6 +66,8 @@ final class FoldSpec {
     final int[] keysAt;
     final int slice;
     final int[] coarser;
+    /** By whose clock windows begin; null for UTC. */
+    final LocalZone zone;
     final Reading[] readings;
     final boolean hasAmounts;
     final boolean isSketched;
@@ -72,6 +80,7 @@ final class FoldSpec {
       keysAt = numbers(json.get("keys"));
       slice = json.get("slice_s").asInt();
       coarser = numbers(json.get("coarser_s"));
+      zone = json.get("zone").isNull() ? null : new LocalZone(json.get("zone"));
       readings = new Reading[json.get("readings").size()];
       boolean any = false;
       for (int at = 0; at < readings.length; at++) {
@@ -80,6 +89,14 @@ final class FoldSpec {
       }
       hasAmounts = any;
       isSketched = readings[0].isDistinct || readings[0].isRanked;
+    }
+
+    /** The start of the window of a size, 0 for `all`, that holds a moment. */
+    long windowStart(long seconds, int size) {
+      if (size == 0) {
+        return 0;
+      }
+      return zone == null ? seconds - seconds % size : zone.start(seconds, size);
     }
 
     boolean hasTopic(UTF8String topic) {
@@ -124,6 +141,8 @@ final class FoldSpec {
   final int textFrame;
   /** Of the last frame. Without it a socket that broke would look like the end of the cells. */
   final byte endFrame;
+  /** Why a line counts in `all` alone begins with this. */
+  final UTF8String timeReason;
   /** What a verdict says. */
   final byte counted;
   final byte faulty;
@@ -175,6 +194,7 @@ final class FoldSpec {
     taskFrame = frames.get("task").asInt();
     textFrame = frames.get("text").asInt();
     endFrame = (byte) frames.get("end").asInt();
+    timeReason = UTF8String.fromString(json.get("time_reason").asText());
     counted = (byte) json.get("counted").asInt();
     faulty = (byte) json.get("faulty").asInt();
     hashOctets = json.get("hash_octets").asInt();

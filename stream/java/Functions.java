@@ -1,11 +1,15 @@
 package millrace;
 
+import java.io.IOException;
+
 import org.apache.spark.sql.catalyst.analysis.FunctionRegistry;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.TryEval;
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.ObjectType;
 import scala.Option;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
@@ -18,9 +22,17 @@ public final class Functions {
     add(registry, "millrace_try", new Attempt(false));
     add(registry, "millrace_try_of_user", new Attempt(true));
     DataType texts = DataTypes.createArrayType(DataTypes.StringType, false);
-    add(registry, "millrace_common", new OfAccess("common", texts));
-    add(registry, "millrace_combined", new OfAccess("combined", texts));
-    add(registry, "millrace_access_time", new OfAccess("time", DataTypes.TimestampType));
+    add(registry, "millrace_common", new OfClass(Access.class, "common", texts));
+    add(registry, "millrace_combined", new OfClass(Access.class, "combined", texts));
+    add(registry, "millrace_access_time", new OfClass(Access.class, "time", DataTypes.TimestampType));
+    add(registry, "millrace_time", new OfClass(Times.class, "time", DataTypes.TimestampType));
+    add(registry, "millrace_time_fault", new OfClass(Times.class, "fault", DataTypes.StringType));
+    add(registry, "millrace_json", new OfJson());
+    add(registry, "millrace_delimited", new OfClass(Delimited.class, "fields", texts));
+    add(registry, "millrace_plain", new OfClass(Plain.class, "text", DataTypes.StringType));
+    add(registry, "millrace_json_text", new OfClass(Plain.class, "json", DataTypes.StringType));
+    add(registry, "millrace_cef", new OfClass(Cef.class, "header", texts));
+    add(registry, "millrace_cef_value", new OfClass(Cef.class, "value", DataTypes.StringType));
   }
 
   private static void add(FunctionRegistry registry, String name, AbstractFunction1 builder) {
@@ -40,12 +52,14 @@ public final class Functions {
     }
   }
 
-  /** A method of Access over one text; NULL of NULL. */
-  private static final class OfAccess extends AbstractFunction1 {
+  /** A static method of a class of ours; NULL where an argument is NULL. */
+  private static final class OfClass extends AbstractFunction1 {
+    private final Class of;
     private final String method;
     private final DataType type;
 
-    OfAccess(String method, DataType type) {
+    OfClass(Class of, String method, DataType type) {
+      this.of = of;
       this.method = method;
       this.type = type;
     }
@@ -53,7 +67,23 @@ public final class Functions {
     public Object apply(Object arguments) {
       Seq none = (Seq) Nil$.MODULE$;
       return new StaticInvoke(
-          Access.class, type, method, (Seq) arguments, none, true, true, true, Option.empty());
+          of, type, method, (Seq) arguments, none, true, true, true, Option.empty());
+    }
+  }
+
+  /** The texts of a line at the paths that a literal names; NULL of NULL. */
+  private static final class OfJson extends AbstractFunction1 {
+    public Object apply(Object arguments) {
+      Expression line = (Expression) ((Seq) arguments).apply(0);
+      Object paths = ((Expression) ((Seq) arguments).apply(1)).eval(null);
+      try {
+        Object wanted = new JsonTexts(paths.toString());
+        Expression[] both = {line, new Literal(wanted, new ObjectType(JsonTexts.class))};
+        DataType texts = DataTypes.createArrayType(DataTypes.StringType, true);
+        return Exchange.call(JsonTexts.class, texts, "texts", both);
+      } catch (IOException error) {
+        throw new IllegalArgumentException("no paths: " + paths, error);
+      }
     }
   }
 }

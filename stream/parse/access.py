@@ -6,16 +6,23 @@ words, with no ident, no backslash, no quotes but those around its fields, no us
 blank, and a time spelled as both of the usual servers do. Cutting gives what the pattern gives,
 text by text; a test compares the two on lines made to tell them apart. Any other line goes to the
 pattern.
+
+Fields that a server adds behind the user agent are passed over, because nginx's `main` and the
+logs of ingress-nginx and Traefik differ from `combined` in nothing else. A field in front of the
+client's address makes another format: its lines are refused, because each column would hold the
+text of its neighbour.
 """
 
 from stream.config.expression import quote_text
+from stream.config.line_patterns import CLIENT_NAME, COMBINED, COMMON, IPV4, IPV6
 
-_QUOTED = r'([^"\\]*+(?:\\.[^"\\]*+)*+)'
-_HEAD = r"(?s)^(\S++) (\S++) (.+?) \[([^\[\]]++)\] " rf'"{_QUOTED}" (\d{{3}}|-) (\d++|-)'
-_COMMON = _HEAD + r"(?:\s.*)?$"
-_COMBINED = _HEAD + rf'(?: "{_QUOTED}"?(?: "{_QUOTED}"?)?)?\s*$'
-
-_TIME_FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
+# What stands in front of a line of another format, and the shipped format that reads it.
+_ONE = rf"(?:{IPV4}|{IPV6}|{CLIENT_NAME}|-)"
+_CLIENT = rf"(?:{IPV4}|{IPV6}|unix:\S*+|[0-9A-Za-z_-]++\.[0-9A-Za-z._-]++)"
+_OTHER_FORMATS = (
+    ("forwarded_combined", rf'^"?{_ONE}(?:, ?{_ONE}){{1,30}}+"? \S++ [^"]*\[[^\[\]]++\] "'),
+    ("vhost_combined", rf'^\S++ {_CLIENT} \S++ [^"]*\[[^\[\]]++\] "'),
+)
 
 # The texts of a plain line, as `java/Access.java` gives them.
 _PLAIN_TEXTS = (
@@ -27,7 +34,16 @@ _COMBINED_ALONE = ("referer", "user_agent")
 
 def access_pattern(*, combined: bool) -> tuple[str, int]:
     """The pattern of a format, and how many groups it has."""
-    return (_COMBINED, 9) if combined else (_COMMON, 7)
+    return (COMBINED, 9) if combined else (COMMON, 7)
+
+
+def other_format_sql() -> str:
+    """The name of the format that a line seems to have instead, NULL where none is known."""
+    cases = (
+        f"WHEN line RLIKE {quote_text(pattern)} THEN {quote_text(name)}"
+        for name, pattern in _OTHER_FORMATS
+    )
+    return f"CASE {' '.join(cases)} END"
 
 
 def words_sql(*, combined: bool) -> str:
@@ -47,11 +63,6 @@ def plain_texts(words: str, *, combined: bool) -> dict[str, str]:
 
 def _word(words: str, name: str) -> str:
     return f"{words}[{_PLAIN_TEXTS.index(name)}]"
-
-
-def access_time_sql(text: str) -> str:
-    """The time that an access log's spelling of it says, NULL where it is spelled otherwise."""
-    return f"try_to_timestamp({text}, {quote_text(_TIME_FORMAT)})"
 
 
 def plain_time_sql(words: str) -> str:

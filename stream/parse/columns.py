@@ -14,35 +14,23 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from stream.config.expression import quote_name, quote_text
-from stream.config.formats import Declared, parse_address, repeats_groups
-from stream.config.sections import InputSection
+from stream.config.formats import Declared, parse_address
+from stream.config.groups import java_pattern, repeats_groups
+from stream.config.input_section import InputSection
 from stream.parse.access import (
     access_pattern,
-    access_time_sql,
+    other_format_sql,
     pattern_texts,
     plain_texts,
     plain_time_sql,
     words_sql,
 )
-from stream.parse.json_paths import json_fields, json_text, json_tree
-from stream.parse.numbers import is_number, number
-
-# Stands between the fields when a pattern's groups are written out in one replacement.
-_SEPARATOR = "\x01"
-
-# Times outside of these are unreadable: MySQL's DATETIME ends there, and no log is older.
-_TIME_MAX_S = 253_402_300_800
-
-_STRUCTURED_DATA = r"(?:-|(?:\[[^\]\\]*+(?:\\.[^\]\\]*+)*+\])++)"
-_SYSLOG = (
-    r"(?s)^(?:"
-    # RFC 5424: priority, version 1, time, host, program, pid, message id, data, message.
-    rf"<\d{{1,3}}>1 (\S++) (\S++) (\S++) (\S++) \S++ {_STRUCTURED_DATA}(?: (.*?))?"
-    # RFC 3164 and what is written to files: time, host, program[pid]: message.
-    r"|(?:<\d{1,3}>)?(?:([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)|(\d{4}-\d\d-\d\dT\S++)) (\S++)"
-    r" ([^\s:\[]++)(?:\[([^\]\s]*+)\])?:? ?(.*?)"
-    r")\s*$"
-)
+from stream.parse.cef import read_cef
+from stream.parse.delimited import read_csv, read_w3c
+from stream.parse.json_paths import json_texts
+from stream.parse.syslog import read_syslog
+from stream.parse.texts import ColumnSql, LineSql, Texts, by_groups
+from stream.parse.times import TimeSql, line_time
 
 _LOGFMT_PAIR = r'[^\s="]++(?:=(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]*+))?'
 
@@ -52,24 +40,9 @@ _LOGFMT_PAIR = r'[^\s="]++(?:=(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]*+))?'
 RECURSIVE_CHARACTERS_MAX = 8_192
 STACK_BYTES = 128 << 20
 
-# A line with more columns does not parse; the parser's own limit is as high.
-CSV_COLUMNS_MAX = 20_480
-
 _ESCAPED = r"(?s)\\(.)"
 _BACKSLASH = "\\"
-
-_CORRUPT = "_millrace_corrupt"
-
-# Whatever stands behind the time of day is a zone: Z, +02, -0330, GMT+3, [Europe/Paris].
-_ZONED = r":[0-9]{2}(?:[.,][0-9]+)?\s*[^\s0-9.,:]"
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnSql:
-    """A column: its typed value, and the text it was made from (None where it is text itself)."""
-
-    value: str
-    raw: str | None = None
+_NGINX_ESCAPE = r"\x"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +50,10 @@ class ParsedInput:
     """How one input's lines become columns. Expressions name `line`, `arrival`, and each other.
 
     `steps` take the line apart: columns, each over those of the steps before it; the last of them
-    are single texts. `matches` says whether taking apart succeeded; `time` is NULL where the line's
-    time is absent or unreadable.
+    are single texts. `matches` says whether taking apart succeeded. `time` is NULL where the line's
+    time is absent or unreadable, and `time_fault` is the reason for that. `reason` is why a line
+    does not match, and `fault`, where there is one, SQL for more about it. `skipped` says which
+    lines are headers or comments.
     """
 
     name: str
@@ -87,7 +62,10 @@ class ParsedInput:
     steps: tuple[Mapping[str, str], ...]
     matches: str
     time: str
+    time_fault: str
     columns: Mapping[str, ColumnSql]
+    fault: str | None = None
+    skipped: str | None = None
 
 
 def parse_input(name: str, section: InputSection, wanted: Collection[str]) -> ParsedInput:
@@ -95,94 +73,36 @@ def parse_input(name: str, section: InputSection, wanted: Collection[str]) -> Pa
 
     What Spark need not analyse, it need not optimise away again in every batch.
     """
-    builders: dict[str, Callable[[_Texts], _Built]] = {
-        "combined": _access,
-        "common": _access,
-        "json": _json,
-        "logfmt": _logfmt,
-        "syslog": _syslog,
-        "csv": _csv,
-        "regex": _regex,
-        "raw": _raw,
-    }
-    texts = _Texts(name, section, {column.lower() for column in wanted})
-    steps, matches, time, columns = builders[section.format](texts)
-    columns = {column: sql for column, sql in columns.items() if column.lower() in texts.wanted}
-    readers = [time, matches, *(sql.value for sql in columns.values())]
+    texts = Texts(name, section, {column.lower() for column in wanted})
+    reading = _READERS[section.line_reader](texts)
+    columns = {c: sql for c, sql in reading.columns.items() if c.lower() in texts.wanted}
+    time = reading.time
+    readers = [time.value, time.fault, reading.matches, *(sql.value for sql in columns.values())]
     held = {
         column: sql
         for column, sql in texts.held.items()
         if any(quote_name(column) in reader for reader in readers)
     }
-    reason = f"format:{section.format}"
-    return ParsedInput(name, section.topic, reason, (*steps, held), matches, time, columns)
+    return ParsedInput(
+        name,
+        section.topic,
+        f"format:{section.format}",
+        (*reading.steps, held),
+        reading.matches,
+        time.value,
+        time.fault,
+        columns,
+        reading.fault,
+        reading.skipped,
+    )
 
 
-def plausible_time(time: str) -> str:
-    """A time that can be stored, else NULL."""
-    return f"CASE WHEN unix_seconds({time}) BETWEEN 0 AND {_TIME_MAX_S - 1} THEN {time} END"
-
-
-_Steps = tuple[Mapping[str, str], ...]
-# The steps that take a line apart; matches, time, columns.
-_Built = tuple[_Steps, str, str, dict[str, ColumnSql]]
-
-
-class _Texts:
-    """Collects the texts that are cut out of one input's fields, and types them."""
-
-    def __init__(self, name: str, section: InputSection, wanted: Collection[str]) -> None:
-        self.name = name
-        self.section = section
-        self.wanted = wanted
-        self.columns = [c for c in section.declared() if c.name.lower() in wanted]
-        self.fields = quote_name(f"{name}.fields")
-        self.words = quote_name(f"{name}.words")
-        self.held: dict[str, str] = {}
-
-    def in_one_step(self, taken: str) -> _Steps:
-        """A line taken apart by one expression, the column `fields`."""
-        return ({f"{self.name}.fields": taken},)
-
-    def hold(self, what: str, text: str) -> str:
-        """Make a text a column of its own and return the name it then has."""
-        column = f"{self.name}.{what}.text"
-        self.held[column] = text
-        return quote_name(column)
-
-    def typed(self, name: str, text: str, column_type: str) -> ColumnSql:
-        """A text as a column of a type, NULL where it does not fit."""
-        if column_type == "string":
-            return ColumnSql(f"nullif({text}, '-')")
-        held = self.hold(name, f"nullif(nullif(trim({text}), '-'), '')")
-        if column_type == "timestamp":
-            return ColumnSql(parse_time(held, self.section.tz), held)
-        if column_type == "double" or column_type.startswith("decimal"):
-            return ColumnSql(number(held, column_type), held)
-        return ColumnSql(f"try_cast({held} AS {column_type})", held)
-
-    def declared(self, text_of: Callable[[Declared], str]) -> dict[str, ColumnSql]:
-        """The declared columns, given how to find the text of each."""
-        return {
-            column.name: self.typed(column.name, text_of(column), column.type)
-            for column in self.columns
-        }
-
-    def time(self, text_of: Callable[[Declared], str]) -> str:
-        """The line's time: the field that `time:` names, or else its arrival."""
-        section = self.section
-        if section.time is None:
-            return "arrival"
-        steps = parse_address(section.time, section.format)
-        return parse_time(self.hold("time", text_of(Declared("time", steps, "string"))), section.tz)
-
-
-def _access(texts: _Texts) -> _Built:
-    combined = texts.section.format == "combined"
+def _access(texts: Texts) -> LineSql:
+    combined = texts.section.line_reader == "combined"
     words, fields = texts.words, texts.fields
     plain = f"{words} IS NOT NULL"
     pattern, groups = access_pattern(combined=combined)
-    taken, matches = _by_groups(pattern, [str(group + 1) for group in range(groups)], fields)
+    taken, matches = by_groups(pattern, [str(n + 1) for n in range(groups)], fields)
     field = [f"{fields}[{group}]" for group in range(groups + 1)]
     request = texts.hold("request", field[5])
     of_plain = plain_texts(words, combined=combined)
@@ -197,51 +117,42 @@ def _access(texts: _Texts) -> _Built:
         # An optional field that is not there leaves an empty text behind.
         for name in ("referer", "user_agent"):
             columns[name] = ColumnSql(f"nullif(nullif({either[name]}, '-'), '')")
-    time = f"IF({plain}, {plain_time_sql(words)}, {access_time_sql(field[4])})"
+    given = texts.section.time
+    other = line_time([field[4]], texts.section.tz, given)
+    usual = plain_time_sql(words)
+    if given is not None and given.fallback == "arrival":
+        usual = f"coalesce({usual}, arrival)"
+    time = TimeSql(f"IF({plain}, {usual}, {other.value})", other.fault)
     steps = (
         {f"{texts.name}.words": words_sql(combined=combined)},
         {f"{texts.name}.fields": f"IF({plain}, NULL, {taken})"},
     )
-    return steps, f"({plain} OR {matches})", time, columns
+    looks_like = f"concat('looks like ', {other_format_sql()})"
+    return LineSql(steps, f"({plain} OR {matches})", time, columns, looks_like)
 
 
-def _json(texts: _Texts) -> _Built:
+def _json(texts: Texts) -> LineSql:
     section, fields = texts.section, texts.fields
     paths = [column.steps for column in texts.columns]
-    if section.time is not None:
-        paths.append(parse_address(section.time, "json"))
-    tree = json_tree(paths)
-    schema = f"{json_fields(tree)}{', ' if tree else ''}{_CORRUPT} STRING"
-    options = f"map('columnNameOfCorruptRecord', '{_CORRUPT}', 'allowNonNumericNumbers', 'false')"
-    whole = r"trim(BOTH ' \t\r\n' FROM line)"
-    taken = (
-        f"IF(startswith({whole}, '{{') AND endswith({whole}, '}}'),"
-        f" from_json(line, {quote_text(schema)}, {options}), NULL)"
-    )
-    # A field of another shape than declared is absent; the line is broken only if no JSON.
-    sound = f"({fields}.{_CORRUPT} IS NULL OR json_object_keys(line) IS NOT NULL)"
-    # Behind the document's end Spark looks at nothing. A line with one brace of each kind ends with
-    # its document; of any other it is asked how many documents there are.
-    single = (
-        " (length(line) - length(replace(line, '{', '')) = 1"
-        " AND length(line) - length(replace(line, '}', '')) = 1"
-        " OR json_array_length(concat('[', line, ']')) <=> 1)"
-    )
+    paths += [parse_address(name, "json") for name in section.time_names()]
+    paths = list(dict.fromkeys(paths))
 
     def text(column: Declared) -> str:
-        return json_text(tree, fields, column.steps)
+        return f"{fields}[{paths.index(column.steps)}]"
 
-    return (
-        texts.in_one_step(taken),
-        f"({fields} IS NOT NULL AND {sound} AND{single})",
+    plain = "millrace_plain(line)"
+    plain = f"IF(contains(line, {quote_text(_NGINX_ESCAPE)}), millrace_json_text({plain}), {plain})"
+    return LineSql(
+        ({f"{texts.name}.text": plain}, *texts.in_one_step(json_texts(texts.text, paths))),
+        f"({fields} IS NOT NULL)",
         texts.time(text),
         texts.declared(text),
     )
 
 
-def _logfmt(texts: _Texts) -> _Built:
+def _logfmt(texts: Texts) -> LineSql:
     fields = texts.fields
-    taken = f"regexp_extract_all(line, {quote_text(_LOGFMT_PAIR)}, 0)"
+    taken = f"regexp_extract_all({texts.text}, {quote_text(_LOGFMT_PAIR)}, 0)"
     matches = f"coalesce(exists({fields}, pair -> contains(pair, '=')), false)"
 
     def text(column: Declared) -> str:
@@ -257,127 +168,43 @@ def _logfmt(texts: _Texts) -> _Built:
         )
         return f"IF(startswith({value}, '\"'), {escaped}, {value})"
 
-    return texts.in_one_step(taken), matches, texts.time(text), texts.declared(text)
+    return LineSql(texts.in_two_steps(taken), matches, texts.time(text), texts.declared(text))
 
 
-def _syslog(texts: _Texts) -> _Built:
-    taken, matches = _by_groups(_SYSLOG, [str(i + 1) for i in range(11)], texts.fields)
-    field = [f"nullif({texts.fields}[{index}], '')" for index in range(12)]
-    short = texts.hold("short_time", field[6])
-    iso = texts.hold("iso_time", f"coalesce({field[1]}, {field[7]})")
-    columns = {
-        "host": ColumnSql(f"nullif(coalesce({field[2]}, {field[8]}), '-')"),
-        "program": ColumnSql(f"nullif(coalesce({field[3]}, {field[9]}), '-')"),
-        "pid": texts.typed("pid", f"coalesce({field[4]}, {field[10]})", "int"),
-        "message": ColumnSql(f"coalesce({field[5]}, {field[11]}, '')"),
-    }
-    tz = texts.section.tz
-    time = f"IF({short} IS NULL, {parse_time(iso, tz)}, {_yearless(short, tz)})"
-    return texts.in_one_step(taken), matches, time, columns
-
-
-def _yearless(text: str, tz: str) -> str:
-    """A time without a year: the latest year that puts it at most one day after arrival."""
-    zone = quote_text(tz)
-    limit = "(arrival + INTERVAL 1 DAY)"
-    year = f"year(from_utc_timestamp({limit}, {zone}))"
-
-    def in_year(back: int) -> str:
-        spelled = f"concat({year} - {back}, ' ', replace({text}, '  ', ' '))"
-        return f"to_utc_timestamp(try_to_timestamp({spelled}, 'yyyy MMM d HH:mm:ss'), {zone})"
-
-    # The further years are for the 29th of February alone.
-    earlier = ", ".join(in_year(back) for back in range(1, 9))
-    return f"IF({in_year(0)} <= {limit}, {in_year(0)}, coalesce({earlier}))"
-
-
-def _csv(texts: _Texts) -> _Built:
-    section, fields = texts.section, texts.fields
-    positions = [int(column.steps[0]) for column in texts.columns]
-    if section.time is not None:
-        positions.append(int(section.time))
-    quote = section.quote or '"'
-    schema = ", ".join(f"c{place} STRING" for place in range(1, max(positions, default=1) + 1))
-    options = {
-        "sep": section.delimiter or ",",
-        "quote": quote,
-        "escape": quote,
-        "maxColumns": str(CSV_COLUMNS_MAX),
-        "maxCharsPerColumn": "-1",
-    }
-    listed = ", ".join(f"{quote_text(key)}, {quote_text(text)}" for key, text in options.items())
-    # An odd number of quotes is a field that never ends.
-    whole = f"(length(line) - length(replace(line, {quote_text(quote)}, ''))) % 2 = 0"
-    taken = f"IF({whole}, from_csv(line, {quote_text(schema)}, map({listed})), NULL)"
-
-    def text(column: Declared) -> str:
-        return f"{fields}.c{column.steps[0]}"
-
-    return (
-        texts.in_one_step(taken),
-        f"({fields} IS NOT NULL)",
-        texts.time(text),
-        texts.declared(text),
-    )
-
-
-def _regex(texts: _Texts) -> _Built:
+def _regex(texts: Texts) -> LineSql:
     section = texts.section
     assert section.pattern is not None
+    pattern, java_names = java_pattern(section.pattern)
     names = sorted({str(column.steps[0]) for column in texts.columns})
-    if section.time is not None and section.time not in names:
-        names.append(section.time)
-    groups = [f"{{{name}}}" for name in names]
-    taken, matches = _by_groups(section.pattern, groups, texts.fields)
-    if repeats_groups(section.pattern):
+    names += [name for name in section.time_names() if name not in names]
+    groups = [f"{{{java_names[name]}}}" for name in names]
+    # A user's own pattern sees the line as it is, because it may look for colours itself.
+    line = "line" if section.format == "regex" else texts.text
+    taken, matches = by_groups(pattern, groups, texts.fields, line)
+    if repeats_groups(pattern):
         taken = f"IF(length(line) <= {RECURSIVE_CHARACTERS_MAX}, {taken}, NULL)"
 
     def text(column: Declared) -> str:
         # A group that took no part leaves an empty text behind, too.
         return f"nullif({texts.fields}[{names.index(str(column.steps[0])) + 1}], '')"
 
-    return texts.in_one_step(taken), matches, texts.time(text), texts.declared(text)
+    in_steps = texts.in_one_step if line == "line" else texts.in_two_steps
+    return LineSql(in_steps(taken), matches, texts.time(text), texts.declared(text))
 
 
-def _raw(texts: _Texts) -> _Built:
-    return texts.in_one_step("line"), "(line IS NOT NULL)", "arrival", {}
+def _raw(texts: Texts) -> LineSql:
+    return LineSql(texts.in_one_step("line"), "(line IS NOT NULL)", TimeSql("arrival"), {})
 
 
-def _by_groups(pattern: str, groups: list[str], fields: str) -> tuple[str, str]:
-    """Match once and cut the groups out of one replacement: fields 1 to n; fewer if no match.
-
-    What stands between the fields must not stand in the line. A control character does that for
-    nearly every line, and for others the control character with the line's own digest.
-    """
-    usual = quote_text(_SEPARATOR)
-    holds_it = f"contains(line, {usual})"
-    other = f"concat({usual}, md5(line))"
-    replacement = quote_text("".join(f"{_SEPARATOR}${group}" for group in groups) + _SEPARATOR)
-    pieces = ", ".join(f"{other}, {quote_text(f'${group}')}" for group in groups)
-    separator = f"IF({holds_it}, {other}, {usual})"
-    between = f"IF({holds_it}, concat({pieces}, {other}), {replacement})"
-    replaced = f"regexp_replace(line, {quote_text(pattern)}, {between})"
-    return f"split({replaced}, {separator})", f"(coalesce(size({fields}), 0) > {len(groups) + 1})"
-
-
-def parse_time(text: str, tz: str) -> str:
-    """Epoch seconds, milliseconds or microseconds (told apart by size), or ISO 8601.
-
-    A text without zone is in `tz`. The access log's own spelling is understood, too.
-    """
-    epoch = f"try_cast({text} AS DECIMAL(26,6))"
-    scaled = (
-        f"CASE WHEN abs({epoch}) < 100000000000 THEN {epoch} * 1000000"
-        f" WHEN abs({epoch}) < 100000000000000 THEN {epoch} * 1000 ELSE {epoch} END"
-    )
-    # Spark would read 10:00 as today's.
-    dated = f"{text} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'"
-    iso = f"try_cast(replace({text}, ',', '.') AS TIMESTAMP)"
-    basic = f"try_to_timestamp({text}, 'yyyyMMdd\\'T\\'HHmmssX')"
-    if tz != "UTC":
-        zoned = quote_text(_ZONED)
-        iso = f"IF({text} RLIKE {zoned}, {iso}, to_utc_timestamp({iso}, {quote_text(tz)}))"
-    return (
-        f"CASE WHEN {is_number(text)} THEN timestamp_micros(try_cast({scaled} AS BIGINT))"
-        f" WHEN {dated} THEN {iso} ELSE coalesce({basic}, {access_time_sql(text)}) END"
-    )
+_READERS: Mapping[str, Callable[[Texts], LineSql]] = {
+    "combined": _access,
+    "common": _access,
+    "json": _json,
+    "logfmt": _logfmt,
+    "syslog": read_syslog,
+    "cef": read_cef,
+    "csv": read_csv,
+    "w3c": read_w3c,
+    "regex": _regex,
+    "raw": _raw,
+}

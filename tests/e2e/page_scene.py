@@ -12,12 +12,8 @@ from pathlib import Path
 
 import uvicorn
 
-from monitor.clusters import Clusters, clusters_of
-from monitor.config import ClusterSection, InputSettings, MonitorSection, MonitorSettings
-from monitor.counts import Counts
-from monitor.http import create_app
-from monitor.operating import Reader
-from monitor.operations import (
+from monitor.admin.operating import Reader
+from monitor.admin.operations import (
     GroupStanding,
     Plan,
     TopicLogs,
@@ -26,10 +22,14 @@ from monitor.operations import (
     election,
     resetting,
 )
-from monitor.orders import CreateTopic, DeleteRecords, ElectLeaders, Order, ResetOffsets
-from monitor.reading import Reading
-from monitor.sampler import Sampler, Source
-from monitor.snapshot import SourceError
+from monitor.admin.orders import CreateTopic, DeleteRecords, ElectLeaders, Order, ResetOffsets
+from monitor.asking.counts import Counts
+from monitor.config.settings import ClusterSection, InputSettings, MonitorSection, MonitorSettings
+from monitor.http import create_app
+from monitor.sampling.clusters import Clusters, clusters_of
+from monitor.sampling.sampler import Sampler, Source
+from monitor.state.reading import Reading
+from monitor.state.snapshot import SourceError
 from protocol.client.group_offset_reset import Bounds
 from protocol.types import TopicPartition
 from tests.unit.monitor import scene

@@ -188,6 +188,15 @@ def test_settings_are_read_and_changed(millrace: Run) -> None:
     assert len(millrace("config", "get", "broker", "1", "--all", "--json").data) > 20
 
 
+def test_config_get_offers_the_kinds_that_the_broker_has(millrace: Run) -> None:
+    for kind, name in (("topic", "t5"), ("broker", "1"), ("broker-logger", "1")):
+        found = millrace("config", "get", kind, name, "--all", "--json")
+        assert found.code == 0 and found.data, kind
+    assert millrace("config", "get", "group", "g").code == 1, "our brokers have none of groups"
+    unknown = millrace("config", "get", "broker", "1", "nonsense")
+    assert (unknown.code, "config get broker 1 --all` lists" in unknown.err) == (4, True)
+
+
 def test_brokers_and_their_logs(millrace: Run, broker: BrokerProcess) -> None:
     millrace("topic", "create", "t6", "-p", "2")
     [row] = millrace("broker", "list", "--json").data

@@ -81,14 +81,14 @@ def passed_ms(condition: Callable[[], Any], what: str) -> int:
     return round((time.monotonic() - begin) * 1_000)
 
 
-def own_topics(cluster: Cluster) -> dict[str, Any] | None:
-    """The mill's own topics by name, once all of them exist.
+def own_topics(cluster: Cluster) -> dict[str, Any]:
+    """The mill's own topics by name; empty until all of them exist.
 
     The topic of group offsets is made at the first commit of a group, which can come after the
     first counted lines.
     """
     topics = cluster.admin.list_topics(timeout=10).topics
-    return topics if all(name in topics for name in OWN_TOPICS) else None
+    return topics if all(name in topics for name in OWN_TOPICS) else {}
 
 
 def check_replication(cluster: Cluster) -> None:

@@ -206,9 +206,9 @@ class Expected:
                 part[1] += count
         self.cells = {cell: Decimal(value) for cell, value in totals.items()}
         for window, (failed, count) in shares.items():
-            # MySQL rounds a tie away from zero: 17 of 128 is 0.132813 there.
+            # A share of fewer than a million lines has 18 places; a tie is rounded away from zero.
             share = (Decimal(failed) / Decimal(count)).quantize(
-                Decimal("0.000001"), rounding=ROUND_HALF_UP
+                Decimal("1e-18"), rounding=ROUND_HALF_UP
             )
             self.cells["failures", *window, "*"] = share
         return self.cells

@@ -11,11 +11,15 @@ from typing import Any
 import datasketches
 from pyspark.sql import DataFrame
 
-from sinks.rows import FoldRow, UnparsedSample
-from sinks.values import ARITHMETIC, HLL_LG_K
+from sinks.cells.merge import window_start
+from sinks.estimates import KLL_K
+from sinks.rows import ALL_WINDOW_S, NO_TIME_S, FoldRow, UnparsedSample
+from sinks.values import ARITHMETIC
 from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, Reading
 from stream.fold.counts import Counts, Key, PartitionCount, Reason, fault_reason, unparsed_rows
-from stream.fold.groupings import KLL_K, SAMPLES
+from stream.fold.groupings import SAMPLES
+from stream.parse.times import TIME_REASON
+from tests.harness.hashing import sketch_of, word_of
 
 _Line = Sequence[Any]
 _Cells = dict[tuple[int, Key], Any]
@@ -50,7 +54,11 @@ class _Folder:
             if verdict != COUNTED:
                 return bool(verdict != FAULTY)
         slice_s = self.reading.slice_s
-        start_s = seconds - seconds % slice_s if slice_s else 0
+        if seconds == NO_TIME_S and ALL_WINDOW_S not in self.reading.windows_s:
+            return True
+        start_s = seconds if slice_s else 0
+        if start_s != NO_TIME_S:
+            start_s = window_start(seconds, slice_s, self.reading.zone)
         key = tuple([line[at] for at in self.keys_at])
         self.add(self.cells, (start_s, key), None if self.value_at is None else line[self.value_at])
         return True
@@ -117,7 +125,9 @@ def fold_lines(lines: Iterable[_Line], plan: FoldPlan) -> Counts:
         tally.line(topic, partition, offset, seconds if reason is None else None)
         if reason is not None:
             tally.not_counted(line, reason)
-            continue
+            if not reason.startswith(TIME_REASON):
+                continue
+            seconds = NO_TIME_S
         for folder in by_topic.get(topic, ()):
             if not folder.take(line, seconds):
                 tally.not_counted(line, fault_reason(plan, folder.reading.number))
@@ -160,10 +170,9 @@ def _add_measured(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
 def _add_distinct(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
     found: _Measured | None = cells.get(group)
     if found is None:
-        sketch = datasketches.hll_sketch(HLL_LG_K, datasketches.tgt_hll_type.HLL_8)
-        found = cells[group] = _Measured(sketch=sketch)
+        found = cells[group] = _Measured(sketch=set())
     found.count += 1
-    found.sketch.update(value)
+    found.sketch.add(value)
 
 
 def _add_ranked(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
@@ -181,7 +190,7 @@ def _rows(folder: _Folder, plan: FoldPlan) -> Iterable[FoldRow]:
         if measure == "count":
             yield FoldRow(name, start_s, key, found)
         elif measure == "unique":
-            hll = bytes(found.sketch.serialize_compact())
+            hll = sketch_of(map(word_of, found.sketch))
             yield FoldRow(name, start_s, key, found.count, hll=hll)
         else:
             numbers = (Decimal(found.total), Decimal(found.least), Decimal(found.most))

@@ -94,7 +94,9 @@ class StreamProcess:
         draft.write_text(json.dumps(self._wish()))
         draft.replace(self.wish_file)
 
-    def spawn(self, *arguments: str, stdout: int | None = None) -> "subprocess.Popen[bytes]":
+    def spawn(
+        self, *arguments: str, stdin: int = subprocess.DEVNULL, stdout: int | None = None
+    ) -> "subprocess.Popen[bytes]":
         """Start the process and return without waiting for anything."""
         self.folder.mkdir(parents=True, exist_ok=True)
         reader, writer = os.pipe()
@@ -103,7 +105,7 @@ class StreamProcess:
                 [*self.command, "--settings-fd", str(reader), *arguments],
                 cwd=ROOT,
                 pass_fds=[reader],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log if stdout is None else stdout,
                 stderr=log,
             )

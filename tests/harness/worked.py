@@ -11,6 +11,7 @@ from decimal import Decimal
 import datasketches
 
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
+from tests.harness.hashing import sketch_of, word_of
 
 QUERY = "11111111-2222-3333-4444-555555555555"
 NOW_MS = int(datetime(2126, 8, 1, 10, 0, 20, tzinfo=UTC).timestamp() * 1000)
@@ -52,7 +53,12 @@ def at(clock: str) -> int:
 
 
 def hll(*values: str) -> bytes:
-    """A sketch of distinct values as Spark's aggregate holds them."""
+    """A sketch of distinct values as the stream makes it."""
+    return sketch_of(word_of(value) for value in values)
+
+
+def older_hll(*values: str) -> bytes:
+    """A sketch of distinct values as older versions made and stored it."""
     sketch = datasketches.hll_sketch(12, datasketches.tgt_hll_type.HLL_8)
     for value in values:
         sketch.update(value)
@@ -193,7 +199,7 @@ AFTER_8: Expected = {
     **_full("latency", 10, "10:00:00", "*", "3 1.56 .02 1.5 .04", _ranks(0.04, 1.5, 1.5)),
     **_full("latency", 10, "10:00:10", "*", "2 .04 .01 .03 .01", _ranks(0.01, 0.03, 0.03)),
     **_full("latency", 60, "10:00:00", "*", "5 1.6 .01 1.5 .03", _ranks(0.03, 1.5, 1.5)),
-    **_full("error_rate", 10, "10:00:00", "*", "3 1 0 1 .333333"),
+    **_full("error_rate", 10, "10:00:00", "*", "3 1 0 1 .333333333333333333"),
     **_full("error_rate", 10, "10:00:10", "*", "2 1 0 1 .5"),
     **_full("error_rate", 60, "10:00:00", "*", "5 2 0 1 .4"),
     **_plain("upstream_5xx", 10, "10:00:00", **{"10.0.0.21:8080": 1}),

@@ -11,6 +11,8 @@ from tests.sim import replicated_scripts, transaction_scripts
 from tests.sim.replication import scripts
 
 BUG_COUNT = 20
+STRANGERS = "## Strangers' files and programs"
+NEIGHBOURS_MIN = 150
 TRAP_COUNT = 32
 
 SCRIPTS = {"R": scripts.SCRIPTS, "N": replicated_scripts.SCRIPTS, "T": transaction_scripts.SCRIPTS}
@@ -30,7 +32,8 @@ class Row(NamedTuple):
 
 def rows() -> list[Row]:
     """Those of both tables, without their heads."""
-    lines = (tree.ROOT / "docs" / "traps.md").read_text().splitlines()
+    text = (tree.ROOT / "docs" / "traps.md").read_text()
+    lines = text.partition(STRANGERS)[0].splitlines()
     cells = [[one.strip() for one in line.strip("|").split(" | ")] for line in lines]
     found = [Row(one[0], one[2]) for one in cells if len(one) == 3]
     return [one for one in found if one.tried_by != "tried by"]
@@ -73,3 +76,15 @@ def test_every_test_that_is_named_is_there() -> None:
     assert len(named) > TRAP_COUNT
     known = {path: defined_in(path) for path, _ in named}
     assert [one for one in sorted(named) if one[1] not in known[one[0]]] == []
+
+
+def test_every_neighbour_of_a_strangers_file_names_a_test_that_is_there() -> None:
+    text = (tree.ROOT / "docs" / "traps.md").read_text().partition(STRANGERS)[2]
+    neighbours = [
+        line for line in text.splitlines() if line.startswith("| ") and "tried by" not in line
+    ]
+    named = [[(path, name) for _, path, name in TEST.findall(line)] for line in neighbours]
+    assert len(neighbours) >= NEIGHBOURS_MIN
+    assert [line for line, tests in zip(neighbours, named, strict=True) if not tests] == []
+    known = {path: defined_in(path) for tests in named for path, _ in tests}
+    assert [one for tests in named for one in tests if one[1] not in known[one[0]]] == []

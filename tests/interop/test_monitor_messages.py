@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from monitor import browse
-from monitor.browse import BrowseFailed, Browser
-from monitor.messages import Begin, Found, Wanted
+from monitor.asking import browse, messages
+from monitor.asking.browse import BrowseFailed, Browser
+from monitor.asking.messages import Begin, Found, Wanted
 from tests.harness.broker import BrokerProcess
 from tests.harness.monitor import MonitorProcess
 from tests.harness.ports import free_port
@@ -110,6 +110,18 @@ def test_what_cannot_be_read_in_its_bounds_is_said(
     found = read(broker, Wanted(TOPIC, 0, Begin.EARLIEST), 0)
     assert found.records == ()
     assert found.problems[0].startswith("partition 0: ")
+
+
+def test_a_search_of_the_latest_says_how_far_it_looked(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "SEARCH_BACK_MAX", 50)
+    monkeypatch.setattr(browse, "SEARCH_BACK_MAX", 50)
+    found = read(broker, Wanted(TOPIC, 0, contains='"n":10}'), 0)
+    assert (found.records, found.looked_at) == ((), 50)
+    assert found.problems[0].startswith("partition 0: searched the last 50 offsets only, from 50")
+    enough = read(broker, Wanted(TOPIC, 0, contains='"n":9', count=10), 0)
+    assert (len(enough.records), enough.problems) == (10, ()), "as many as were asked for"
 
 
 def test_no_broker_is_a_reason() -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Any
 
@@ -70,8 +71,9 @@ VERSION_2 = (
 OF_VERSION = {1: VERSION_1, 2: VERSION_2}
 CELL_TABLES = ("window_cells", "window_keys")
 TABLES = ("windows", "window_keys", "ledger", "metrics")
-# By which number a window goes is nobody's business; measures are noted since version 3.
-UNTOLD = ("window_number", "measure")
+# No reader needs a window's number. Versions before 3 do not note measures, versions before 4 do
+# not say what is an estimate.
+UNTOLD = ("window_number", "measure", "estimate")
 
 PAIRS: list[Key] = [
     ("GET", "/"), ("GET", None), (None, "/"), (None, None), ("", ""), ("é", "🙂"), ("it's", "a\\b"),
@@ -156,6 +158,10 @@ def write(
             cursor.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(row.values()))
 
 
+def without_estimate(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "estimate"}
+
+
 def run(server: MySqlServer, settings: MySqlSettings, *statements: str) -> None:
     with server.connect(settings) as connection, connection.cursor() as cursor:
         for statement in statements:
@@ -171,7 +177,7 @@ def set_back(server: MySqlServer, of: MySqlSettings, to: MySqlSettings, version:
             server,
             to,
             "windows",
-            [{**row, "k_hash": HASHES[k_hash] if version == 1 else k_hash}],
+            [{**without_estimate(row), "k_hash": HASHES[k_hash] if version == 1 else k_hash}],
         )
     lacking = {"window_number", "measure"} | ({"seq"} if version == 1 else set())
     for table in ("window_keys", "metrics"):
@@ -232,10 +238,10 @@ def test_an_old_database_becomes_what_today_would_have_written(
     assert everything(mysql_server, old) == everything(mysql_server, today)
     told = [record.getMessage() for record in caplog.records]
     assert sum("cells copied" in line for line in told) > 3
-    assert told[0] == f"bringing the database from version {version} to 3"
-    assert told[-1] == "the database is of version 3"
+    assert told[0] == f"bringing the database from version {version} to 4"
+    assert told[-1] == "the database is of version 4"
     for settings in (old, today):
-        assert [row["version"] for row in read(mysql_server, settings, "schema_version")] == [3]
+        assert [row["version"] for row in read(mysql_server, settings, "schema_version")] == [4]
     shape = [_shape(mysql_server, settings) for settings in (old, today)]
     assert shape[0] == shape[1]
     assert sorted({row["Table"] for row in shape[0]}) == ["window_cells", "window_keys"]
@@ -397,25 +403,63 @@ def test_a_driver_that_was_fenced_leaves_the_tables_alone(
             second._plainly(lambda cursor: second._migrate(migration, cursor))
 
 
-def test_numbers_beyond_the_present_columns_stand_at_their_limits(
-    mysql_server: MySqlServer, today: MySqlSettings, caplog: pytest.LogCaptureFixture
+def test_the_largest_numbers_of_version_1_are_kept_whole(
+    mysql_server: MySqlServer, today: MySqlSettings
 ) -> None:
     old = mysql_server.new_database()
     set_back(mysql_server, today, old, 1)
+    total, most = Decimal("-" + "9" * 32 + ".999999"), Decimal("9" * 22 + ".999999")
     run(
         mysql_server,
         old,
-        f"UPDATE windows SET `sum` = -{'9' * 32}, `max` = {'9' * 20}, value = {'9' * 32} "
+        f"UPDATE windows SET `sum` = {total}, `max` = {most}, value = {total} "
         "WHERE metric = 'bytes_by_host'",
     )
-    with caplog.at_level(logging.WARNING, "sinks"):
-        opened(old)
+    opened(old)
     rows = [r for r in read(mysql_server, old, "windows") if r["metric"] == "bytes_by_host"]
-    limit = "9" * 26 + "." + "9" * 12
-    assert {str(row["sum"]) for row in rows} == {"-" + limit}
-    assert {str(row["value"]) for row in rows} == {"-" + limit}
-    assert {str(row["max"]) for row in rows} == {"9" * 16 + "." + "9" * 12}
-    assert "6 cells of bytes_by_host" in caplog.text
+    assert {(row["sum"], row["value"], row["max"]) for row in rows} == {(total, total, most)}
+
+
+# The numbers of version 3.
+NARROW = (
+    "ALTER TABLE window_cells MODIFY `sum` DECIMAL(38,12), MODIFY `min` DECIMAL(28,12), "
+    "MODIFY `max` DECIMAL(28,12)",
+    "UPDATE schema_version SET version = 3",
+)
+
+
+def test_numbers_of_version_3_get_more_digits(
+    mysql_server: MySqlServer, today: MySqlSettings
+) -> None:
+    expected = everything(mysql_server, today)
+    shape = _shape(mysql_server, today)
+    run(mysql_server, today, *NARROW)
+    sink = opened(today)
+    assert everything(mysql_server, today) == expected
+    assert _shape(mysql_server, today) == shape
+    assert [row["version"] for row in read(mysql_server, today, "schema_version")] == [4]
+    assert not sink.apply(NEXT).replayed
+
+
+def test_a_driver_that_dies_while_version_3_is_brought_up_leaves_it_to_the_next(
+    mysql_server: MySqlServer, today: MySqlSettings
+) -> None:
+    expected, shape = everything(mysql_server, today), _shape(mysql_server, today)
+    at = 1
+    while True:
+        run(mysql_server, today, *NARROW)
+        faults = Faults(at, after=bool(at % 2))
+        dying = MySqlSink(today, patience_s=0, connect=faults.connect)
+        with contextlib.suppress(SinkUnavailable):
+            dying.open(worked.QUERY, METRICS[:-1], 0)
+        dying.close()
+        opened(today).close()
+        assert everything(mysql_server, today) == expected, f"died at call {at}"
+        assert _shape(mysql_server, today) == shape
+        if not faults.broken:
+            break
+        at += 3
+    assert at > 30
 
 
 def test_an_old_copy_put_in_place_of_a_present_database_is_brought_up_too(
@@ -435,9 +479,9 @@ def test_an_old_copy_put_in_place_of_a_present_database_is_brought_up_too(
 
 
 def test_a_newer_database_is_left_alone(mysql_server: MySqlServer, today: MySqlSettings) -> None:
-    run(mysql_server, today, "UPDATE schema_version SET version = 4")
+    run(mysql_server, today, "UPDATE schema_version SET version = 5")
     guard = read(mysql_server, today, "sink_guard")
-    with pytest.raises(SchemaTooNew, match=r"version 4.*version 3"):
+    with pytest.raises(SchemaTooNew, match=r"version 5.*version 4"):
         opened(today)
     assert read(mysql_server, today, "sink_guard") == guard
 

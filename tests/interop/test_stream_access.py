@@ -7,12 +7,12 @@ import pytest
 from stream.config.expression import quote_text
 from stream.parse.access import (
     access_pattern,
-    access_time_sql,
     pattern_texts,
     plain_texts,
     plain_time_sql,
     words_sql,
 )
+from stream.parse.times import parse_time, plausible_time
 from tests.harness.logs import shared_log
 from tests.harness.seed import seeded
 from tests.interop.stream_spark import spark
@@ -85,12 +85,14 @@ def both_ways(lines: list[str], *, combined: bool) -> list[dict[str, dict[str, o
     pattern, groups = access_pattern(combined=combined)
     field = [f"nullif(regexp_extract(line, {quote_text(pattern)}, {n}), '')" for n in range(10)]
     found = pattern_texts(field[: groups + 1], "request", combined=combined)
-    found["time"] = access_time_sql(field[4])
-    plain = {**plain_texts("words", combined=combined), "time": plain_time_sql("words")}
+    found["time"] = parse_time(field[4], "UTC")
+    plain = {**plain_texts("words", combined=combined)}
+    plain["time"] = plausible_time(plain_time_sql("words"))
     schema = "line STRING"
     frame = spark().createDataFrame([(line,) for line in lines], schema)
     frame = frame.selectExpr(
         "line",
+        "timestamp_micros(0) AS arrival",
         f"line RLIKE {quote_text(pattern)} AS matches",
         f"{field[5]} AS request",
         f"{words_sql(combined=combined)} AS words",

@@ -97,7 +97,8 @@ def test_lines_that_are_not_combined(line: str | bytes | None, reason: str) -> N
     config = one_input({"format": "combined"}, {"name": "n_lines"})
     counts = count_lines(config, [GOOD, line, GOOD])
     assert reasons(counts) == {reason: 1}
-    assert keys(counts, "n_lines") == {(): 2}
+    # A line whose time is unreadable counts in the totals all the same.
+    assert keys(counts, "n_lines") == {(): 3 if reason == "time" else 2}
     (row,) = counts.unparsed
     (sample,) = row.samples
     expected = line if isinstance(line, bytes) else (line or "").encode()
@@ -214,14 +215,14 @@ def test_lines_that_are_not_json(line: str) -> None:
 
 
 def test_json_numbers() -> None:
-    """Whole numbers and quoted ones are exact; Spark reads a fraction as a double."""
+    """Numbers are as the document spells them."""
     columns = {"a": "a string", "b": "d.b decimal(28,6)", "c": "d.c string", "q": "q decimal(28,6)"}
     line = (
         '{"a": 0.020, "d": {"b": 123456789.123456, "c": 12345678901234567890},'
         ' "q": "1234567890123456.123456"}'
     )
     assert columns_of({"format": "json", "columns": columns}, line, *columns) == {
-        "a": "0.02",
+        "a": "0.020",
         "b": "123456789.123456",
         "c": "12345678901234567890",
         "q": "1234567890123456.123456",
@@ -301,7 +302,7 @@ def test_the_ssh_log_is_syslog() -> None:
         ("2026-07-30T10:00:00.5+02:00 host app: hi", {"time": "2026-07-30 08:00:00.5"}),
         (
             "Jul 30 10:00:00 host last message repeated 2 times",
-            {"program": "last", "message": "message repeated 2 times"},
+            {"program": None, "message": "last message repeated 2 times"},
         ),
     ],
 )
@@ -354,7 +355,9 @@ def test_csv() -> None:
     semicolons = {**given, "delimiter": ";", "quote": "'"}
     assert columns_of(semicolons, "'a;''b';c", "a", "b") == {"a": "a;'b", "b": "c"}
     config = one_input(given, {"name": "n_lines"})
-    assert reasons(count_lines(config, ['"never closed,1,2', "a,b,3"])) == {"format:csv": 1}
+    assert reasons(count_lines(config, ['"never closed,1,2', "a,b,3"])) == {
+        "format:csv, quotes in disorder": 1
+    }
 
 
 def test_regex() -> None:

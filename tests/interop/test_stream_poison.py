@@ -11,7 +11,7 @@ import pytest
 from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
 from stream.fold.folding import Folding
-from stream.parse.columns import CSV_COLUMNS_MAX, RECURSIVE_CHARACTERS_MAX
+from stream.parse.columns import RECURSIVE_CHARACTERS_MAX
 from stream.parse.numbers import NUMBER_CHARACTERS_MAX, exact_decimal
 from tests.interop.stream_spark import count_lines, frame, keys, one_input, reasons, spark
 
@@ -114,6 +114,10 @@ def test_a_quotient_is_taken_to_twelve_places_and_never_to_zero() -> None:
     (row,) = counts.rows
     assert (row.count, row.sum) == (1, Decimal("0.333333333333"))
     assert reasons(counts) == {"expression_null:total": 1}
+
+
+CSV_COLUMNS_MAX = 20_480
+"""As `FIELDS_MAX` of `stream/java/Delimited.java`."""
 
 
 def test_csv_lines_of_any_width() -> None:

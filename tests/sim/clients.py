@@ -169,10 +169,10 @@ class Produced:
             self.offsets.setdefault(partition, []).append(answer)
 
 
-def producer_of(transactional_id: str | None) -> Asking:
+def producer_of(transactional_id: str | None, timeout_ms: int = 900_000) -> Asking:
     """A producer's id and epoch."""
     request = InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=900_000
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
     answer = yield from settled(request, lambda answer: answer.error_code)
     return answer.producer_id, answer.producer_epoch

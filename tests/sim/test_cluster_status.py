@@ -211,10 +211,6 @@ def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
     status.state = PartState.RUNNING
     assert status.status().state is PartState.RUNNING
     others = [one.host for one in cluster.nodes if one is not node]
-    for host in others:
-        cluster.network.cut(node.host, host)
-    cluster.run_for(15_000)
-    cluster.network.heal()
     seen: list[tuple[str, ...]] = []
 
     def is_said() -> bool:
@@ -222,7 +218,18 @@ def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
         seen.append(tuple(problem.code for problem in told.problems))
         return told.state is PartState.DEGRADED
 
-    cluster.run_until(is_said, 10_000, "it says that it is fenced")
+    # Where one answer tells it of its fencing and of its return, it has nothing to say: once more.
+    for _ in range(5):
+        for host in others:
+            cluster.network.cut(node.host, host)
+        cluster.run_for(15_000)
+        cluster.network.heal()
+        for _ in range(500):
+            if is_said():
+                break
+            cluster.run_for(10)
+        if "fenced" in seen[-1]:
+            break
     assert "fenced" in seen[-1]
     cluster.run_until(lambda: not is_said(), 30_000, "it is in service again")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinators.txn import INHERITED_MS_MIN
 from broker.metadata.image import TRANSACTIONS_TOPIC
 from broker.world import Address
 from protocol.client.fetch_core import IsolationLevel
@@ -40,6 +39,9 @@ TOPIC = "t"
 NAME = "worker"
 AHEAD_MS = 3_600_000
 """Longer than any transaction may take."""
+
+TIMEOUT_MS = 40_000
+"""How long the producer lets its transactions take."""
 
 CHECK_MS = 200
 """How often transactions that have taken too long are looked for."""
@@ -109,7 +111,7 @@ class Scene:
         yield from topic_made(TOPIC, 1, replication_factor=3)
         yield from coordinator_found(NAME, TRANSACTION)
         for value in (b"first", b"second"):
-            producer = yield from producer_of(NAME)
+            producer = yield from producer_of(NAME, TIMEOUT_MS)
             code = yield from self._transaction(value, producer)
             self.codes.append(code)
             if code is ErrorCode.NONE:
@@ -156,7 +158,7 @@ class Scene:
 @pytest.mark.parametrize("number", range(3))
 def test_a_young_transaction_is_committed_under_a_clock_that_is_ahead(number: int) -> None:
     scene = Scene(f"young {number}")
-    scene.cluster.run_for(INHERITED_MS_MIN // 2)
+    scene.cluster.run_for(TIMEOUT_MS // 2)
     assert scene.finished() == [b"first", b"second"]
     assert scene.codes == [ErrorCode.NONE, ErrorCode.NONE]
 
@@ -164,7 +166,7 @@ def test_a_young_transaction_is_committed_under_a_clock_that_is_ahead(number: in
 @pytest.mark.parametrize("number", range(3))
 def test_one_that_is_open_for_longer_is_aborted_and_nothing_else_is_lost(number: int) -> None:
     scene = Scene(f"older {number}")
-    scene.cluster.run_for(INHERITED_MS_MIN + 10 * CHECK_MS)
+    scene.cluster.run_for(TIMEOUT_MS + 10 * CHECK_MS)
     seen = scene.finished()
     assert scene.codes[0] is not ErrorCode.NONE, "its producer knows"
     assert seen == scene.committed == [b"second"]

@@ -1,6 +1,7 @@
 """`alerts`: what stands, whether the webhook hears, and the same rules for Prometheus."""
 
 import json
+import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from appliance.home import find_home
 from appliance.init import initialise
 from appliance.parts import Placement
 from appliance.settings import Mill, monitor_settings
-from monitor.config import MonitorSettings
-from monitor.prometheus_rules import dashboard
+from monitor.alerts.prometheus_rules import dashboard
+from monitor.config.settings import MonitorSettings
 from tests.harness.hook import hook
 from tests.harness.ports import free_port
 from tests.unit.appliance.scripted_monitor import answering
@@ -76,6 +77,16 @@ def test_a_test_that_is_not_taken_fails(tmp_path: Path, monkeypatch: pytest.Monk
     assert (code, "refused" in err[-1], "s3cret" in err[-1]) == (Exit.FAILED, True, False)
 
 
+def test_a_test_ends_with_the_deadline_and_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hook(silent=threading.Event()) as other:
+        config(tmp_path, f"monitor: {{alerts: {{webhook: '{other.url}', timeout: 1s}}}}")
+        code, _, err = run(monkeypatch, tmp_path, "alerts", "test")
+    assert code == Exit.FAILED
+    assert "timed out after 1 s (monitor.alerts.timeout)" in err[-1]
+
+
 def test_a_test_without_a_webhook_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +123,7 @@ def test_the_rules_of_the_file_are_printed_for_prometheus(
         ("alerts: {repeat: 5}", "monitor.alerts.repeat: found 5, expected a duration such as 4h"),
         ("alerts: {rules: [{name: a, on: part_down, for: 1}]}",
          "monitor.alerts.rules[0].for: found 1, expected a duration such as 1m"),
-        ("alerts: {rule: []}", "expected one of repeat, rules, token, webhook"),
+        ("alerts: {rule: []}", "expected one of repeat, rules, timeout, token, webhook"),
         ("messages: perhaps", "monitor.messages: found 'perhaps', expected true or false"),
     ],
 )  # fmt: skip

@@ -205,6 +205,47 @@ def test_a_section_with_faults_causes_no_others() -> None:
     assert "collector.inputs[0].paths" in found[0]
 
 
+def test_a_fault_hides_no_fault_of_another_key() -> None:
+    """One of each kind of check, in sections that have faults of their own."""
+    found = faults_of(
+        "cluster: {brokers: 1, settings: {log.retention.hours: x}}\n"
+        "collector: {compression: rar}\n"
+        "ports: {redis: 9092, mysql: x}\n"
+        "stream:\n"
+        "  trigger: 5\n"
+        "  archive: {folder: watched/access/old, every: 1}\n"
+        "  from:\n"
+        "    a: {topic: logs.access, format: combined, tz: Mars}\n"
+        "    b: {topic: logs.json, format: json, columns: {x: strnig y, y: a nit, z: int}}\n"
+        "    c: {topic: logs.text, format: raw}\n"
+        "  metrics:\n"
+        "    - {name: m, from: a, measure: count}\n"
+        "    - {name: n, from: c, measure: count, key: nothing, where: lowr(line) = 'a'}\n"
+        "    - {name: o, from: d, measure: sum}\n"
+    )
+    assert [fault.split(": ")[1] for fault in found] == [
+        "cluster.settings.log.retention.hours",
+        "collector.compression",
+        "ports.redis",
+        "ports.mysql",
+        "stream.trigger",
+        "stream.archive.folder",
+        "stream.archive.every",
+        "stream.from.a.tz",
+        "stream.from.b.columns.x",
+        "stream.from.b.columns.y",
+        "stream.metrics[1].key",
+        "stream.metrics[1].where",
+        "stream.metrics[2].value",
+        "stream.metrics[2].from",
+    ]
+
+
+def test_a_metric_without_any_input_is_a_fault() -> None:
+    (found,) = faults_of("stream: {metrics: [{name: m, from: a, measure: count}]}")
+    assert "found 'a', expected an input of stream.from: none" in found
+
+
 def test_a_secret_is_never_told() -> None:
     found = faults_of("sinks: {redis: {password: [hunter2]}}")
     assert len(found) == 1
@@ -285,8 +326,11 @@ def test_a_number_of_what_never_is_one_is_refused() -> None:
 def test_a_function_of_many_lines_is_refused_where_there_is_one() -> None:
     text = ACCESS % "{name: m, from: a, measure: count, where: 'status = 200 and count(1) > 2'}"
     [found] = faults_of(text)
-    assert "stream.metrics[0].where: found count() at character 18" in found
+    assert (
+        "stream.metrics[0].where: found count(), which is over many lines at character 18" in found
+    )
     assert "one line" in found
+    assert "measure: count" in found
     harmless = ACCESS % "{name: m, from: a, measure: count, where: \"path = 'count(1)'\"}"
     load_text(harmless, "m", Path("/x"), {})
 

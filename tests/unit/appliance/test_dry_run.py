@@ -1,11 +1,14 @@
-"""`stream dry-run`: which lines are tried, under which key, and that it ends.
+"""`stream dry-run`: which records are tried, under which key, and that it ends.
 
 The stream's process is a small one of Python's here; what it counts is tried in
 `tests/interop/test_stream_check`.
 """
 
+import gzip
+import json
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +20,29 @@ from appliance.cli import stream_commands
 from appliance.cli.output import Exit
 from tests.unit.appliance.test_commands import config, run
 
-SAYS_WHAT_IT_IS_TOLD = "import os, sys; print(os.getcwd(), *sys.argv[1:])"
+SAYS_WHAT_IT_IS_TOLD = "import sys; print(*sys.argv[1:], sys.stdin.read())"
 RUNS_AWAY = "import time; time.sleep(600)"
 REFUSES = "import sys; sys.stderr.write('a\\nfound nothing\\n'); sys.exit(1)"
+
+
+SECTIONS = """
+topics: [{name: foreign}]
+collector:
+  inputs:
+    - {paths: ["watched/access/**"], topic: logs.access}
+    - {paths: ["watched/slow/**"], topic: logs.slow, multiline: {start: '^# Time:'}}
+    - {paths: ["watched/wide/**"], topic: logs.wide, encoding: utf-16}
+    - {paths: ["watched/apps/*/*.log"], topic: "logs.{1}", line_end: nul}
+stream:
+  from:
+    access: {topic: logs.access, format: raw}
+    slow: {topic: logs.slow, format: raw}
+    wide: {topic: logs.wide, format: raw}
+    web: {topic: logs.web, format: raw}
+    foreign: {topic: foreign, format: raw}
+"""
+SLOW = "# Time: 1\nSELECT 1;\n# Time: 2\nSELECT 2\n FROM t;\n"
+EVENTS = ["# Time: 1\nSELECT 1;", "# Time: 2\nSELECT 2\n FROM t;"]
 
 
 class Room:
@@ -45,7 +68,7 @@ class Room:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    config(tmp_path, "")
+    config(tmp_path, "stream: {from: {access: {topic: logs.access, format: raw}}}")
     (tmp_path / "watched" / "access").mkdir(parents=True)
     return tmp_path
 
@@ -57,30 +80,134 @@ def tried(
     return run(monkeypatch, home, "stream", "dry-run", str(file), *options)
 
 
+def samples(
+    monkeypatch: pytest.MonkeyPatch, home: Path, file: Path, *options: str
+) -> list[tuple[str, str, list[str]]]:
+    """The input, the key and the records that the stream is given of a file."""
+    code, out, err = tried(monkeypatch, home, Room(SAYS_WHAT_IT_IS_TOLD), file, *options)
+    assert code == 0, err
+    (said,) = out
+    assert said.startswith("--dry-run ")
+    return [
+        (one["name"], one["key"], [b64decode(record).decode() for record in one["records"]])
+        for one in json.loads(said.removeprefix("--dry-run "))
+    ]
+
+
+def written(home: Path, name: str, data: bytes) -> Path:
+    file = home / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+    return file
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    config(tmp_path, SECTIONS)
+    return tmp_path
+
+
 def test_of_a_long_file_it_says_which_lines_are_tried(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = home / "watched" / "access" / "a.log"
     file.write_text("x\n" * 1_500)
-    code, out, err = tried(monkeypatch, home, Room(SAYS_WHAT_IT_IS_TOLD), file)
+    code, _, err = tried(monkeypatch, home, Room(SAYS_WHAT_IT_IS_TOLD), file)
     assert code == 0
     assert err[0] == "of 1,500 lines the last 1,000 are tried"
     assert err[1].startswith("nothing was stored (")
-    # The stream sees the file under the key that its records have.
-    assert out == [f"{home}/watched --dry-run access/a.log"]
     file.write_text("x\n" * 1_000)
     _, _, err = tried(monkeypatch, home, Room(SAYS_WHAT_IT_IS_TOLD), file)
     assert len(err) == 1
 
 
-def test_a_file_from_elsewhere_keeps_its_path(
-    home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "data", "given"),
+    [
+        ("watched/slow/a.log", SLOW.encode(), ("slow", "slow/a.log", EVENTS)),
+        (
+            "watched/wide/a.log",
+            "é\r\nb\r\n".encode("utf-16"),
+            ("wide", "wide/a.log", ["é", "b"]),
+        ),
+        (
+            "watched/access/a.gz",
+            gzip.compress(b"a\nb\n", mtime=0),
+            ("access", "access/a.gz", ["a", "b"]),
+        ),
+        ("watched/apps/web/a.log", b"a\0b\n\0", ("web", "apps/web/a.log", ["a", "b\n"])),
+    ],
+)
+def test_a_file_is_read_as_its_input_reads_it(
+    told: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    data: bytes,
+    given: tuple[str, str, list[str]],
 ) -> None:
-    file = tmp_path_factory.mktemp("elsewhere") / "b.log"
-    file.write_text("x\n")
-    room = Room(SAYS_WHAT_IT_IS_TOLD)
-    _, out, _ = tried(monkeypatch, home, room, file, "--from", "access")
-    assert out == [f"{home} --dry-run {file} --from access"]
+    assert samples(monkeypatch, told, written(told, name, data)) == [given]
+
+
+def test_a_file_from_elsewhere_is_read_as_the_input_of_its_topic(
+    told: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path_factory.mktemp("elsewhere"), "b.log", SLOW.encode())
+    lines = SLOW.splitlines()
+    key = str(file)
+    assert samples(monkeypatch, told, file, "--from", "slow") == [("slow", key, EVENTS)]
+    assert samples(monkeypatch, told, file, "--topic", "logs.slow") == [("slow", key, EVENTS)]
+    assert samples(monkeypatch, told, file, "--from", "foreign") == [("foreign", key, lines)]
+    assert samples(monkeypatch, told, file, "--from", "slow", "--topic", "logs.access") == [
+        ("slow", key, lines)
+    ]
+
+
+def test_a_file_in_a_folder_named_like_a_topic_is_tried_as_that(
+    told: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path_factory.mktemp("elsewhere"), "slow/b.log", SLOW.encode())
+    assert samples(monkeypatch, told, file) == [("slow", str(file), EVENTS)]
+
+
+def test_a_file_behind_a_link_is_one_of_its_input(
+    told: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    written(elsewhere, "a.log", SLOW.encode())
+    (told / "watched" / "slow").mkdir(parents=True)
+    (told / "watched" / "slow" / "current").symlink_to(elsewhere)
+    file = told / "watched" / "slow" / "current" / "a.log"
+    assert samples(monkeypatch, told, file) == [("slow", "slow/current/a.log", EVENTS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options", "words"),
+    [
+        ("watched/access/a.zip", b"PK\x03\x04rest\n", (), "zip archive"),
+        ("watched/access/a.gz", gzip.compress(b"x\n" * 99, mtime=0)[:-9], (), "not whole"),
+        ("watched/access/a", b"x\n", ("--from", "no"), "expected one of stream.from: access"),
+        ("watched/access/a", b"x\n", ("--topic", "no"), "expected that of an input: logs.access"),
+        ("watched/apps/db/a.log", b"x\0", (), "no input of stream.from reads"),
+    ],
+)
+def test_a_file_that_is_not_read_is_refused_with_the_reason(
+    told: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    data: bytes,
+    options: tuple[str, ...],
+    words: str,
+) -> None:
+    file = written(told, name, data)
+    code, _, err = tried(monkeypatch, told, Room(SAYS_WHAT_IT_IS_TOLD), file, *options)
+    assert code == Exit.USAGE
+    assert words in err[-1]
+
+
+def test_what_is_left_out_is_said(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(told, "watched/access/a", b"x\nopen")
+    _, _, err = tried(monkeypatch, told, Room(SAYS_WHAT_IT_IS_TOLD), file)
+    assert err[0].startswith("the last 4 bytes are not tried: they have no line end")
 
 
 def test_a_pattern_that_runs_away_ends_with_the_time(

@@ -27,7 +27,7 @@ def text(keep: str, port: int) -> str:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A mill that was started once, and keeps minutes for 90 days."""
-    monkeypatch.setattr("appliance.cli.judging.judge", lambda *_: None)
+    monkeypatch.setattr("appliance.cli.judging.judge", lambda *_: ())
     port = free_port()
     config(tmp_path, text("30d", port))
     started = find_home({"MILLRACE_HOME": str(tmp_path)}).started_config

@@ -48,7 +48,7 @@ def test_a_check_without_a_broker_calls_no_file_new(
     assert (row["verdict"], row["position"], row["lag_bytes"]) == (None, None, None)
     assert row["size_bytes"] == 9
     _, out, _ = run(monkeypatch, tmp_path, "collector", "check")
-    assert out[1].split()[2] == "unknown"
+    assert out[1].split()[3] == "unknown"
 
 
 def test_once_says_that_no_broker_answers_instead_of_waiting(

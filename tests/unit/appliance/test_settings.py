@@ -16,7 +16,7 @@ from appliance.run import UnknownPart, become, settings_descriptor
 from appliance.settings import Mill, encode_settings, settings_for, stream_check_settings
 from broker.config import BrokerConfig
 from collector.config.settings import CollectorSettings
-from monitor.config import MonitorSettings
+from monitor.config.settings import MonitorSettings
 from stream.config.settings import StreamSettings
 
 SHIPPED = (Path(__file__).parents[3] / "configs" / "millrace.yaml").read_text()

@@ -1,5 +1,6 @@
 """What `show` prints: names and numbers as the metric's view in MySQL has them."""
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ import pymysql
 import pytest
 
 from appliance import readings
-from appliance.cli.show_command import table_of
+from appliance.cli.show_command import _print_reading, table_of
 from appliance.config.load import load_text
-from appliance.readings import NotCounted, key_cells
+from appliance.readings import NotCounted, Reading, Value, key_cells
 from sinks.keys import OTHER, redis_field
 from sinks.rows import MetricDefinition
 from stream.config.metrics import resolve_metrics
@@ -22,6 +23,7 @@ stream:
     - {name: plain, from: a, measure: count}
     - {name: two, from: a, key: [status, path], measure: count}
     - {name: taken, from: a, key: [user_agent], measure: sum, value: bytes}
+    - {name: users, from: a, key: status, measure: unique, value: remote_addr}
     - {name: ranks, from: a, key: status, measure: percentile, value: bytes}
 """
 
@@ -73,3 +75,37 @@ def test_a_metric_that_is_not_counted_yet_is_said_to_be(monkeypatch: pytest.Monk
     settings = dict.fromkeys(("host", "port", "user", "password", "database"), "x")
     with pytest.raises(NotCounted, match=r"the stream does not count m yet"):
         readings._from_mysql(settings, "m", "all")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "estimates", "error"),
+    [
+        ("users", {"200": ("1024", None), "404": ("1025", None)}, ["404"], 0.033),
+        ("users", {"200": ("900", True), "404": ("7", False)}, ["200"], 0.033),
+        (
+            "ranks",
+            {f"{k}.{r}": (v, None) for k, n in (("200", "201"), ("404", "200"))
+             for r, v in (("p50", "0.5"), ("p95", "3"), ("count", n))},
+            ["200.p95", "200.p50"],
+            0.017,
+        ),
+        ("taken", {"curl": ("1725724716113000125", None)}, [], None),
+    ],
+)  # fmt: skip
+def test_estimates_are_told_and_explained(
+    name: str,
+    values: dict[str, tuple[str, bool | None]],
+    estimates: list[str],
+    error: float | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Case 20: `show` printed 19,406 of 20,000 visitors like any exact number."""
+    found = {key: Value(text, Decimal(text), told) for key, (text, told) in values.items()}
+    reading = Reading(name, "all", "", "Redis", found)
+    _print_reading(definition(name), reading, 50, as_json=True, clear=False)
+    data = json.loads(capsys.readouterr().out)["data"]
+    assert (data["estimates"], data["error"]) == (estimates, error)
+    assert data["values"] == {key: text for key, (text, _) in values.items()}
+    _print_reading(definition(name), reading, 50, as_json=False, clear=False)
+    told = capsys.readouterr()
+    assert ("above that an estimate" in told.out + told.err) is (error is not None)

@@ -13,6 +13,7 @@ from broker.config import (
     TOPIC_ROWS,
     BrokerConfig,
     LogConfig,
+    check_dynamic_settings,
     check_settings,
     check_topic_settings,
     topic_settings_text,
@@ -285,3 +286,36 @@ def test_one_of_several_is_named_among_them_and_can_be_found_by_them() -> None:
         with pytest.raises(ConfigError) as refused:
             BrokerConfig.from_json({**RAW, **wrong})
         assert refused.value.faults == [fault]
+
+
+@pytest.mark.parametrize(
+    ("key", "right", "wrong"),
+    [
+        ("compression.gzip.level", ("-1", "1", "9"), ("0", "-2", "10", "fast", "1.5")),
+        ("compression.lz4.level", ("1", "9", "17"), ("0", "-1", "18")),
+        ("compression.zstd.level", ("-131072", "0", "3", "22"), ("-131073", "23")),
+    ],
+)
+def test_levels_of_compression_have_kafkas_ranges_for_topics_and_brokers(
+    key: str, right: tuple[str, ...], wrong: tuple[str, ...]
+) -> None:
+    for value in right:
+        assert check_topic_settings({key: value}) == []
+        assert check_settings({key: value}) == []
+        assert check_dynamic_settings({key: value}) == []
+    for value in wrong:
+        for check in (check_topic_settings, check_settings, check_dynamic_settings):
+            ((named, found, _),) = check({key: value})
+            assert (named, found) == (key, value)
+    assert check_topic_settings({"compression.snappy.level": "1"}) != []
+
+
+def test_a_topics_level_comes_from_topic_then_broker_then_kafkas_default() -> None:
+    ours = BrokerConfig.from_json({**RAW, "settings": {"compression.zstd.level": 7}})
+    own = {"compression.type": "zstd"}
+    assert ours.log_config({**own, "compression.zstd.level": "-3"}).compression_level == -3
+    assert ours.log_config(own).compression_level == 7
+    assert LogConfig.of(own).compression_level == 3
+    assert LogConfig.of({"compression.type": "gzip"}).compression_level == -1
+    assert LogConfig.of({"compression.type": "lz4"}).compression_level == 9
+    assert BROKER_ROWS["compression.gzip.level"][1].is_dynamic

@@ -57,3 +57,16 @@ def test_any_use_agrees_with_a_sorted_list(steps: list[tuple[str, int]]) -> None
                 del live[one]
         assert len(timers) == len(live)
         assert timers.next_deadline_ms == min((at for at, _ in live.values()), default=None)
+
+
+def test_what_is_due_can_be_postponed_in_its_order() -> None:
+    timers: Timers[str] = Timers()
+    first, gone = timers.add(1, "first"), timers.add(2, "gone")
+    timers.add(3, "second")
+    timers.add(9, "later")
+    timers.cancel(gone)
+    timers.postpone(5, 20)
+    assert first.deadline_ms == 20
+    assert timers.due(10) == ["later"]
+    assert timers.due(20) == ["first", "second"]
+    assert len(timers) == 0

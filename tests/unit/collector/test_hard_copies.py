@@ -11,7 +11,7 @@ import pytest
 
 from collector.identity import handles, probing
 from collector.identity.handles import Handle, Unreadable
-from collector.read import reader
+from collector.read import measures
 from collector.text.fingerprint import FileId
 from tests.unit.collector.test_scenarios_copies import copy, truncate
 from tests.unit.collector.world import World
@@ -97,7 +97,7 @@ def fail_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
                 raise Unreadable("Too many open files")
             return really(path, file, birth_ns)
 
-        for module in (handles, probing, reader):
+        for module in (handles, probing, measures):
             monkeypatch.setattr(module, "open_file", opening)
 
     return set_up

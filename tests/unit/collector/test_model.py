@@ -35,6 +35,7 @@ ROUTED: dict[str, Any] = {
 KINDS: dict[str, dict[str, Any]] = {"lines": {}, "events": EVENTS, "routed": ROUTED}
 STEPS = 40
 LINE_LENGTH = 99
+TRIMMED_LINES_MIN = 11  # more bytes than are hashed before a position
 WRITTEN_MEANWHILE = 0.2
 """How many of the looks have a file that grows while they are at it."""
 
@@ -321,6 +322,78 @@ class Program:
         self.start_over()
         world.quiet()
 
+    def write_over_nuls(self) -> None:
+        """A file is preallocated, its lines come in pieces, and it is cut to its text at last."""
+        path = self.world.path(self.pick())
+        if path.name in self.halves or not path.exists():
+            return
+        # Of which nothing was read may become another's copy, and then it is not told from that.
+        self.look()
+        end = path.stat().st_size
+        lines = self.world.new_lines(self.rng.randint(1, 30))
+        with path.open("r+b") as file:
+            file.truncate(end + len(lines) + self.rng.choice((0, 100, 9000, 2 << 20)))
+            self.maybe_seen()
+            for begin in range(0, len(lines), piece := self.rng.choice((70, 450, 5000))):
+                file.seek(end + begin)
+                file.write(lines[begin : begin + piece])
+                file.flush()
+                if self.rng.random() < 0.3:
+                    self.maybe_seen()
+            if self.rng.random() < 0.5:
+                self.world.look()
+            file.truncate(end + len(lines))
+        self.unsent += lines.split(b"\n")[:-1]
+        self.look()
+
+    def leave_a_hole(self) -> None:
+        """NULs that stay, as a power cut leaves them."""
+        name = self.pick()
+        if name in self.halves or not self.world.path(name).exists():
+            return
+        self.look()
+        self.world.append(name, bytes(self.rng.choice((1, 64, 5000))))
+        self.maybe_seen()
+        self.append(name)
+        self.look()
+
+    def rewrite_open_line(self) -> None:
+        """What stands behind the last line end is replaced by lines, which may be shorter."""
+        self.look()
+        halves = [name for name in self.halves if self.world.path(name).exists()]
+        if not halves:
+            return
+        name = self.rng.choice(sorted(halves))
+        data = self.world.path(name).read_bytes()
+        with self.world.path(name).open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)
+        del self.halves[name]
+        if self.rng.random() < 0.3:
+            self.maybe_seen()
+        self.append(name)
+        self.look()
+
+    def trim(self) -> None:
+        """A script keeps the last lines: enough to be known by their hash after a death, too."""
+        name = self.pick()
+        path = self.world.path(name)
+        if name in self.halves or not path.exists():
+            return
+        self.look()
+        lines = path.read_bytes().splitlines(keepends=True)
+        if len(lines) < 2 * TRIMMED_LINES_MIN or b"\0" in lines[-1]:
+            return
+        kept = b"".join(lines[-self.rng.randrange(TRIMMED_LINES_MIN, len(lines)) :])
+        if self.rng.random() < 0.5:
+            path.write_bytes(kept)
+        else:
+            self.world.path("x.off").write_bytes(kept)
+            self.world.move("x.off", name)
+        if self.rng.random() < 0.5:
+            self.append(name)
+        self.maybe_seen()
+        self.look()
+
     def look(self) -> None:
         if self.rng.random() < WRITTEN_MEANWHILE:
             self.look_while_written()
@@ -349,6 +422,7 @@ class Program:
             self.truncate, self.replace, self.zip, self.look, self.look, self.restart, self.kill,
             self.abort, self.start_over, self.copytruncate, self.copytruncate, self.compress,
             self.copytruncate_unseen, self.mount_anew, self.start_over_without_a_file,
+            self.write_over_nuls, self.leave_a_hole, self.rewrite_open_line, self.trim,
         ]  # fmt: skip
         for _ in range(STEPS):
             self.rng.choice(steps)()

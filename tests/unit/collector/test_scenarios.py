@@ -239,11 +239,20 @@ def test_27_a_file_replaced_by_rename_is_another_file(world: World) -> None:
 def test_28_an_edited_file_is_counted_as_new(world: World) -> None:
     data = world.write(20, "a")
     world.look()
-    world.path("x").write_bytes(data[100:])
+    world.path("x").write_bytes(data[:1000] + data[1100:].replace(b"\n", b".\n"))
     world.move("x", "a")
     world.look()
     assert len(world.lines) == 39
     assert world.count("replaced") == 1
+
+
+def test_28b_a_file_whose_first_line_was_taken_away_is_not(world: World) -> None:
+    data = world.write(20, "a")
+    world.look()
+    world.path("x").write_bytes(data[100:])
+    world.move("x", "a")
+    world.look()
+    world.expect(20, replaced=0, trimmed=1, lost_possible=0)
 
 
 def test_29_a_reused_inode_is_told_by_its_birth(world: World) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from collector.config.settings import COPY_QUIET_MS, DRAIN_QUIET_MS
 from collector.identity.sightings import State
+from collector.status import originals_of
 from tests.unit.collector.world import EVENTS, LOOK_MS, World
 
 
@@ -353,3 +354,21 @@ def test_an_archives_name_is_read_however_often_its_original_began_anew(
     world.write(60, "a.1")
     world.look()
     world.expect(sum(lengths) + 60, truncated=lives, copy_done=0)
+
+
+def test_43b_a_copy_that_counts_is_named_with_its_original(tmp_path: Path) -> None:
+    """Case 23: nothing but its content shows that it is a copy, which two small files may share."""
+    world = World(tmp_path)
+    world.write(10, "a")
+    world.look()
+    world.append("a.bak", world.path("a").read_bytes())
+    world.append("b", world.path("a").read_bytes()[:-100] + world.new_lines(1))
+    world.look()
+    known = world.registry.generations
+    copies = originals_of(known.values())
+    assert {known[name].path[-5:]: path[-2:] for name, path in copies.items()} == {"a.bak": "/a"}
+    assert len(world.lines) == 30
+    world.write(1, "a.bak")
+    world.look()
+    assert originals_of(known.values()) == {}
+    world.handles.close_all()

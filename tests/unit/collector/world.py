@@ -21,6 +21,7 @@ from collector.identity.generation import Generation
 from collector.identity.handles import Handles
 from collector.identity.registry import Registry
 from collector.identity.sightings import State
+from collector.read.in_place import HOLE_QUIET_MS
 from collector.read.reader import Reader
 from collector.send.addresses import Addresses
 from collector.send.lag_windows import Progress
@@ -232,12 +233,17 @@ class World:
             self.read()
 
     def age(self) -> None:
-        """Until whatever stands still is a whole event, and no file waits for that of another."""
+        """Until whatever stands still is a whole event, no file waits for that of another, and NULs
+        that text follows are taken to stay."""
         self.read()
         for _ in range(EVENT_ROUNDS):
-            if not any(known.is_holding_back for known in self.registry.generations.values()):
+            known = self.registry.generations.values()
+            if any(one.doubt is not None and not one.state.has_ended for one in known):
+                self.now_ms += HOLE_QUIET_MS
+            elif any(one.is_holding_back for one in known):
+                self.now_ms += LOOK_MS
+            else:
                 return
-            self.now_ms += LOOK_MS
             self.read()
         raise AssertionError("an event stays open")
 

@@ -1,7 +1,7 @@
 """Readings for the monitor's tests: a small cluster, one group, any part up or down."""
 
-from monitor.exposition import metric_pieces
-from monitor.reading import (
+from monitor.api.exposition import metric_pieces
+from monitor.state.reading import (
     Commit,
     GroupReading,
     KafkaReading,
@@ -11,7 +11,7 @@ from monitor.reading import (
     Reading,
     TopicReading,
 )
-from monitor.snapshot import Snapshot, SourceError
+from monitor.state.snapshot import Snapshot, SourceError
 from protocol.status import PartState, PartStatus
 from protocol.types import TopicPartition
 

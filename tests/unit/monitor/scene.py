@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
-from monitor.alert_kinds import measured
-from monitor.alerts import Alerts
-from monitor.assemble import assemble
-from monitor.config import MetricSettings, MonitorSection
-from monitor.messages import Found, Wanted
-from monitor.progress import ProgressMemory
-from monitor.readers import Memory
-from monitor.reading import (
+from monitor.alerts.core import Alerts
+from monitor.alerts.kinds import measured
+from monitor.asking.messages import Found, Wanted
+from monitor.assembly.assemble import assemble
+from monitor.assembly.readers import Memory
+from monitor.config.settings import MetricSettings, MonitorSection
+from monitor.history.recorder import Recorder, open_recorder
+from monitor.state.progress import ProgressMemory
+from monitor.state.reading import (
     Commit,
     ConfigValue,
     GroupReading,
@@ -29,8 +30,7 @@ from monitor.reading import (
     SupervisorAnswer,
     TopicReading,
 )
-from monitor.recorder import Recorder, open_recorder
-from monitor.snapshot import DiskView, Snapshot, SourceError
+from monitor.state.snapshot import DiskView, Snapshot, SourceError
 from protocol.types import TopicPartition
 from protocol.wire.record import Record
 from sinks.read_counts import CountsReader, KeyCount, MetricCounts, WindowSum

@@ -8,9 +8,9 @@ import pytest
 
 from appliance.cli.tree import COMMANDS
 from appliance.home import CODE
-from monitor.config import MonitorSection
+from monitor.config.settings import MonitorSection
 from tests.unit.monitor.scene import CATCHING_UP, SLASHED
-from tests.unit.monitor.test_pages import Site
+from tests.unit.monitor.site.test_pages import Site
 
 PAGE = CODE / "docs" / "compared.md"
 FEATURES = (

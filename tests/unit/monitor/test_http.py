@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from monitor.config import MonitorSection, MonitorSettings
+from monitor.config.settings import MonitorSection, MonitorSettings
 from monitor.http import PAGES, SECURITY_HEADERS, create_app
-from monitor.reading import PartAnswer, Reading
-from monitor.sampler import Sampler
+from monitor.sampling.sampler import Sampler
+from monitor.state.reading import PartAnswer, Reading
 from protocol.status import PartState, PartStatus, Problem
 from tests.harness.wait import wait_until
 from tests.unit.monitor.readings import (

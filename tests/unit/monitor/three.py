@@ -2,8 +2,14 @@
 
 from dataclasses import replace
 
-from monitor.reading import KafkaReading, NodeReading, PartAnswer, PartitionReading, TopicReading
-from monitor.snapshot import QuorumReplicaView, QuorumView
+from monitor.state.reading import (
+    KafkaReading,
+    NodeReading,
+    PartAnswer,
+    PartitionReading,
+    TopicReading,
+)
+from monitor.state.snapshot import QuorumReplicaView, QuorumView
 from tests.unit.monitor.readings import part_answer, part_down
 
 DEAD = 2

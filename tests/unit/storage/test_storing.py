@@ -5,13 +5,17 @@ from __future__ import annotations
 from struct import pack_into
 
 import pytest
+import zstandard
 
 from broker.config import LogConfig
-from broker.storage.storing import as_stored
+from broker.storage.storing import as_stored, level_for
 from broker.storage.validation import must_repack
+from protocol.client.fetch_core import read_partition
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.fetch import PartitionData
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import (
+    HEADER_BYTES,
     BatchHeader,
     Codec,
     NewRecord,
@@ -20,8 +24,9 @@ from protocol.wire.records import (
     check_crc,
     iterate_records,
     read_header,
+    with_records,
 )
-from tests.unit.storage.kit import NOW, Node, batch, batches_of, look
+from tests.unit.storage.kit import NOW, TP, Node, append, batch, batches_of, look
 
 NAMES = {
     "uncompressed": Codec.NONE,
@@ -172,3 +177,68 @@ def test_the_brokers_default_is_that_of_topics_without_their_own() -> None:
     node = Node({"compression.type": "zstd"})
     node.put(batch(b"a"))
     assert [read_header(one).codec for one in batches_of(node.log)] == [Codec.ZSTD]
+
+
+@pytest.mark.parametrize("window_log", [23, 25, 27])
+@pytest.mark.parametrize(
+    "topic", [{"cleanup.policy": "compact"}, {"compression.type": "gzip"}], ids=["compact", "gzip"]
+)
+def test_zstd_of_javas_highest_levels_is_stored_and_read(
+    topic: dict[str, str], window_log: int
+) -> None:
+    """Levels 20 to 22 announce windows of 32 to 128 MiB, whatever the batch holds."""
+    plain = build_batch([NewRecord(b"k", b"v", NOW)])
+    header = read_header(plain)
+    parameters = zstandard.ZstdCompressionParameters(window_log=window_log)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    payload = stream.compress(bytes(plain[HEADER_BYTES:])) + stream.flush()
+    view = memoryview(with_records(header._replace(attributes=Codec.ZSTD), payload))
+    node = Node(topic=topic)
+    append(node.log, view, 0, NOW)
+    node.log.write_staged(NOW)
+    (stored,) = batches_of(node.log)
+    data = PartitionData(high_watermark=1, last_stable_offset=1, records=memoryview(stored))
+    fetched = read_partition(TP, data, 0, 0)
+    assert [(one.key, one.value) for one in fetched.records] == [(b"k", b"v")]
+
+
+def test_the_topics_level_is_used_when_its_codec_is_packed() -> None:
+    values = [b"10.0.0.%d GET /page/%d HTTP/1.1 200" % (n % 9, n * 7919) for n in range(900)]
+    view = memoryview(build_batch([NewRecord(b"k", value, NOW) for value in values]))
+    for name, low, high in (("gzip", "1", "9"), ("lz4", "9", "12"), ("zstd", "-50", "22")):
+        sizes = []
+        for level in (low, high):
+            key = f"compression__{name}__level"
+            after, header = repacked(view, compression__type=name, **{key: level})
+            assert check_batch(after) == header
+            assert [one.value for one in iterate_records(after)] == values
+            sizes.append(len(after))
+        assert sizes[1] < sizes[0], name
+
+
+def test_only_the_level_of_the_topics_own_codec_counts() -> None:
+    levels = {"compression__gzip__level": "9", "compression__zstd__level": "22"}
+    assert level_for(config_of(compression__type="lz4", **levels), 1) == 9
+    assert level_for(config_of(compression__type="snappy", **levels), 1) is None
+    assert level_for(config_of(compression__type="uncompressed", **levels), 1) is None
+    assert level_for(config_of(**levels), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "size_bytes", "used"),
+    [
+        ("zstd", "22", 64 << 10, 22),
+        ("zstd", "22", (64 << 10) + 1, 9),
+        ("zstd", "-7", 1 << 20, -7),
+        ("zstd", "22", (1 << 20) + 1, None),
+        ("gzip", "9", 1 << 20, 9),
+        ("gzip", "9", (1 << 20) + 1, None),
+        ("lz4", "17", 1 << 20, 17),
+        ("lz4", "17", (1 << 20) + 1, None),
+    ],
+)
+def test_a_large_batch_is_never_packed_at_a_slow_level(
+    name: str, level: str, size_bytes: int, used: int | None
+) -> None:
+    config = config_of(**{"compression__type": name, f"compression__{name}__level": level})
+    assert level_for(config, size_bytes) == used

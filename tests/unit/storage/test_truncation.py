@@ -220,6 +220,33 @@ def test_gaps_below_the_end_of_a_segment_are_no_torn_tail(is_finished: bool) -> 
         assert (left, node.log.log_end_offset) == ([1, 2], 3), f"MILLRACE_SEED={seed}"
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
+@pytest.mark.parametrize(("offset", "kept"), [(2, [1]), (1, [])])
+def test_a_cut_into_a_cleaned_segment_is_no_damage(
+    offset: int, kept: list[int], is_finished: bool
+) -> None:
+    """After an unclean election a replica truncates below what was cleaned: gaps are no torn tail,
+    neither when the log is opened again nor at a start after a power cut."""
+    for seed in range(SEED, SEED + POWER_CUTS):
+        node = cleaned()
+        truncation = node.manager.begin_truncation(node.log, offset, NOW)
+        assert truncation is not None
+        if is_finished:
+            loaded = truncation.perform()
+            assert loaded.truncated_reason == ""
+            node.log.truncated(loaded)
+            assert [one.offset for one in records_of(node.log)] == kept
+        else:
+            node.sim.refuses = lambda path, operation: path.endswith(".log")
+            with pytest.raises(DiskError):
+                truncation.perform()
+            node.sim.refuses = None
+        assert node.crash(random.Random(seed)).offline == {}
+        node.truncate(offset)
+        left = [one.offset for one in records_of(node.log)]
+        assert left == kept, f"MILLRACE_SEED={seed}"
+
+
 def test_a_reset_goes_on_at_any_offset() -> None:
     for offset in (0, 3, 7, 50, 2**40):
         node = filled(7, SMALL)

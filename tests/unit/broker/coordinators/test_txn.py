@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.coordinators.txn import INHERITED_MS_MIN, TxnShard
+from broker.coordinators.txn import TxnShard
 from broker.coordinators.txn_state import (
     IllegalTransition,
     Transaction,
@@ -298,30 +298,30 @@ def moved(ledger: Ledger) -> TxnShard:
     return ledger.shard
 
 
-def test_a_clock_that_is_ahead_aborts_no_transaction_at_once() -> None:
+def test_a_clock_that_is_ahead_aborts_no_transaction_before_its_time() -> None:
     """The coordinator has moved to a node whose clock is an hour ahead."""
     ledger = Ledger()
     young = ledger.in_state(TxnState.ONGOING)
     shard = moved(ledger)
     ahead_ms = young.start_ms + 3_600_000
-    assert not shard.abort_overdue(ahead_ms, LOADED_MS + INHERITED_MS_MIN - 1)
+    assert not shard.abort_overdue(ahead_ms, LOADED_MS + TIMEOUT_MS)
     # The next one began by the clock of this node.
     ledger.end(young)
     ledger.complete()
     ledger.now_ms = ahead_ms
     ledger.add(young, A)
-    end_ms = LOADED_MS + INHERITED_MS_MIN + TIMEOUT_MS
+    end_ms = LOADED_MS + 2 * TIMEOUT_MS
     assert not shard.abort_overdue(ahead_ms + TIMEOUT_MS, end_ms)
-    assert shard.abort_overdue(ahead_ms + TIMEOUT_MS + 1, end_ms)
+    assert shard.abort_overdue(ahead_ms + TIMEOUT_MS + 1, end_ms + 1)
 
 
-def test_an_overdue_transaction_that_was_found_open_is_aborted_a_little_later() -> None:
+def test_an_overdue_transaction_that_was_found_open_is_aborted_after_its_time() -> None:
     ledger = Ledger()
     zombie = ledger.in_state(TxnState.ONGOING)
     shard = moved(ledger)
     end_ms = zombie.start_ms + TIMEOUT_MS + 1
-    assert not shard.abort_overdue(end_ms, LOADED_MS)
-    (outcome,) = shard.abort_overdue(end_ms, LOADED_MS + INHERITED_MS_MIN)
+    assert not shard.abort_overdue(end_ms, LOADED_MS + TIMEOUT_MS)
+    (outcome,) = shard.abort_overdue(end_ms, LOADED_MS + TIMEOUT_MS + 1)
     ledger.write(outcome)
     assert ledger[ID].state is TxnState.PREPARE_ABORT
 

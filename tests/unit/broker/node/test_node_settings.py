@@ -299,6 +299,8 @@ OTHER_VALUES = {
     "unclean.leader.election.enable": "false",
     "log.message.timestamp.type": "LogAppendTime",
     "log.cleaner.min.cleanable.ratio": "0.25",
+    "compression.gzip.level": "6",
+    "compression.lz4.level": "12",
 }
 
 

@@ -237,3 +237,22 @@ def test_a_clock_that_is_set_ahead_forgets_no_producer_before_its_time() -> None
     assert 7 in known
     rig.advance(LOOK_MS)
     assert 7 not in known
+
+
+MONTH_MS = 30 * 86_400_000
+
+
+def test_a_clock_that_is_set_ahead_deletes_no_record_before_its_time(rig: Rig) -> None:
+    rig.create("t", segment_bytes="700", retention_ms=str(MONTH_MS), file_delete_delay_ms="0")
+    fill(rig, 6)
+    log = rig.broker.parts.replicas.find(*PLACE).log
+    rig.advance(RETENTION_MS)
+    rig.clock.set_wall_clock(rig.clock.now_ms() + 2 * MONTH_MS)
+    rig.advance(2 * RETENTION_MS)
+    assert log.log_start_offset == 0
+    rig.clock.set_wall_clock(rig.clock.now_ms() - 2 * MONTH_MS)
+    rig.advance(2 * RETENTION_MS)
+    assert log.log_start_offset == 0
+    rig.advance(MONTH_MS)
+    rig.advance(RETENTION_MS)
+    assert log.log_start_offset == 6

@@ -39,7 +39,7 @@ def test_settings_survive_json() -> None:
         ({"multiline": {"start": "(x"}}, "expected a regular expression: missing"),
         ({"multiline": {"start": "x", "indent": True}}, "found start and continue or indent"),
         ({"multiline": {}}, "found none of them, expected one of preset"),
-        ({"multiline": "perl"}, "Input should be 'java', 'python' or 'go'"),
+        ({"multiline": "perl"}, "Input should be 'java', 'python', 'go', 'cri' or 'docker'"),
         ({"after_ingest": "burn"}, "'keep', 'move' or 'delete'"),
         ({"paths": ["w/**"], "after_ingest": "move", "move_to": "w/old"}, "whose files no input"),
         ({"topic": "a b"}, "expected a topic name"),

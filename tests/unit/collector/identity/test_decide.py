@@ -7,8 +7,10 @@ import pytest
 
 from collector.identity.decide import decide
 from collector.identity.sightings import (
+    AnyProbe,
     Decision,
     Held,
+    KeptProbe,
     Probe,
     Seen,
     Stamp,
@@ -17,6 +19,7 @@ from collector.identity.sightings import (
     Verdict,
     WholeProbe,
 )
+from collector.identity.trimming import kept_end
 from collector.text.fingerprint import Evidence, FileId, Mark, digest_of
 
 OLD = b"".join(b"line %06d\n" % n for n in range(600))  # 7,200 bytes
@@ -28,6 +31,14 @@ def seen(path: str, file: FileId, content: bytes, birth_ns: int | None = 7) -> S
     return Seen(path, file, len(content), 100, birth_ns)
 
 
+def _kept(probe: KeptProbe, data: bytes) -> bytes:
+    def read(offset: int, length: int) -> bytes:
+        return data[offset : offset + length]
+
+    end = kept_end(probe.tail, probe.marker, probe.position, read, len(data))
+    return b"" if end is None else end.to_bytes(8, "big")
+
+
 def judge(
     known: list[Stored],
     files: dict[FileId, bytes],
@@ -37,7 +48,7 @@ def judge(
     is_complete: bool = True,
 ) -> list[tuple[Verdict, str | None, str | None, bool]]:
     """Decide with all probes answered from `files`, in two looks that see the same."""
-    answers: dict[Probe | WholeProbe, bytes | None] = {}
+    answers: dict[AnyProbe, bytes | None] = {}
     noticed: frozenset[str | FileId] = frozenset()
     while True:
         decision: Decision = decide(
@@ -49,6 +60,9 @@ def judge(
         for probe in decision.probes:
             if isinstance(probe, WholeProbe):
                 answers[probe] = crc32c.crc32c(files[probe.file][: probe.length]).to_bytes(4, "big")
+                continue
+            if isinstance(probe, KeptProbe):
+                answers[probe] = _kept(probe, files[probe.file])
                 continue
             data = files[probe.file][probe.offset : probe.offset + probe.length]
             answers[probe] = digest_of(data)
@@ -80,6 +94,9 @@ OTHER = bytes(reversed(OLD))
         (OTHER, "/w/a", Verdict.REWRITTEN, True),
         (OLD[:4096] + OTHER[4096:], "/w/a", Verdict.REWRITTEN, True),
         (b"x" + OLD[1:], "/w/a", Verdict.REWRITTEN, True),
+        (OLD[2400:], "/w/a", Verdict.TRIMMED, False),
+        (OLD[2400:] + OTHER, "/w/a", Verdict.TRIMMED, False),
+        (OLD[-1020:] + OTHER, "/w/a", Verdict.REWRITTEN, True),
     ],
 )
 def test_the_same_inode(content: bytes, path: str, verdict: Verdict, lost: bool) -> None:
@@ -268,7 +285,7 @@ def test_a_copy_waits_if_its_original_is_truncated_while_they_are_compared() -> 
     held = {"g": Held(len(OLD), 100, 1)}
     names = [seen("/w/a", A, OLD), seen("/w/a.1", B, OLD[:2000])]
     first = decide([G], names, held, {})
-    gone: dict[Probe | WholeProbe, bytes | None] = {
+    gone: dict[AnyProbe, bytes | None] = {
         probe: digest_of(OLD[probe.offset : probe.offset + probe.length])
         for probe in first.probes
         if isinstance(probe, Probe)

@@ -62,11 +62,28 @@ def test_what_wildcards_stand_for(glob: str, path: str, words: tuple[str, ...] |
     assert wildcard_count(glob) == (len(words) if words is not None else glob.count("*"))
 
 
-def test_depth_limits_the_walk() -> None:
-    assert pattern("watched/*.log").depth == 1
-    assert not pattern("watched/*.log").enters(1)
-    assert pattern("watched/*/x").enters(1)
-    assert pattern("watched/**").enters(40)
+@pytest.mark.parametrize(
+    ("glob", "folder", "may_hold", "goes_deeper"),
+    [
+        ("watched/*.log", "x.log", False, False),
+        ("watched/*/x", "a", True, False),
+        ("watched/*/x", "a/x", False, False),
+        ("watched/app-*/cur/*", "app-1/cur", True, False),
+        ("watched/app-*/cur/*", "app-1/old", False, False),
+        ("watched/app-*/*/*", "app-1", True, True),
+        ("watched/**", "/".join("a" * 40), True, True),
+        ("watched/**/x.log", "a/x.log", True, True),
+        ("watched/a/**/b/*", "c", True, True),
+    ],
+)
+def test_a_walk_enters_only_folders_that_can_hold_matches(
+    glob: str, folder: str, may_hold: bool, goes_deeper: bool
+) -> None:
+    found = pattern(glob)
+    standing = found.outset
+    for name in folder.split("/"):
+        standing = found.below(standing, name)
+    assert (bool(standing), found.goes_deeper(standing)) == (may_hold, goes_deeper)
 
 
 def test_default_exclusions_hold_for_every_name_on_the_way() -> None:

@@ -26,9 +26,14 @@ class File:
         self.most_read = max(self.most_read, request.length)
         return memoryview(self.data[request.offset : request.offset + request.length])
 
+    def next_request(self, look: int) -> Request | None:
+        if self.tailer.doubt is not None:
+            self.tailer.trust(len(self.data))
+        return self.tailer.request(len(self.data), look)
+
     def drain(self, look: Callable[[], int] = lambda: BLOCK_BYTES) -> None:
-        """Read all there is, each time at most as much as `look` says."""
-        while (request := self.tailer.request(len(self.data), look())) is not None:
+        """Read all there is, each time at most as much as `look` says; NULs stood long enough."""
+        while (request := self.next_request(look())) is not None:
             for block in self.tailer.take(request, self.read(request)):
                 self.kinds.append(block.kind)
                 lines = bytes(block.data).split(b"\n")[:-1]
@@ -81,8 +86,8 @@ def test_leading_nuls_are_skipped_and_counted() -> None:
     file = File(block=512)
     file.data = b"\0" * 2000 + b"a\n\0b\n"
     file.drain()
-    assert file.records == [b"a", b"\0b"]
-    assert file.tailer.nul_bytes_skipped == 2000
+    assert file.records == [b"a", b"b"]
+    assert file.tailer.nul_bytes_skipped == 2001
 
 
 def test_nuls_that_come_before_any_line_are_skipped_when_they_come_late() -> None:
@@ -145,4 +150,6 @@ def test_any_growth_gives_the_same_records_as_one_look(mode: Overlong) -> None:
                 grown.tailer.rewind()
         grown.drain()
         assert grown.records == once.records, f"MILLRACE_SEED={number}"
-        assert grown.tailer.position == once.tailer.position, f"MILLRACE_SEED={number}"
+        # NULs before a line may be passed over before the line is whole.
+        first, last = sorted((grown.tailer.position, once.tailer.position))
+        assert not data[first:last].strip(b"\0"), f"MILLRACE_SEED={number}"

@@ -7,7 +7,8 @@ from stream.config.expression import (
     bare_column,
     column_tokens,
     quote_text,
-    rename_columns,
+    reads_otherwise_in_spark,
+    spark_sql,
     unknown_columns,
 )
 
@@ -89,13 +90,82 @@ def test_a_bare_column_is_told_from_an_expression() -> None:
 
 
 def test_renaming_touches_columns_alone() -> None:
-    renamed = rename_columns(
+    renamed = spark_sql(
         "path = 'path' AND exists(array(1), status -> status = 1) AND `Bytes` > 1 -- path",
         {"path": "a.path", "bytes": "a.bytes", "status": "a.status"},
     )
-    assert renamed == (
-        "`a.path` = 'path' AND exists(array(1), status -> status = 1) AND `a.bytes` > 1 -- path"
+    assert renamed.text == (
+        "`a.path` = 'path' AND exists(array(1), status -> status = 1) AND `a.bytes` > 1"
     )
+
+
+def test_literals_are_written_so_that_spark_reads_what_they_mean() -> None:
+    sql = spark_sql(r"""path RLIKE '^/v\d+/\\w' AND user = "it's" """, {"path": "p", "user": "u"})
+    assert sql.text == r"""`p` RLIKE '^/v\\d+/\\w' AND `u` = 'it\'s'"""
+
+
+def test_a_place_in_sparks_text_is_one_in_the_users() -> None:
+    text = r"path = '\d\d' /* the path */ AND stauts"
+    sql = spark_sql(text, {"path": "input.path", "stauts": "s"})
+    for word in ("=", "AND"):
+        assert sql.place(sql.text.index(word)) == text.index(word)
+    assert sql.place(sql.text.index("`s`")) == text.index("stauts")
+    assert text[sql.place(sql.text.index("\\\\d"))] in r"'\d"
+    assert sql.place(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "otherwise"),
+    [
+        (r"path rlike '^/v\d'", True),
+        (r"path rlike '^/v\\d'", False),
+        (r"path rlike r'^/v\d'", False),
+        (r"path like '100\%'", False),
+        ("path = 'it''s'", False),
+    ],
+)
+def test_expressions_that_change_their_meaning_are_known(text: str, otherwise: bool) -> None:
+    assert reads_otherwise_in_spark(text) is otherwise
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "expected"),
+    [
+        ("lowr(path) = 'a'", "unknown function lowr() at character 1", "did you mean lower?"),
+        ("status > 1 and regex_like(path, 'a')", "unknown function regex_like()", "regexp_like?"),
+        ("sum(bytes) > 5", "sum(), which is over many lines", "measure: sum"),
+        ("explode(array(true))", "unknown function explode()", "docs/reference/functions.md"),
+        ("time > TIMESTAMP 'now'", "'now', which depends on the day", "a date or a time"),
+        ("time > cast('Today ' as date)", "'Today ', which depends on the day", "a date"),
+        ("date('yesterday') < time", "'yesterday', which depends", "a date"),
+        ("row_number() over (order by time) = 1", "unknown function row_number()", "functions.md"),
+        ("any(status > 1)", "unknown function any()", "functions.md"),
+        ("status in (select 1)", "select at character 12", "over the columns of one line"),
+        ("exists (select 1)", "select at character 9", "over the columns of one line"),
+    ],
+)
+def test_functions_that_are_not_listed(text: str, found: str, expected: str) -> None:
+    problem = unknown_columns(text, COLUMNS)
+    assert problem is not None
+    assert problem.found.startswith(found)
+    assert expected in problem.expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "status in (1, 2) and not (path like ('/a%')) or (path rlike ('x'))",
+        "path like any ('/a%', '/b%') and rlike(path, 'a') and not ilike(path, 'b')",
+        "case when (status = 1) then (bytes) else (2) end > bytes div (2)",
+        "cast(bytes as decimal(10, 2)) > 1 and bytes::decimal(5,1) < 3",
+        "LOWER(path) = 'a' and Date(time) = date",
+        "path between ('a') and ('b') and status is not null",
+        "path = 'now' and concat('today', path) = 'x' and lower('now') = path",
+        "map('a', 1)['a'] = 1 and if(exists(array(1), x -> (x > 0)), true, false)",
+    ],
+)
+def test_operators_before_parentheses_are_no_functions(text: str) -> None:
+    assert unknown_columns(text, COLUMNS) is None
 
 
 def test_an_unclosed_comment_is_no_expression() -> None:

@@ -1,8 +1,11 @@
 """Declared columns: paths, types and names."""
 
+import re
+
 import pytest
 
-from stream.config.formats import group_names, parse_declaration
+from stream.config.formats import parse_declaration
+from stream.config.groups import PatternFault, group_names, java_pattern, python_pattern
 
 
 @pytest.mark.parametrize(
@@ -19,7 +22,7 @@ from stream.config.formats import group_names, parse_declaration
         ("m[1][22] decimal(10, 2)", ("m", 1, 22), "decimal(10,2)"),
         ("`a b` text", ("a b",), "string"),
         ("`a b`", ("a b",), "string"),
-        ("int", ("int",), "string"),
+        ("int string", ("int",), "string"),
         ("user-agent string", ("user-agent",), "string"),
     ],
 )
@@ -38,8 +41,6 @@ def test_json_paths(text: str, steps: tuple[str | int, ...], column_type: str) -
         ("json", "c", "a decimal(40,2)", "found type 'decimal(40,2)'"),
         ("json", "Time", "a string", "every line has a column time already"),
         ("json", "1c", "a string", "found column name '1c'"),
-        ("csv", "c", "first string", "found position 'first'"),
-        ("csv", "c", "0 string", "found position '0'"),
         ("logfmt", "c", "a=b string", "found key 'a=b'"),
         ("regex", "c", "a-b string", "found group 'a-b'"),
     ],
@@ -53,3 +54,37 @@ def test_faults(line_format: str, name: str, text: str, fault: str) -> None:
 def test_groups_of_a_pattern() -> None:
     pattern = r"(?<when>\S+) \(?<no>x [(?<no2>] \Q(?<no3>.)\E (?:(?<level>[A-Z]+)) (?<!x)(?<=y)"
     assert group_names(pattern) == ["when", "level"]
+
+
+def test_groups_as_other_languages_spell_them() -> None:
+    pattern = r"(?P<a_b>x)(?'c'y)(?<_d>z)(?P=a_b)\k<_d>\k'c'[(?P<no>](?<=q)"
+    assert group_names(pattern) == ["a_b", "c", "_d"]
+    translated, names = java_pattern(pattern)
+    assert names == {"a_b": "g0", "c": "c", "_d": "g2"}
+    assert translated == r"(?<g0>x)(?<c>y)(?<g2>z)\k<g0>\k<g2>\k<c>[(?P<no>](?<=q)"
+    assert re.compile(python_pattern(pattern)).groupindex == {"a_b": 1, "c": 2, "_d": 3}
+
+
+def test_a_group_is_not_renamed_to_another_ones_name() -> None:
+    assert java_pattern("(?<a_b>x)(?<g0>y)")[1] == {"g0": "g0", "a_b": "g0x"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fault"),
+    [
+        ("(?<remote-addr>x)", "found group name 'remote-addr', expected letters, digits and _"),
+        ("(?P<1st>x)", "found group name '1st'"),
+        ("(?<>x)", "found group name ''"),
+        ("(?<a>x)|(?P<a>y)", "found group 'a' twice"),
+    ],
+)
+def test_group_names_that_no_spelling_allows(pattern: str, fault: str) -> None:
+    with pytest.raises(PatternFault) as caught:
+        group_names(pattern)
+    assert str(caught.value).startswith(fault)
+
+
+@pytest.mark.parametrize("pattern", [r"\p{Alpha}", r"a\h", r"[a-z&&[^b]]", r"\Qx\E"])
+def test_patterns_that_python_cannot_spell_are_refused(pattern: str) -> None:
+    with pytest.raises(PatternFault):
+        python_pattern(pattern)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from stream.config.format_files import completed_input
 from stream.config.metrics import resolve_metrics, slice_of
 from stream.config.settings import StreamSection
 
@@ -142,3 +143,72 @@ def test_an_inputs_format_takes_part_but_not_columns_of_others() -> None:
     assert base != digest(metric, **{"from": api(columns={"host": "vhost string"})})
     assert base != digest(metric, **{"from": api(time="ts")})
     assert base != digest(metric, **{"from": api(topic="logs.other")})
+
+
+BERLIN = {
+    "api": {"topic": "logs.api", "format": "json", "time": "ts", "tz": "Europe/Berlin",
+            "columns": {"host": "host string"}},
+}  # fmt: skip
+
+
+def zone_of(metric: dict[str, Any], **changes: Any) -> str | None:
+    of = {"from": "api", **metric}
+    zone = resolve_metrics(section(of, **{"from": BERLIN, **changes}))[0].definition.zone
+    return None if zone is None else zone.name
+
+
+def test_windows_follow_the_clock_of_the_metric_of_the_defaults_or_of_its_inputs() -> None:
+    days = {"windows": ["1d"]}
+    assert zone_of(days) == "Europe/Berlin"
+    assert zone_of({**days, "tz": "Asia/Tokyo"}) == "Asia/Tokyo"
+    assert zone_of({**days, "tz": "UTC"}) is None
+    assert zone_of(days, defaults={"tz": "Asia/Tokyo"}) == "Asia/Tokyo"
+    assert zone_of({**days, "tz": "UTC"}, defaults={"tz": "Asia/Tokyo"}) is None
+    two = {**BERLIN, "web": {"topic": "logs.web", "format": "combined"}}
+    assert zone_of({**days, "from": ["api", "web"]}, **{"from": two}) is None
+
+
+def test_a_zone_that_moves_no_window_is_none() -> None:
+    assert zone_of({"windows": ["1m", "1h", "all"]}) is None
+    assert zone_of({"windows": ["1m", "1h"], "tz": "Asia/Kolkata"}) == "Asia/Kolkata"
+    assert zone_of({"windows": ["10s", "1m", "15m", "all"], "tz": "Asia/Kathmandu"}) is None
+    assert zone_of({"windows": ["7h"]}) is None
+    assert zone_of({"windows": ["all"]}) is None
+
+
+def test_a_better_pattern_of_a_shipped_format_is_no_other_definition() -> None:
+    metric = {"from": "api", "key": "level"}
+    shipped = {"topic": "t", "format": "redis"}
+    of_today = digest(metric, **{"from": {"api": shipped}})
+    assert digest(metric, **{"from": {"api": {**shipped, "tz": "Europe/Berlin"}}}) != of_today
+    other = {**shipped, "pattern": r"(?<ts>\d+) (?<role>.) (?<pid>.) (?<level>.) (?<message>.)"}
+    assert digest(metric, **{"from": {"api": other}}) != of_today
+    # Another version ships another pattern, and its file says so as the input does here.
+    told = completed_input(shipped)
+    assert isinstance(told, dict)
+    assert digest(metric, **{"from": {"api": told}}) == of_today
+
+
+def test_a_definition_is_what_it_was_before_there_were_zones_and_layouts() -> None:
+    metric = {"from": "api", "key": "host"}
+    before = bytes.fromhex("325592ffc2d63d57bb5476cfb1917426")
+    assert digest(metric, **{"from": BERLIN}) == before
+    assert digest({**metric, "windows": ["1m", "1d"]}, **{"from": BERLIN}) != digest(
+        {**metric, "windows": ["1m", "1d"], "tz": "UTC"}, **{"from": BERLIN}
+    )
+    late = {"api": {**BERLIN["api"], "time": {"column": "ts", "fallback": "arrival"}}}
+    assert digest(metric, **{"from": late}) != before
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ({"tz": "Mars/Olympus"}, "found 'Mars/Olympus', expected a time zone"),
+        ({"tz": "+25:00"}, "found '+25:00'"),
+        ({"tz": "UTC", "windows": ["7h"]}, "found a window of 7h with tz, expected windows that"),
+    ],
+)
+def test_a_zone_that_cannot_be_is_refused(metric: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match="found") as raised:
+        section(metric)
+    assert message in str(raised.value)

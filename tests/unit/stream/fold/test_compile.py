@@ -38,13 +38,13 @@ def test_whatever_reads_a_line_stands_in_an_attempt_within_a_branch(line_format:
         {"name": "half", "measure": "sum", "value": "length(file) / 2"},
         line_format=line_format,
     )
-    found = {name: sql for name, sql in columns_of(plan).items() if "." in name}
+    found = {name: sql for name, sql in columns_of(plan).items() if re.search("[.:]", name)}
     found = {name: sql for name, sql in found.items() if not name.endswith(".is")}
-    assert {f"t.{name}" for name in plan.inputs["t"].columns} < found.keys()
+    assert {f"t:{name}" for name in plan.inputs["t"].columns} < found.keys()
     for name, sql in found.items():
         match = IN_AN_ATTEMPT.fullmatch(sql)
         assert match is not None, name
-        assert match[1] == name.split(".")[0]
+        assert match[1] == re.split("[.:]", name)[0]
         assert bool(match[2]) is (".measured" in name)
 
 
@@ -86,7 +86,7 @@ def test_what_metrics_share_is_judged_once() -> None:
 def test_how_a_value_travels(measure: str, value: str, kind: ValueKind) -> None:
     (reading,) = plan_of({"name": "m", "measure": measure, "value": value}).readings
     assert reading.kind is kind
-    sql = {"whole": "BIGINT", "decimal": "DECIMAL(28,12)", "text": "STRING"}[kind]
+    sql = {"whole": "BIGINT", "decimal": "DECIMAL(38,12)", "text": "STRING"}[kind]
     assert reading.value is not None
     assert columns_of_judged(plan_of({"name": "m", "measure": measure, "value": value}))[
         reading.value
@@ -121,3 +121,12 @@ def test_inputs_whose_values_differ_in_kind_share_decimals() -> None:
     assert reading.topics == ("logs.a", "logs.b")
     assert reading.value is not None
     assert columns_of_judged(plan)[reading.value].count("WHEN") == 2
+
+
+@pytest.mark.parametrize("column", ["fields", "words", "is", "measured0", "TEXT", "reason", "key0"])
+def test_a_column_may_be_called_like_a_step_of_the_query(column: str) -> None:
+    given = {"topic": "logs.t", "format": "json", "columns": {column: f"`{column}` string"}}
+    metric = {"name": "m", "from": "t", "key": column, "measure": "unique", "value": column}
+    section = StreamSection.model_validate({"from": {"t": given}, "metrics": [metric]})
+    names = [name.lower() for _, name in COLUMN.findall(compile_plan(section).lines_sql)]
+    assert len(names) == len(set(names))

@@ -1,5 +1,6 @@
 """How lines become columns, as far as the SQL says it without Spark."""
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 
 from stream.config.expression import TokenKind, quote_text, tokenize
-from stream.config.sections import InputSection
+from stream.config.input_section import InputSection
+from stream.config.line_patterns import SYSLOG_GROUPS
 from stream.parse.columns import RECURSIVE_CHARACTERS_MAX, ParsedInput, parse_input
 
 DECLARED = {"who": "who string", "n": "n bigint", "ms": "ms double", "day": "day timestamp"}
@@ -18,6 +20,8 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     "json": {"time": "ts", "columns": {**DECLARED, "who": "a.b[0].who string"}},
     "logfmt": {"time": "ts", "columns": DECLARED},
     "csv": {"time": "1", "columns": {"who": "2 string", "n": "7 bigint"}},
+    "w3c": {"header": ["date time who n ms", "date time ms who"], "columns": {"w": "who string"}},
+    "cef": {"time": "rt", "columns": DECLARED},
     "syslog": {},
     "regex": {"pattern": PATTERN, "time": "when", "columns": DECLARED},
     "raw": {},
@@ -91,29 +95,32 @@ def test_a_text_column_has_no_text_besides_its_value_and_a_number_has() -> None:
 def test_a_line_without_a_time_of_its_own_has_that_of_its_arrival() -> None:
     assert parsed("logfmt", time=None).time == "arrival"
     assert parsed("raw").time == "arrival"
-    assert "arrival" not in parsed("logfmt").time
+    assert not parsed("logfmt").time.endswith(", arrival)")
+    late = parsed("logfmt", time={"column": "ts", "fallback": "arrival"})
+    assert late.time.endswith(", arrival)")
 
 
 def test_a_text_without_a_zone_is_in_the_inputs() -> None:
-    assert "to_utc_timestamp" not in parsed("logfmt").time
-    assert "'Europe/Berlin'" in parsed("logfmt", tz="Europe/Berlin").time
+    assert '"tz":"UTC"' in parsed("logfmt").time
+    assert '"tz":"Europe/Berlin"' in parsed("logfmt", tz="Europe/Berlin").time
 
 
-def test_a_csv_is_read_up_to_the_last_column_that_is_named() -> None:
-    (take, _) = parsed("csv").steps
-    (sql,) = take.values()
-    assert literals(sql)[2] == ", ".join(f"c{place} STRING" for place in range(1, 8))
-    (few, _) = parsed("csv", []).steps
-    (sql,) = few.values()
-    assert literals(sql)[2] == "c1 STRING"
+def test_the_texts_of_two_fields_make_one_time() -> None:
+    found = parsed("json", time=["@timestamp", "date + time"])
+    held = found.steps[-1]
+    assert held["t.time.text"] == "`t.fields`[4]"
+    assert held["t.time1.text"] == "concat(`t.fields`[5], ' ', `t.fields`[6])"
+    assert found.time.index("`t.time.text`") < found.time.index("`t.time1.text`")
 
 
 def test_a_csv_with_other_signs_says_so() -> None:
-    (take, _) = parsed("csv", delimiter=";", quote="'").steps
-    (sql,) = take.values()
-    texts = literals(sql)
-    options = dict(zip(texts[3::2], texts[4::2], strict=True))
-    assert (options["sep"], options["quote"], options["escape"]) == (";", "'", "'")
+    def signs(**more: str) -> list[str]:
+        (sql,) = parsed("csv", **more).steps[1].values()
+        return literals(sql)
+
+    assert signs() == [",", '"', ""]
+    assert signs(delimiter=";", quote="'", escape="\\") == [";", "'", "\\"]
+    assert signs(quote="none") == [",", "", ""]
 
 
 def test_groups_of_a_pattern_are_cut_in_the_order_of_their_names() -> None:
@@ -136,11 +143,13 @@ def test_a_pattern_that_recurses_sees_no_long_line() -> None:
         assert (guard in sql) is is_guarded
 
 
-def test_what_a_document_is_wanted_for_is_its_schema() -> None:
-    (sql,) = parsed("json").steps[0].values()
-    (schema,) = (text for text in literals(sql) if text.endswith(" STRING"))
-    assert "`a` STRUCT<`b`: ARRAY<STRUCT<`who`: STRING>>>" in schema
-    assert "`ts` STRING" in schema
+def test_a_document_is_read_for_the_paths_that_are_wanted() -> None:
+    (sql,) = parsed("json").steps[1].values()
+    (paths,) = literals(sql)
+    assert ["a", "b", 0, "who"] in json.loads(paths)
+    assert ["ts"] in json.loads(paths)
+    (sql,) = parsed("json", []).steps[1].values()
+    assert json.loads(literals(sql)[0]) == [["ts"]]
 
 
 def pattern_of(line_format: str) -> re.Pattern[str]:
@@ -166,17 +175,15 @@ SYSLOG = {
 def test_lines_of_syslog_are_taken_apart(line: str) -> None:
     found = pattern_of("syslog").search(line)
     assert found is not None
-    groups = found.groups()
+    assert len(found.groups()) == SYSLOG_GROUPS
     host, program, pid, message = SYSLOG[line]
     either = [
-        groups[first] or groups[second] for first, second in ((1, 7), (2, 8), (3, 9), (4, 10))
+        found[first] or found[second] for first, second in ((3, 13), (4, 14), (5, 15), (8, 18))
     ]
     assert either == [host, program, pid, message]
 
 
-@pytest.mark.parametrize(
-    "line", ["", "no syslog", "Aug 1 10:00:00 host app: x", "<34>2 - h a - - -"]
-)
+@pytest.mark.parametrize("line", ["", "no syslog", "Aug 1 10:00 host app: x", "<34>2 - h a - - -"])
 def test_what_is_no_syslog_is_none(line: str) -> None:
     assert pattern_of("syslog").search(line) is None
 

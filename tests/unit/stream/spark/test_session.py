@@ -1,5 +1,7 @@
 """Which JVM a session gets: one for the stream's life, or for one question."""
 
+import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,8 +38,8 @@ def test_only_a_brief_session_does_without_the_slow_compiler() -> None:
     assert options(is_brief=True) - options() == {QUICK_ALONE}
 
 
-def dry_run(settings: StreamSettings, file: Path) -> int:
-    return entry.dry_run(settings, file, None)
+def dry_run(settings: StreamSettings, _: Path) -> int:
+    return entry.dry_run(settings)
 
 
 @pytest.mark.parametrize("question", [lambda settings, _: entry.check(settings), dry_run])
@@ -53,6 +55,7 @@ def test_a_question_is_answered_by_a_brief_session(
         raise Asked
 
     monkeypatch.setattr(session, "start_session", ask)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("[]"))
     file = tmp_path / "a.log"
     file.write_text("x\n")
     with pytest.raises(Asked):

@@ -1,0 +1,92 @@
+"""Files that were trimmed to their last lines: where the lines that were read end in what is left.
+
+Floor: beside `comparing`. Pure but for the reading it is given. A script keeps a log small by
+`tail -n 1000 f > t; cat t > f`, or `mv t f`. What was read last is known by its last bytes, as long
+as the file is being read; later only by their hash. Bytes that stand in the file twice, or lines
+that the log repeats, prove nothing.
+"""
+
+from collections.abc import Callable
+
+from collector.config.settings import BLOCK_BYTES, MARKER_BYTES
+from collector.text.fingerprint import digest_of
+
+SEARCH_BYTES = 128 << 20  # so much of a file is searched for what was read of it
+HASH_SEARCH_BYTES = 16 << 20  # the same where only the hash is known, which takes longer
+NEEDLES_MAX = 16  # so many of the last lines may be missing in what was kept
+NEEDLE_BYTES_MIN = 256  # of equal bytes anywhere in a file
+LINE_BYTES_MIN = 64  # of one equal line at a file's start; two lines may be shorter
+
+Read = Callable[[int, int], bytes]
+
+
+def kept_end(tail: bytes, marker: bytes, position: int, read: Read, size: int) -> int | None:
+    """Where the lines end that were read before, in a file of `size` bytes; None: it has none.
+
+    `tail` are the last bytes before the position that was read to, or empty; `marker` their hash.
+    """
+    if not tail:
+        return _by_hash(marker, position, read, size)
+    ends = [end for end in _line_ends(tail) if _is_unique(tail, end)][:NEEDLES_MAX]
+    found = _anywhere(tail, ends, position, read, size)
+    return _at_start(tail, ends, read(0, len(tail))) if found is None else found
+
+
+def _line_ends(data: bytes) -> list[int]:
+    """The ends of the lines in `data`, the last one first."""
+    ends = [index + 1 for index, byte in enumerate(data) if byte == ord("\n")]
+    return ends[::-1]
+
+
+def _is_unique(tail: bytes, end: int) -> bool:
+    """Whether the line that ends here stands in the tail once."""
+    begin = tail.rfind(b"\n", 0, end - 1) + 1
+    return begin == 0 or (b"\n" + tail).count(b"\n" + tail[begin:end]) == 1
+
+
+def _anywhere(tail: bytes, ends: list[int], position: int, read: Read, size: int) -> int | None:
+    """The end of as many bytes of the tail as the file holds, in one place only."""
+    needles = [tail[:end] for end in ends if end >= NEEDLE_BYTES_MIN and position >= MARKER_BYTES]
+    places: dict[bytes, set[int]] = {needle: set() for needle in needles}
+    for offset in range(0, min(size, SEARCH_BYTES) if needles else 0, BLOCK_BYTES):
+        data = read(offset, BLOCK_BYTES + MARKER_BYTES)
+        for needle, found in places.items():
+            at = data.find(needle)
+            while at >= 0 and len(found) < 2:
+                found.add(offset + at)
+                at = data.find(needle, at + 1)
+    for needle in needles:
+        if len(places[needle]) == 1:
+            end = places[needle].pop() + len(needle)
+            return end if end < position else None
+    return None
+
+
+def _at_start(tail: bytes, ends: list[int], head: bytes) -> int | None:
+    """The end of the lines of the tail that the file begins with, as many as there are."""
+    begins = [0, *sorted(_line_ends(tail))]
+    for end in ends:
+        for begin in begins:
+            kept = tail[begin:end]
+            is_enough = kept.count(b"\n") > 1 or len(kept) >= LINE_BYTES_MIN
+            if is_enough and head.startswith(kept):
+                return len(kept)
+    return None
+
+
+def _by_hash(marker: bytes, position: int, read: Read, size: int) -> int | None:
+    if position < MARKER_BYTES:
+        return None
+    found = None
+    for offset in range(0, min(size, HASH_SEARCH_BYTES), BLOCK_BYTES):
+        data = read(max(0, offset - MARKER_BYTES), BLOCK_BYTES + MARKER_BYTES)
+        begin = offset - max(0, offset - MARKER_BYTES)
+        end = data.find(b"\n", max(begin, MARKER_BYTES - 1)) + 1
+        while end > 0:
+            tail = data[end - MARKER_BYTES : end]
+            if digest_of(tail) == marker:
+                if found is not None or not _is_unique(tail, MARKER_BYTES):
+                    return None
+                found = offset - begin + end
+            end = data.find(b"\n", end) + 1
+    return found if found is None or found < position else None

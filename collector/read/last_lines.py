@@ -1,0 +1,54 @@
+"""Last lines without a line end, which become records once nothing is added to their file.
+
+Floor: above `waking`, below `reader`. The position behind such a record is stored with it like any
+other, so it is sent once over restarts. Bytes that are added later begin a record of their own.
+"""
+
+from collector.identity.generation import Generation
+from collector.identity.handles import Handle
+from collector.identity.sightings import State
+from collector.read.turn import Turn
+from collector.read.waking import content_of
+
+
+def flush_last_line(generation: Generation, handle: Handle, size: int, now_ms: int) -> Turn | None:
+    """Give the last line of a file that was read to `size`, once its `flush_after` has passed.
+
+    None if there is nothing to flush. The open event before the line goes with it.
+    """
+    tailer, after_ms = generation.tailer, generation.section.flush_after
+    if (
+        tailer is None
+        or after_ms is None
+        or tailer.doubt is not None
+        or not _is_flushed(generation)
+    ):
+        return None
+    encoding = tailer.rules.encoding
+    size -= size % encoding.unit_bytes
+    request = tailer.final_request(size)
+    if request is None:
+        return None
+    due_ms = generation.grown_at_ms + after_ms
+    if now_ms < due_ms:
+        return Turn(wake_at_ms=due_ms)
+    content = content_of(generation, handle, request.offset, request.length)
+    if content is None:
+        return Turn(has_more=True)
+    is_room = encoding.ends_with_newline and not any(content[-encoding.unit_bytes :])
+    if len(content) < request.length or is_room:
+        # NULs at the end are room for lines that are still to be written.
+        return None
+    data = memoryview(content)
+    if len(encoding.newlines(data)):
+        # The line was ended in place since it was read.
+        tailer.rewind()
+        return Turn(has_more=True)
+    return Turn(tuple(tailer.take_final(data, size)), has_more=True)
+
+
+def _is_flushed(generation: Generation) -> bool:
+    """Tell whether a file is one whose last line is not sent in another way."""
+    is_damaged = generation.archive is not None and generation.archive.damage is not None
+    is_closing = generation.state is State.DRAINING
+    return not is_damaged and not is_closing and generation.carried_by is None

@@ -1,0 +1,91 @@
+"""Measures files: the fingerprint of what a file was found to hold, where reading goes on.
+
+Floor: above `waking`, below `reader`. Touches the disk through the handles it is given.
+"""
+
+from collections.abc import Callable
+
+from collector.identity.evidence import line_start_before, whole_evidence
+from collector.identity.generation import Generation
+from collector.identity.handles import Handle, Unreadable, Vanished, open_file
+from collector.identity.registry import Registry
+from collector.identity.sightings import Judgement, Seen, Stamp
+from collector.read.waking import Waker
+from collector.text.encodings import Encoding
+from collector.text.fingerprint import Fingerprint
+
+
+class Measures:
+    """Measures files for the generations of one registry. `open_handle` opens one's file."""
+
+    def __init__(
+        self, registry: Registry, waker: Waker, open_handle: Callable[[Generation], Handle]
+    ):
+        self._registry = registry
+        self._waker = waker
+        self._open_handle = open_handle
+
+    def of_copy(self, judgement: Judgement) -> tuple[Fingerprint, Stamp] | None:
+        """The fingerprint of a file that is done as it is; None where it is its original's, or the
+        file is gone. Raises Unreadable."""
+        copy, original = judgement.copy, self._registry.generations.get(judgement.generation or "")
+        if copy is None or original is None or original.position == copy.size:
+            return None
+        try:
+            handle = open_file(copy.path, copy.file, copy.birth_ns)
+        except Vanished:
+            return None
+        try:
+            return whole_evidence(handle, copy.size).fingerprint(), handle.look().stamp
+        finally:
+            handle.close()
+
+    def give(self, copy: Seen, measure: tuple[Fingerprint, Stamp] | None) -> None:
+        """Give a copy that is done the fingerprint that `of_copy` found."""
+        generation = self._registry.at_path(copy.path)
+        if generation is None or generation.position == copy.size:
+            return
+        if measure is None:
+            self._registry.drop(generation)
+        else:
+            generation.fingerprint, generation.stamp = measure
+
+    def shrink(self, generation: Generation) -> bool:
+        """The file ends before the position: go on at the start of the line that its end cuts.
+
+        False: it has to be judged again.
+        """
+        if not generation.is_settled:
+            # What is on its way was read before the file became shorter.
+            generation.stamp = None
+            return False
+        try:
+            handle = self._open_handle(generation)
+            encoding = self._waker.encoding(generation, handle) or Encoding()
+            end = line_start_before(handle, handle.look().size, encoding)
+            print_ = whole_evidence(handle, end).fingerprint()
+        except (Vanished, Unreadable):
+            generation.stamp = None
+            return False
+        if end >= generation.position and generation.tailer is not None:
+            # Only of an open event was there more.
+            generation.tailer.rewind()
+            return True
+        generation.begin_behind(print_)
+        return True
+
+    def trim(self, generation: Generation, kept_end: int) -> bool:
+        """The file holds the last lines that were read, up to `kept_end`: go on behind them.
+
+        False: it has to be judged again.
+        """
+        try:
+            handle = self._open_handle(generation)
+            print_ = whole_evidence(handle, kept_end).fingerprint()
+            generation.size = handle.look().size
+        except (Vanished, Unreadable):
+            generation.stamp = None
+            return False
+        generation.begin_behind(print_)
+        generation.forget_marks()
+        return True

@@ -1,0 +1,134 @@
+"""The records that a collector would make of one file, without a broker.
+
+Floor: above `read/reader`. Reads the file through the same registry, reader and tailer as the
+collector, on a clock of its own: where the collector would wait, the clock moves on.
+"""
+
+import socket
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from collector.agent import BATCH_HEADER_BYTES
+from collector.config.limits import MAX_MESSAGE_BYTES, wanted_limits
+from collector.config.settings import (
+    BATCH_OVERHEAD_BYTES,
+    LINE_BYTES_MIN,
+    CollectorSection,
+    InputSection,
+    TopicSettings,
+)
+from collector.identity.files import Scan
+from collector.identity.generation import Generation
+from collector.identity.handles import Handles, Unreadable
+from collector.identity.registry import Registry
+from collector.identity.statx import Statx
+from collector.read.reader import Reader
+from collector.send.addresses import Addresses
+from collector.status import file_error
+from collector.text.lines import Block
+
+
+class UnreadableFile(Exception):
+    """A file of which the collector would make no record; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSample:
+    """The last records of a file, in their order, and how many it has in all.
+
+    `dead_letters` are lines that would go to the dead letters, `open_bytes` the length of a last
+    line for whose end the collector would wait.
+    """
+
+    key: str
+    topic: str
+    records: tuple[bytes, ...]
+    count: int
+    dead_letters: int
+    open_bytes: int
+
+
+def sample_file(
+    path: str, section: InputSection, topics: Collection[TopicSettings], home: str, most: int
+) -> FileSample:
+    """Read a file to its end as a file of this input; keep its last `most` records.
+
+    Raises UnreadableFile.
+    """
+    reader, generation = _opened(path, section, topics, home)
+    records: deque[bytes] = deque(maxlen=most)
+    count = dead_letters = 0
+    try:
+        for block in _blocks(reader, generation):
+            if block.is_dead_letter:
+                dead_letters += block.count
+            else:
+                count += block.count
+                records.extend(_last_records(block, most))
+    except Unreadable as error:
+        raise UnreadableFile(f"{path}: {error}") from error
+    finally:
+        reader.handles.close_all()
+    if not count and not dead_letters and (why := file_error(generation)) is not None:
+        raise UnreadableFile(f"{path}: {why}")
+    open_bytes = max(0, generation.size - generation.position)
+    return FileSample(
+        generation.record_key, generation.topic, tuple(records), count, dead_letters, open_bytes
+    )
+
+
+def _opened(
+    path: str, section: InputSection, topics: Collection[TopicSettings], home: str
+) -> tuple[Reader, Generation]:
+    # What the file holds already is what is wanted of it.
+    section = section.model_copy(update={"start": "beginning"})
+    addresses = Addresses(socket.gethostname())
+    limit_bytes = _batch_bytes(section, topics) - BATCH_OVERHEAD_BYTES - BATCH_HEADER_BYTES
+
+    def line_limit(generation: Generation) -> int:
+        return max(LINE_BYTES_MIN, limit_bytes - addresses.overhead_max(generation))
+
+    registry = Registry((section,), home, lambda: "sample")
+    reader = Reader(registry, Handles(1), line_limit, addresses.fields_of)
+    try:
+        seen = Statx().seen(path, 0)
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
+    if seen is None:
+        raise UnreadableFile(f"{path} is no file")
+    reader.judge(Scan((seen,), (), True), 0)
+    (generation,) = registry.generations.values()
+    return reader, generation
+
+
+def _batch_bytes(section: InputSection, topics: Collection[TopicSettings]) -> int:
+    """Return the topic's largest batch, as far as the configuration tells it."""
+    for topic in topics:
+        if topic.name == section.topic and MAX_MESSAGE_BYTES in topic.settings:
+            return int(topic.settings[MAX_MESSAGE_BYTES])
+    wanted = wanted_limits(CollectorSection(inputs=(section,)), (section.topic,))
+    return max(wanted.values())
+
+
+def _blocks(reader: Reader, generation: Generation) -> Iterator[Block]:
+    """All blocks of a file; where the collector would wait for time, time passes at once."""
+    now_ms = 0
+    while True:
+        turn = reader.turn(generation, now_ms)
+        for block in turn.blocks:
+            generation.hand_out(block)
+            yield block
+        if turn.wake_at_ms is not None and not turn.has_more:
+            now_ms = max(now_ms + 1, turn.wake_at_ms)
+        elif not turn.has_more:
+            return
+
+
+def _last_records(block: Block, most: int) -> Iterator[bytes]:
+    rest = block if block.count <= most else block.split_at(block.count - most)[1]
+    begin = 0
+    for newline in rest.newlines.tolist():
+        record = bytes(rest.data[begin:newline])
+        yield record.removesuffix(b"\r") if rest.cut_cr else record
+        begin = newline + 1

@@ -1,0 +1,139 @@
+"""NUL bytes that stand where text is not written yet, or never will be.
+
+Floor: above `encodings`. Pure. A preallocated or mapped file ends in NULs that its writer replaces
+by text; a copytruncate under a writer that does not append, a sparse file and a power cut leave
+NULs before a line. NULs up to the file's end are no text. NULs before other text are in doubt
+until the caller trusts them, because they stood for long enough. From then on they belong to their
+line, except that NULs at its beginning belong to no line.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collector.text.encodings import Encoding
+from collector.text.lines import Block, Kind
+
+
+class NulRun(NamedTuple):
+    """NULs from `start` to `end` of a file. `has_text`: text is known to follow them."""
+
+    start: int
+    end: int
+    has_text: bool
+
+
+_NOWHERE = -1
+
+
+class Holes:
+    """What is known of the NULs behind the text that was read of one file."""
+
+    def __init__(self, encoding: Encoding):
+        self.run: NulRun | None = None
+        """The NULs behind the text that was read last."""
+        self.trusted_end = 0
+        """NULs that other text follows before this place are no longer in doubt."""
+        self.has_nuls = False
+        """Whether there were any in the bytes of the last `cut`."""
+        self._encoding = encoding
+
+    def run_at(self, place: int) -> NulRun | None:
+        """The NULs that begin at a place, if that is known."""
+        return self.run if self.run is not None and self.run.start == place else None
+
+    def is_in_doubt(self, run: NulRun) -> bool:
+        """Whether these NULs may still be replaced by text that goes before what follows them."""
+        return run.has_text and run.end > self.trusted_end
+
+    def forget(self, *, is_written_at_start: bool = False) -> None:
+        """Look at the bytes again. A writer that goes on at the start of the NULs has not yet
+        written to those that were found behind."""
+        if is_written_at_start and self.run is not None and not self.run.has_text:
+            self.run = self.run._replace(start=_NOWHERE)
+        else:
+            self.run = None
+
+    def is_short_look_enough(self) -> bool:
+        """Whether what is to be read ends in many NULs, as far as is known."""
+        return self.run is not None and self.run.start == _NOWHERE
+
+    def scan(self, data: memoryview) -> None:
+        """Take in what stands at the end of the NULs that are known."""
+        assert self.run is not None
+        nuls = self._encoding.leading_nul_bytes(data)
+        self.run = NulRun(self.run.start, self.run.end + nuls, nuls < len(data))
+
+    def cut(self, offset: int, data: memoryview) -> memoryview:
+        """The bytes before the first NULs that are in doubt, or that nothing follows."""
+        units = self._encoding.units(data)
+        # NULs that end lines are no holes.
+        self.has_nuls = self._encoding.ends_with_newline and bool(len(units)) and not units.min()
+        if not self.has_nuls:
+            self.run = None
+            return data
+        unit = self._encoding.unit_bytes
+        is_text = units != 0
+        text_units = _last_true(is_text) + 1
+        first = max(0, self.trusted_end - offset + unit - 1) // unit
+        doubted = first + int((~is_text[first:text_units]).argmax()) if first < text_units else 0
+        if first < text_units and not is_text[doubted]:
+            start = _last_true(is_text[:doubted]) + 1
+            end = doubted + int(is_text[doubted:].argmax())
+            self.run = NulRun(offset + start * unit, offset + end * unit, True)
+            return data[: start * unit]
+        start, end = offset + text_units * unit, offset + len(units) * unit
+        before = self.run
+        if start == end:
+            self.run = None
+            return data
+        if before is not None and before.start <= start and before.end >= end:
+            if before.has_text and not self.is_in_doubt(before):
+                return data
+            self.run = before._replace(start=start)
+        else:
+            self.run = NulRun(start, end, False)
+        return data[: text_units * unit]
+
+
+def without_leading_nuls(blocks: Iterable[Block]) -> tuple[list[Block], int]:
+    """The blocks with no NULs at the beginning of their lines; and how many these were."""
+    out, count = [], 0
+    for block in blocks:
+        stripped = _stripped(block) if block.kind is Kind.LINES else None
+        if stripped is not None:
+            count += len(block.data) - len(stripped.data)
+        out.append(stripped or block)
+    return out, count
+
+
+def _stripped(block: Block) -> Block | None:
+    """A block of lines without the NULs at their beginnings; None where there are none."""
+    data = np.frombuffer(block.data, dtype=np.uint8)
+    begins = np.concatenate(([0], block.newlines[:-1] + 1))
+    if data[begins].all():
+        return None
+    text_begins = Encoding().text_begins(block.data, begins)
+    nuls = text_begins - begins
+    steps = np.zeros(len(data) + 1, dtype=np.int64)
+    has_nuls = nuls > 0
+    steps[begins[has_nuls]] = 1
+    steps[text_begins[has_nuls]] = -1
+    kept = data[np.cumsum(steps[:-1]) == 0].tobytes()
+    ends = block.newlines + 1 if block.source_ends is None else block.source_ends
+    return replace(
+        block,
+        data=memoryview(kept),
+        newlines=block.newlines - np.cumsum(nuls),
+        source_ends=ends,
+    )
+
+
+def _last_true(values: NDArray[np.bool_]) -> int:
+    """The index of the last true value; -1 where there is none."""
+    if not values.any():
+        return -1
+    return len(values) - 1 - int(values[::-1].argmax())

@@ -1,0 +1,208 @@
+r"""Lines that a container runtime wrote in parts, joined to one record each.
+
+Floor: above `lines` and `multiline`. Pure. containerd and CRI-O mark a part with the tag `P`, and
+the last one with `F`. Docker's part is a JSON line whose `log` does not end in `\n`. A record has
+the frame of its first part around the text of all of them; in CRI, the tag of the last one.
+
+Parts of stdout and stderr lie between each other. From the first open part to the line after which
+no part is open, lines are one *group*. A position is never within a group: a restart reads it again
+from its start. So the records of a group have no place of their own in the source except the last.
+"""
+
+import functools
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collector.config.multiline import EventRules
+from collector.text.lines import Block, Kind
+
+_WHOLE_JSON_TEXT = re.compile(rb"(?:^|[^\\])(?:\\\\)*\\n$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One line of a runtime: its stream, the frame around its text, and whether another follows."""
+
+    stream: bytes
+    before: bytes
+    text: bytes
+    after: bytes
+    tag: tuple[int, bytes] | None
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What becomes a record, and which of its lines' qualities it has."""
+
+    text: bytes
+    is_altered: bool = False
+    is_cut: bool = False
+
+
+@dataclass(slots=True)
+class _Group:
+    """Lines from the one numbered `first` on, of which a part is open."""
+
+    first: int
+    finished: list[_Record] = field(default_factory=list)
+    open: dict[bytes, list[_Part]] = field(default_factory=dict)
+    altered: set[bytes] = field(default_factory=set)
+    """The streams whose open parts hold bytes that are no text."""
+
+    def add(self, line: bytes, part: _Part | None, *, is_altered: bool) -> None:
+        """Take the next line in."""
+        parts = None if part is None else self.open.get(part.stream)
+        if part is None or (parts is None and not part.is_open):
+            self.finished.append(_Record(line, is_altered))
+            return
+        if is_altered:
+            self.altered.add(part.stream)
+        if parts is None:
+            self.open[part.stream] = [part]
+            return
+        parts.append(part)
+        if not part.is_open:
+            del self.open[part.stream]
+            self.finished.append(_Record(_joined(parts), part.stream in self.altered))
+            self.altered.discard(part.stream)
+
+    def records(self, *, is_cut: bool = False) -> list[_Record]:
+        """All records of the group; those of open parts hold what is there of them."""
+        return self.finished + [
+            _Record(_joined(parts), stream in self.altered, is_cut)
+            for stream, parts in self.open.items()
+        ]
+
+
+def join_parts(block: Block, rules: EventRules) -> tuple[list[Block], Block | None]:
+    """The block's lines with their parts joined, and the group that is open at its end.
+
+    `block` holds lines without CRs at their ends. A group that reaches a limit ends there.
+    """
+    writer = _Writer(block)
+    group: _Group | None = None
+    for index, line in enumerate(writer.lines):
+        part = _part_of(line, rules.pattern.pattern)
+        if group is not None and writer.is_full(group, index, rules):
+            writer.put_group(group, index, is_cut=True)
+            group = None
+        if group is None:
+            if part is None or not part.is_open:
+                writer.put_line(index)
+                continue
+            group = _Group(index)
+        group.add(line, part, is_altered=index in writer.altered)
+        if not group.open:
+            writer.put_group(group, index + 1)
+            group = None
+    if group is None:
+        return ([block] if writer.is_plain else writer.blocks(len(writer.lines))), None
+    if len(writer.lines) - group.first >= rules.max_lines:
+        writer.put_group(group, len(writer.lines), is_cut=True)
+        return writer.blocks(len(writer.lines)), None
+    closed = writer.blocks(group.first)
+    writer.put_group(group, len(writer.lines))
+    return closed, writer.blocks(len(writer.lines))[0]
+
+
+class _Writer:
+    """Makes blocks of records out of a block's lines. `_begin` is the first line not in one."""
+
+    def __init__(self, block: Block):
+        self.lines = bytes(block.data).split(b"\n")[:-1]
+        self.altered = frozenset(() if block.altered is None else block.altered.tolist())
+        self._block = block
+        ends = block.newlines + 1 if block.source_ends is None else block.source_ends
+        self._ends: list[int] = [0, *ends.tolist()]
+        """Where each line begins in the source, and where the last one ends."""
+        self.is_plain = True
+        """Whether no line was joined with another so far."""
+        self._begin = 0
+        self._records: list[_Record] = []
+        self._record_ends: list[int] = []
+        self._blocks: list[Block] = []
+
+    def is_full(self, group: _Group, index: int, rules: EventRules) -> bool:
+        """Tell whether one more line would carry a group beyond a limit."""
+        size = self._ends[index + 1] - self._ends[group.first]
+        return index - group.first >= rules.max_lines or size > rules.max_bytes
+
+    def put_line(self, index: int) -> None:
+        """Make a line a record as it is."""
+        self._records.append(_Record(self.lines[index], index in self.altered))
+        self._record_ends.append(self._ends[index + 1])
+
+    def put_group(self, group: _Group, end: int, *, is_cut: bool = False) -> None:
+        """Make records of a group that ends before the line numbered `end`."""
+        self.is_plain = False
+        records = group.records(is_cut=is_cut)
+        if len(records) == 1:
+            self._records += records
+            self._record_ends.append(self._ends[end])
+            return
+        self._flush(group.first)
+        self._records = records
+        self._record_ends = [self._ends[group.first]] * (len(records) - 1) + [self._ends[end]]
+        self._flush(end, is_group=True)
+
+    def blocks(self, end: int) -> list[Block]:
+        """Take the blocks of all records put so far, which end before the line numbered `end`."""
+        self._flush(end)
+        blocks, self._blocks = self._blocks, []
+        return blocks
+
+    def _flush(self, end: int, *, is_group: bool = False) -> None:
+        if not self._records:
+            return
+        block, begin_at, end_at = self._block, self._ends[self._begin], self._ends[end]
+        assert block.source is not None
+        lengths = np.array([len(one.text) + 1 for one in self._records], dtype=np.int64)
+        altered = [index for index, one in enumerate(self._records) if one.is_altered]
+        cut = [index for index, one in enumerate(self._records) if one.is_cut]
+        self._blocks.append(
+            Block(
+                memoryview(b"".join(one.text + b"\n" for one in self._records)),
+                np.cumsum(lengths) - 1,
+                block.start + begin_at,
+                block.start + end_at,
+                False,
+                Kind.EVENTS,
+                block.source[begin_at:end_at],
+                source_ends=np.array(self._record_ends, dtype=np.int64) - begin_at,
+                altered=np.array(altered, dtype=np.int64) if altered else None,
+                shortened=np.array(cut, dtype=np.int64) if cut else None,
+                is_group=is_group,
+            )
+        )
+        self._begin, self._records, self._record_ends = end, [], []
+
+
+def _part_of(line: bytes, pattern: str) -> _Part | None:
+    found = _compiled(pattern).match(line)
+    if found is None:
+        return None
+    begin, end = found.span("text")
+    text = line[begin:end]
+    if "tag" in found.re.groupindex:
+        tag_at, tag = found.start("tag"), found["tag"]
+        frame = found["stream"], line[:begin], text, line[end:], (tag_at, tag)
+        return _Part(*frame, is_open=tag == b"P")
+    is_open = _WHOLE_JSON_TEXT.search(text) is None
+    return _Part(found["stream"] or b"", line[:begin], text, line[end:], None, is_open)
+
+
+def _joined(parts: list[_Part]) -> bytes:
+    first, last = parts[0], parts[-1]
+    before = first.before
+    if first.tag is not None and last.tag is not None:
+        at = first.tag[0]
+        before = before[:at] + last.tag[1] + before[at + len(first.tag[1]) :]
+    return before + b"".join(part.text for part in parts) + first.after
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[bytes]:
+    return re.compile(pattern.encode())

@@ -1,0 +1,93 @@
+"""The forms of operations: their names and fields. Pure data."""
+
+from dataclasses import dataclass
+
+from monitor.admin.orders import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: its name in the form, its words, an example; `is_long` for several lines."""
+
+    name: str
+    label: str
+    hint: str
+    is_long: bool = False
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One operation's page; `is_destructive` if its effect cannot be undone."""
+
+    operation: Operation
+    title: str
+    text: str
+    fields: tuple[Field, ...]
+    is_destructive: bool = False
+
+
+FORMS = {
+    form.operation: form
+    for form in (
+        Form(
+            Operation.CREATE_TOPIC,
+            "Create a topic",
+            "Partitions and replicas are the cluster's defaults if they are left out.",
+            (
+                Field("topic", "Name", "logs.shop", is_required=True),
+                Field("partitions", "Partitions", "3"),
+                Field("replicas", "Replicas", "3"),
+                Field("settings", "Settings", "retention.ms=604800000, one a line", is_long=True),
+            ),
+        ),
+        Form(
+            Operation.ALTER_TOPIC,
+            "Change a topic's settings",
+            "Kafka's own topic keys. Settings that are not named stay as they are.",
+            (
+                Field("topic", "Topic", "logs.shop", is_required=True),
+                Field(
+                    "settings", "Settings",
+                    "key=value, one a line; -key gives it back to its default", is_long=True,
+                ),
+                Field("partitions", "Partitions", "more than there are"),
+            ),
+        ),
+        Form(
+            Operation.DELETE_RECORDS,
+            "Delete records",
+            "Logs begin later from then on. What lay before is gone for good, for every reader.",
+            (
+                Field("topic", "Topic", "logs.shop", is_required=True),
+                Field("partitions", "Partitions", "all, or 0, 2"),
+                Field(
+                    "below", "Below", "end, an offset, 7d (ago), or 2026-11-01T00:00Z",
+                    is_required=True,
+                ),
+            ),
+            is_destructive=True,
+        ),
+        Form(
+            Operation.RESET_OFFSETS,
+            "Reset a group's offsets",
+            "The offsets at which a group continues. It must have no members in the meantime.",
+            (
+                Field("group", "Group", "billing", is_required=True),
+                Field("topics", "Topics", "all it has committed, or logs.shop:0,1, one a line",
+                      is_long=True),
+                Field(
+                    "to", "Goes on at", "start, end, an offset, +10, -10, 1h (ago), or a time",
+                    is_required=True,
+                ),
+            ),
+            is_destructive=True,
+        ),
+        Form(
+            Operation.ELECT_LEADERS,
+            "Elect preferred leaders",
+            "Each partition is led again by the first of its replicas, where that one is in sync.",
+            (Field("topic", "Topic", "all"),),
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,107 @@
+"""Sessions behind a token, and the plans that each session was shown. Pure.
+
+A session is found by a key that only its cookie has. Its forms carry another secret, so that no
+other page can give orders by way of the cookie. A plan is kept under a ticket that can be used
+once. Nothing here outlives the process.
+"""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from monitor.admin.operations import Plan
+
+IDLE_MS_MAX = 30 * 60_000
+SESSIONS_MAX = 20
+TICKETS_MAX = 20
+TICKET_MS_MAX = 10 * 60_000
+WRONG_MAX = 5
+WRONG_MS = 60_000
+WHO_CHARS_MAX = 60
+
+
+class Refused(Exception):
+    """The login or the order is refused; the text says why."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One user's session; `who` is the user's name, `form_secret` is in the session's forms."""
+
+    key: str
+    form_secret: str
+    who: str
+    seen_at_ms: int
+    tickets: dict[str, tuple[Plan, int]] = field(default_factory=dict)
+
+
+class Door:
+    """Opens a session for a user with the token; `draw` returns a new secret that cannot be
+    guessed.
+    """
+
+    def __init__(self, token: str, draw: Callable[[], str]) -> None:
+        self._token = token.encode()
+        self._draw = draw
+        self._sessions: dict[str, Session] = {}
+        self._wrong_at_ms: list[int] = []
+
+    def enter(self, token: str, who: str, now_ms: int) -> Session:
+        """Open a session. Raise Refused, also for a minute after a few wrong tokens."""
+        self._wrong_at_ms = [at_ms for at_ms in self._wrong_at_ms if now_ms - at_ms < WRONG_MS]
+        if len(self._wrong_at_ms) >= WRONG_MAX:
+            raise Refused(f"{WRONG_MAX} wrong tokens within a minute: wait a minute")
+        # Compare bytes in constant time, so that the duration says nothing about the token.
+        if not hmac.compare_digest(token.strip().encode(), self._token):
+            self._wrong_at_ms.append(now_ms)
+            raise Refused("this is not the token")
+        name = who.strip()
+        if not name or len(name) > WHO_CHARS_MAX or not name.isprintable():
+            raise Refused(f"a name of at most {WHO_CHARS_MAX} characters is needed for the log")
+        self._forget_idle(now_ms)
+        while len(self._sessions) >= SESSIONS_MAX:
+            oldest = min(self._sessions.values(), key=lambda one: one.seen_at_ms)
+            del self._sessions[oldest.key]
+        session = Session(self._draw(), self._draw(), name, now_ms)
+        self._sessions[session.key] = session
+        return session
+
+    def find(self, key: str | None, now_ms: int) -> Session | None:
+        """Return the session of a cookie and extend it; None if there is none."""
+        self._forget_idle(now_ms)
+        session = self._sessions.get(key or "")
+        if session is not None:
+            session.seen_at_ms = now_ms
+        return session
+
+    def leave(self, session: Session) -> None:
+        """End a session and its tickets."""
+        self._sessions.pop(session.key, None)
+
+    def check(self, session: Session, form_secret: str) -> None:
+        """Raise Refused for a form that does not belong to this session."""
+        if not hmac.compare_digest(form_secret.encode(), session.form_secret.encode()):
+            raise Refused("this form is of another session: open it again")
+
+    def show(self, session: Session, plan: Plan, now_ms: int) -> str:
+        """Keep a plan under a ticket, with which the user can confirm it; drop the oldest plans."""
+        while len(session.tickets) >= TICKETS_MAX:
+            del session.tickets[next(iter(session.tickets))]
+        ticket = self._draw()
+        session.tickets[ticket] = (plan, now_ms)
+        return ticket
+
+    def take(self, session: Session, ticket: str, name: str, now_ms: int) -> Plan:
+        """Return a ticket's plan once, if the user typed its name. Raise Refused."""
+        plan, shown_at_ms = session.tickets.get(ticket, (None, 0))
+        if plan is None or now_ms - shown_at_ms > TICKET_MS_MAX:
+            raise Refused("this plan was carried out already, or is too old: make it again")
+        if name.strip() != plan.subject.strip():
+            raise Refused(f"found the name {name!r}, expected {plan.subject!r}: nothing was done")
+        del session.tickets[ticket]
+        return plan
+
+    def _forget_idle(self, now_ms: int) -> None:
+        for key, session in list(self._sessions.items()):
+            if now_ms - session.seen_at_ms > IDLE_MS_MAX:
+                del self._sessions[key]

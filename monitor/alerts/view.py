@@ -1,0 +1,133 @@
+"""The page and the rows of alerts, from a snapshot. Pure."""
+
+from dataclasses import dataclass
+
+from monitor.alerts.kinds import KINDS, limit_text, shown
+from monitor.state.alert import FORMS, Alert, RuleStanding, Unit
+from monitor.state.snapshot import Snapshot
+from monitor.views import render
+from monitor.views.findings import GLYPHS
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleView:
+    """A rule in words, and its state; `level` and `state` are those of its badge."""
+
+    name: str
+    words: str
+    limit: str
+    held_for: str
+    clear: str
+    of: str
+    level: str
+    state: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertView:
+    """An open alert in words."""
+
+    rule: str
+    subject: str
+    since: str
+    at_ms: int
+    text: str
+    page: str
+    told: str
+
+
+def rule_views(snapshot: Snapshot) -> list[RuleView]:
+    """The rules in the order of the file."""
+    return [_rule(one) for one in snapshot.alerts.rules]
+
+
+def alert_views(snapshot: Snapshot, *, has_webhook: bool) -> list[AlertView]:
+    """The open alerts, oldest first."""
+    now_ms = snapshot.taken_at_ms
+    return [
+        AlertView(
+            one.rule,
+            one.subject,
+            render.duration(now_ms - one.opened_at_ms),
+            one.opened_at_ms,
+            one.text,
+            one.page,
+            _told(one, now_ms) if has_webhook else "no webhook",
+        )
+        for one in snapshot.alerts.open
+    ]
+
+
+def alert_rows(snapshot: Snapshot) -> list[Row]:
+    """Return the open alerts for the API."""
+    return [
+        {
+            "rule": one.rule,
+            "on": str(one.kind),
+            "subject": one.subject,
+            "text": one.text,
+            "value": one.value,
+            "opened_at": render.clock(one.opened_at_ms),
+            "opened_at_ms": one.opened_at_ms,
+            "told_at_ms": one.told_at_ms,
+            "page": one.page,
+        }
+        for one in snapshot.alerts.open
+    ]
+
+
+def rule_rows(snapshot: Snapshot) -> list[Row]:
+    """Return the rules for the API; times in milliseconds, shares between 0 and 1."""
+    return [
+        {
+            "rule": one.rule.name,
+            "on": str(one.rule.kind),
+            "limit": None if one.rule.unit is Unit.FLAG else one.rule.limit,
+            "unit": None if one.rule.unit is Unit.FLAG else str(one.rule.unit),
+            "for_ms": one.rule.for_ms,
+            "clear_ms": one.rule.clear_ms,
+            "of": ", ".join(one.rule.of),
+            "subjects": one.subjects,
+            "open": one.open,
+            "pending": one.pending,
+            "unknown": one.unknown,
+            "worst": one.worst,
+        }
+        for one in snapshot.alerts.rules
+    ]
+
+
+def _rule(one: RuleStanding) -> RuleView:
+    rule = one.rule
+    level, state = "good", "well"
+    if one.open:
+        level, state = "bad", f"{one.open} open"
+    elif one.pending:
+        level, state = "warn", f"{one.pending} about to open"
+    elif one.unknown and one.worst is None:
+        level, state = "unknown", "not known"
+    elif not one.subjects and FORMS[rule.kind].subject != "file":
+        level, state = "idle", "concerns nothing"
+    now = "–" if rule.unit is Unit.FLAG or one.worst is None else shown(rule.unit, one.worst)
+    assert level in GLYPHS, "the page has a sign for it"
+    return RuleView(
+        rule.name,
+        KINDS[rule.kind].words,
+        limit_text(rule) or "–",
+        render.duration(rule.for_ms),
+        render.duration(rule.clear_ms),
+        ", ".join(rule.of),
+        level,
+        state,
+        now,
+    )
+
+
+def _told(alert: Alert, now_ms: int) -> str:
+    """Say whether the webhook has taken an alert."""
+    if alert.told_at_ms is None:
+        return "not yet"
+    return f"{render.duration(now_ms - alert.told_at_ms)} ago"

@@ -1,0 +1,194 @@
+"""Posts messages to the address in the configuration; the monitor's only way out.
+
+No request and no answer can choose the address, because redirects are not followed. The address may
+be a secret, so error texts name only its host.
+
+An exchange has one deadline. A time-out of a socket would hold for each read alone, and a receiver
+that sends a byte a second would never reach it. So the exchange runs in a thread of its own, and
+`send` shuts the connection down when the deadline has passed.
+"""
+
+import http.client
+import json
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from monitor.alerts.daemon_thread import in_daemon_thread
+from protocol.log import escape
+from protocol.status import VERSION
+
+TIMEOUT_S = 10.0
+"""For a whole exchange: looking up the name, connecting, sending, and reading the answer."""
+
+ANSWER_BYTES_MAX = 300
+
+
+class WebhookFailed(Exception):
+    """The receiver did not take a message; the text says why, without the address."""
+
+
+class WebhookUnanswered(WebhookFailed):
+    """The whole message was sent and no answer came in time: the receiver may have taken it."""
+
+
+class Webhook:
+    """One address; every call is one POST that waits for its answer."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._url = url
+        self._token = token
+        self._timeout_s = timeout_s
+        self.host = urlsplit(url).netloc
+
+    def send(self, body: Mapping[str, object]) -> int:
+        """Post a message and return the status of the answer, or raise WebhookFailed.
+
+        A status other than 2xx is a failure. The call never takes longer than `timeout_s`.
+        """
+        headers = {
+            "Content-Type": "application/json; charset=utf-8",
+            "User-Agent": f"millrace-monitor/{VERSION}",
+        }
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = json.dumps(body, ensure_ascii=False).encode()
+        request = urllib.request.Request(self._url, data, headers, method="POST")
+        exchange = _Exchange()
+        answer = in_daemon_thread(lambda: self._post(request, exchange), "webhook")
+        try:
+            return answer.result(self._timeout_s)
+        except TimeoutError:
+            exchange.cut()
+            raise self._too_late(exchange) from None
+
+    def _post(self, request: urllib.request.Request, exchange: "_Exchange") -> int:
+        opener = urllib.request.build_opener(_NoRedirects(), _Http(exchange), _Https(exchange))
+        try:
+            with opener.open(request, timeout=self._timeout_s) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            exchange.refused_with = error.code
+            with error:
+                said = _said(error)
+            raise WebhookFailed(f"{self.host} answered {error.code}{said}") from error
+        except urllib.error.URLError as error:
+            raise WebhookFailed(f"{self.host} gives no answer: {error.reason}") from error
+        except TimeoutError as error:
+            raise self._too_late(exchange) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise WebhookFailed(f"{self.host} gives no answer: {error!r}") from error
+
+    def _too_late(self, exchange: "_Exchange") -> WebhookFailed:
+        if exchange.refused_with is not None:
+            return WebhookFailed(f"{self.host} answered {exchange.refused_with}")
+        limit = f"{self._timeout_s:g} s (monitor.alerts.timeout)"
+        if exchange.is_sent:
+            return WebhookUnanswered(
+                f"{self.host} gives no answer: timed out after {limit}; it may have the message"
+            )
+        return WebhookFailed(f"{self.host} gives no answer: no connection within {limit}")
+
+
+class _Exchange:
+    """How far one exchange has come, and its connection, which `cut` ends from another thread."""
+
+    def __init__(self) -> None:
+        self.is_sent = False
+        self.refused_with: int | None = None
+        self._lock = threading.Lock()
+        self._is_cut = False
+        self._socket: socket.socket | None = None
+
+    def connect(self, *args: Any, **keys: Any) -> socket.socket:
+        """Connect as `socket.create_connection` does."""
+        found = socket.create_connection(*args, **keys)
+        with self._lock:
+            if self._is_cut:
+                found.close()
+                raise TimeoutError("the deadline has passed")
+            # TLS takes the descriptor away from this object, so keep a copy of it.
+            self._socket = found.dup()
+        return found
+
+    def cut(self) -> None:
+        """End the connection, so that the thread that reads from it ends as well."""
+        with self._lock:
+            self._is_cut = True
+            if self._socket is not None:
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+                self._socket.close()
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Treats an answer that names another address as a failure."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> None:
+        """Follow no redirect."""
+
+
+class _TrackedConnection(http.client.HTTPConnection):
+    """A connection that belongs to an exchange."""
+
+    def __init__(self, exchange: _Exchange, *args: Any, **keys: Any) -> None:
+        super().__init__(*args, **keys)
+        self._exchange = exchange
+        # `connect` calls this before a tunnel or TLS, which the deadline must end as well.
+        self._create_connection = exchange.connect
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        """Read the answer: by now all of the message is sent."""
+        self._exchange.is_sent = True
+        return super().getresponse()
+
+
+class _TrackedTlsConnection(_TrackedConnection, http.client.HTTPSConnection):
+    """The same over TLS."""
+
+
+class _Http(urllib.request.HTTPHandler):
+    """Opens connections that belong to an exchange."""
+
+    def __init__(self, exchange: _Exchange) -> None:
+        super().__init__()
+        self._exchange = exchange
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Post over plain HTTP."""
+        return self.do_open(partial(_TrackedConnection, self._exchange), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    """The same over TLS, with the system's certificates."""
+
+    def __init__(self, exchange: _Exchange) -> None:
+        super().__init__()
+        self._exchange = exchange
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Post over TLS."""
+        return self.do_open(partial(_TrackedTlsConnection, self._exchange), req)
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """Return the beginning of a refusal's body, on one line."""
+    try:
+        text = error.read(ANSWER_BYTES_MAX).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException):
+        return ""
+    return f": {escape(text)}" if text else ""

@@ -1,0 +1,117 @@
+"""Questions to each broker whether it answers, and to one about the quorum.
+
+Metadata lists only brokers in service. So that a missing broker is noticed, every broker that holds
+a replica or has a vote is asked too, at its last address. A broker that does not answer loses its
+connection, and later questions go to brokers that answered.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import TypeVar
+
+from monitor.state.reading import NodeReading
+from monitor.state.snapshot import QuorumReplicaView, QuorumView
+from protocol.client.cluster import Cluster
+from protocol.client.errors import ClientError
+from protocol.client.quorum_admin import QuorumInfo, describe_quorum
+from protocol.errors import ApiError, WireError
+from protocol.messages.cluster import ApiVersionsRequest
+
+NODE_TIMEOUT_MS = 1_000
+UNLISTED = "not in the cluster's metadata"
+NO_ADDRESS = "address unknown"
+
+Answer = TypeVar("Answer")
+FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
+
+
+async def ask_nodes(cluster: Cluster, known: Mapping[int, str]) -> dict[int, str | None]:
+    """Return, by broker id, why a broker gives no answer; None if it answers."""
+
+    async def ask(node_id: int) -> str | None:
+        return await reason(
+            cluster.request(node_id, ApiVersionsRequest(), timeout_ms=NODE_TIMEOUT_MS)
+        )
+
+    errors = await asyncio.gather(*map(ask, known))
+    return dict(zip(known, errors, strict=True))
+
+
+async def ask_quorum(cluster: Cluster, timeout_ms: int) -> QuorumInfo | str:
+    """Return the state of the metadata quorum, or why it is unknown."""
+    try:
+        return await describe_quorum(cluster, timeout_ms=timeout_ms)
+    except FAILURES as error:
+        return say(error)
+
+
+def quorum_view(found: QuorumInfo, now_ms: int) -> QuorumView:
+    """Return the leader's view with ages in place of times; the leader first, then by id."""
+    rows = [
+        *((one, "voter") for one in found.voters),
+        *((one, "observer") for one in found.observers),
+    ]
+    rows.sort(key=lambda row: (row[0].node_id != found.leader_id, row[0].node_id))
+    return QuorumView(
+        now_ms,
+        found.leader_id,
+        found.leader_epoch,
+        found.high_watermark,
+        tuple(
+            QuorumReplicaView(
+                one.node_id,
+                "leader" if one.node_id == found.leader_id else role,
+                one.log_end_offset,
+                found.lag(one),
+                _ago(one.fetched_at_ms, now_ms),
+                _ago(one.caught_up_at_ms, now_ms),
+            )
+            for one, role in rows
+        ),
+    )
+
+
+def voter_addresses(found: QuorumInfo) -> dict[int, str]:
+    """Return the addresses of the voters by id."""
+    return {
+        node_id: places[0].partition("://")[2]
+        for node_id, places in found.endpoints.items()
+        if places
+    }
+
+
+def _ago(moment_ms: int | None, now_ms: int) -> int | None:
+    # The clocks of two machines may differ.
+    return None if moment_ms is None else max(now_ms - moment_ms, 0)
+
+
+def node_readings(
+    listed: Mapping[int, str],
+    errors: Mapping[int, str | None],
+    known: Mapping[int, str],
+    named: Iterable[int],
+) -> tuple[NodeReading, ...]:
+    """Return a reading for each broker that is `listed`, or `named` by partitions and quorum."""
+    return tuple(
+        NodeReading(
+            node_id,
+            listed.get(node_id) or known.get(node_id) or NO_ADDRESS,
+            errors.get(node_id, UNLISTED),
+            node_id in listed,
+        )
+        for node_id in sorted({*listed, *named})
+    )
+
+
+async def reason(question: Awaitable[Answer]) -> str | None:
+    """Return why a question has no answer; None if it has one."""
+    try:
+        await question
+    except FAILURES as error:
+        return say(error)
+    return None
+
+
+def say(error: BaseException) -> str:
+    """Return an error in words."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,373 @@
+"""Asks brokers and parts once a cycle; beside its pages the monitor's only network file.
+
+Commits are read before starts and ends, so that a race can only overstate a lag. Every question has
+a deadline. A failure leaves its reason in the reading and does not stop the cycle.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from monitor.asking.brokers import (
+    FAILURES,
+    ask_nodes,
+    ask_quorum,
+    node_readings,
+    quorum_view,
+    say,
+    voter_addresses,
+)
+from monitor.asking.disks import ask_disks
+from monitor.asking.group_answers import group_reading
+from monitor.asking.record_times import RecordTimes
+from monitor.asking.supervised import ask_supervisor
+from monitor.asking.turns import Turns
+from monitor.config.settings import split_address
+from monitor.state.reading import (
+    ConfigValue,
+    GroupReading,
+    KafkaReading,
+    NodeReading,
+    PartAnswer,
+    PartitionReading,
+    Reading,
+    SupervisorAnswer,
+    TopicReading,
+)
+from monitor.state.snapshot import DiskView, SourceError
+from protocol.client.admin import Admin
+from protocol.client.admin_types import ConfigResource
+from protocol.client.cluster import Cluster
+from protocol.client.group import fetch_offsets_of_groups
+from protocol.client.metadata import ClusterMetadata
+from protocol.client.quorum_admin import QuorumInfo
+from protocol.errors import ErrorCode
+from protocol.log import fields
+from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_status
+from protocol.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ZERO_UUID,
+    TopicPartition,
+    uuid_to_base64,
+)
+from sinks.config import SinksSettings
+from sinks.errors import SinkUnavailable
+from sinks.read import ask_mysql, ask_redis
+
+PART_TIMEOUT_S = 1.5
+KAFKA_TIMEOUT_MS = 2_000
+SILENT_TIMEOUT_MS = 500
+"""The shorter time-out of a cycle in which a broker did not answer."""
+
+CYCLE_TIMEOUT_S = 8.0
+GROUPS_MAX = 500
+CONFIGS_EVERY_MS = 60_000
+CONFIG_TOPICS_MAX = 500
+CONFIG_SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Poller:
+    """The source of readings; `read()` never raises for a source that is away."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        parts: Mapping[str, str],
+        sinks: SinksSettings | None = None,
+        supervisor: str | None = None,
+        disks: Mapping[str, Path] | None = None,
+        stream_group: str = "",
+    ) -> None:
+        """Poll the `stream_group`, if there is one, in every cycle."""
+        self._disks = disks or {}
+        self._supervisor = None if supervisor is None else Path(supervisor)
+        self._bootstrap_servers = bootstrap_servers
+        self._sinks = sinks or SinksSettings()
+        self._parts = {
+            name: split_address(url.removeprefix("http://")) for name, url in parts.items()
+        }
+        self._cluster: Cluster | None = None
+        self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="status")
+        self._stream_group = stream_group
+        self._turns = Turns()
+        self._rested: frozenset[str] = frozenset()
+        self._times = RecordTimes()
+        self._configs: Mapping[str, Mapping[str, ConfigValue]] = {}
+        self._configs_at_ms = 0
+        self._nodes: dict[int, str] = {}
+        """The last address of each broker, including brokers that were taken out of service."""
+        self._group_ids: tuple[str, ...] = ()
+        self._left_out = 0
+        self._timeout_ms = KAFKA_TIMEOUT_MS
+
+    async def read(self, now_ms: int) -> Reading:
+        """Read all parts and all brokers once."""
+        parts, kafka, supervisor, disks = await asyncio.gather(
+            self._read_parts(),
+            self._read_kafka(now_ms),
+            self._read_supervisor(),
+            self._read_disks(),
+        )
+        errors: tuple[SourceError, ...] = ()
+        if isinstance(kafka, str):
+            errors = (SourceError("brokers", kafka),)
+        found = None if isinstance(kafka, str) else kafka
+        return Reading(now_ms, parts, found, errors, supervisor, disks)
+
+    async def close(self) -> None:
+        """Close the connections to the brokers and let the threads end."""
+        if self._cluster is not None:
+            await self._cluster.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _read_parts(self) -> tuple[PartAnswer, ...]:
+        loop = asyncio.get_running_loop()
+        asked = [
+            loop.run_in_executor(self._threads, _ask_part, name, host, port)
+            for name, (host, port) in self._parts.items()
+        ]
+        if (mysql := self._sinks.mysql) is not None:
+            address = f"{mysql.host}:{mysql.port}"
+            asked.append(
+                loop.run_in_executor(
+                    self._threads, _ask_sink, "mysql", address, partial(ask_mysql, mysql)
+                )
+            )
+        if (redis := self._sinks.redis) is not None:
+            address = f"{redis.host}:{redis.port}"
+            asked.append(
+                loop.run_in_executor(
+                    self._threads, _ask_sink, "redis", address, partial(ask_redis, redis)
+                )
+            )
+        return tuple(await asyncio.gather(*asked))
+
+    async def _read_supervisor(self) -> SupervisorAnswer | None:
+        if self._supervisor is None:
+            return None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, ask_supervisor, self._supervisor)
+
+    async def _read_disks(self) -> tuple[DiskView, ...]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, ask_disks, self._disks)
+
+    async def _read_kafka(self, now_ms: int) -> KafkaReading | str:
+        try:
+            return await asyncio.wait_for(self._ask_cluster(now_ms), CYCLE_TIMEOUT_S)
+        except FAILURES as error:
+            # All lags are unknown from here on, so no group keeps its last numbers.
+            self._turns.forget()
+            return f"{self._bootstrap_servers}: {say(error)}"
+
+    async def _ask_cluster(self, now_ms: int) -> KafkaReading:
+        if self._cluster is None:
+            cluster = Cluster(
+                self._bootstrap_servers,
+                client_id="millrace-monitor",
+                request_timeout_ms=KAFKA_TIMEOUT_MS,
+            )
+            try:
+                await cluster.start(deadline_ms=KAFKA_TIMEOUT_MS)
+            except BaseException:
+                await cluster.close()
+                raise
+            self._cluster = cluster
+        return await self._ask_kafka(self._cluster, now_ms)
+
+    async def _ask_kafka(self, cluster: Cluster, now_ms: int) -> KafkaReading:
+        admin = Admin(cluster)
+        # Ask this first: a broker that does not answer loses its connection, and any other serves
+        # below.
+        silent = await ask_nodes(cluster, self._nodes)
+        self._timeout_ms = SILENT_TIMEOUT_MS if any(silent.values()) else KAFKA_TIMEOUT_MS
+        metadata = await cluster.metadata(refresh=True)
+        quorum = await ask_quorum(cluster, self._timeout_ms)
+        self._heard(isinstance(quorum, QuorumInfo))
+        topics = _topics(metadata)
+        widest = sum(len(topic.partitions) for topic in topics if not topic.internal)
+        groups = await self._read_groups(cluster, admin, widest, now_ms)
+        rows = [part.topic_partition for topic in topics for part in topic.partitions]
+        starts, _ = await self._offsets(admin, rows, EARLIEST_TIMESTAMP)
+        ends, errors = await self._offsets(admin, rows, LATEST_TIMESTAMP)
+        widths = {topic.name: len(topic.partitions) for topic in topics}
+        self._turns.note(groups, widths, errors.keys(), now_ms)
+        times = await self._times.read(cluster, groups, self._group_ids, starts, ends)
+        return KafkaReading(
+            at_ms=now_ms,
+            cluster_id=metadata.cluster_id,
+            controller_id=metadata.controller_id,
+            nodes=await self._read_nodes(cluster, metadata, quorum, silent),
+            topics=topics,
+            groups=groups,
+            starts=starts,
+            ends=ends,
+            partition_errors=errors,
+            record_timestamps=times,
+            only_markers=self._times.only_markers,
+            topic_configs=await self._topic_configs(
+                admin, [topic.name for topic in topics], now_ms
+            ),
+            quorum=None if isinstance(quorum, str) else quorum_view(quorum, now_ms),
+            quorum_error=quorum if isinstance(quorum, str) else None,
+            rested=self._rested,
+        )
+
+    async def _read_nodes(
+        self,
+        cluster: Cluster,
+        metadata: ClusterMetadata,
+        quorum: QuorumInfo | str,
+        asked: dict[int, str | None],
+    ) -> tuple[NodeReading, ...]:
+        """Return every broker in metadata, a partition or the quorum; `asked` were known before."""
+        listed = {one.node_id: f"{one.host}:{one.port}" for one in metadata.brokers.values()}
+        new = {node_id: at for node_id, at in listed.items() if self._nodes.get(node_id) != at}
+        errors = asked | await ask_nodes(cluster, new)
+        named = {
+            node_id
+            for topic in metadata.topics.values()
+            for one in topic.partitions.values()
+            for node_id in one.replicas
+        }
+        addresses = self._nodes | listed
+        if not isinstance(quorum, str):
+            named |= {one.node_id for one in (*quorum.voters, *quorum.observers)}
+            addresses = voter_addresses(quorum) | addresses
+        nodes = node_readings(listed, errors, addresses, named)
+        # A broker that nothing names any more is gone for good.
+        self._nodes = {
+            one.node_id: one.address for one in nodes if one.is_listed or one.node_id in self._nodes
+        }
+        return nodes
+
+    async def _topic_configs(
+        self, admin: Admin, names: list[str], now_ms: int
+    ) -> Mapping[str, Mapping[str, ConfigValue]]:
+        """Return the topics' settings, read once a minute; the last ones if that fails."""
+        if now_ms - self._configs_at_ms < CONFIGS_EVERY_MS and self._configs:
+            return self._configs
+        resources = [ConfigResource.topic(name) for name in names[:CONFIG_TOPICS_MAX]]
+        try:
+            found = await admin.describe_configs(resources, timeout_ms=self._timeout_ms)
+        except FAILURES:
+            return self._configs
+        self._configs_at_ms = now_ms
+        self._configs = {
+            resource.name: {
+                entry.name: ConfigValue(
+                    None if entry.is_sensitive else entry.value,
+                    CONFIG_SOURCES.get(entry.source, f"source {entry.source}"),
+                )
+                for entry in entries.values()
+            }
+            for resource, entries in found.items()
+        }
+        return self._configs
+
+    async def _read_groups(
+        self, cluster: Cluster, admin: Admin, rows_at_most: int, now_ms: int
+    ) -> tuple[GroupReading, ...]:
+        listed = await admin.list_groups(timeout_ms=self._timeout_ms)
+        states = {group.group_id: group.state for group in listed.groups}
+        self._heard(not listed.failures)
+        if listed.failures:
+            # Groups are not gone when their coordinator does not answer.
+            states = dict.fromkeys(self._group_ids, "") | states
+        self._group_ids = watched(states, self._stream_group)
+        if (left_out := len(states) - len(self._group_ids)) != self._left_out:
+            self._left_out = left_out
+            logger.warning(
+                "groups beyond the limit are not looked at", extra=fields(count=left_out)
+            )
+        ids = self._turns.due(
+            self._group_ids, now_ms, rows_at_most=rows_at_most, always=self._stream_group
+        )
+        self._rested = frozenset(self._group_ids) - frozenset(ids)
+        offsets, described = await asyncio.gather(
+            fetch_offsets_of_groups(cluster, ids, timeout_ms=self._timeout_ms),
+            admin.describe_groups(ids, timeout_ms=self._timeout_ms),
+        )
+        return tuple(
+            group_reading(group_id, states[group_id], offsets, described.get(group_id))
+            for group_id in ids
+        )
+
+    async def _offsets(
+        self, admin: Admin, rows: list[TopicPartition], which: int
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        answers = await admin.list_offsets(dict.fromkeys(rows, which), timeout_ms=self._timeout_ms)
+        found = {row: at.offset for row, at in answers.items() if at.error is ErrorCode.NONE}
+        errors = {
+            row: at.error.name for row, at in answers.items() if at.error is not ErrorCode.NONE
+        }
+        self._heard(ErrorCode.NETWORK_EXCEPTION.name not in errors.values())
+        return found, errors
+
+    def _heard(self, is_whole: bool) -> None:
+        """Shorten the time-out when a broker falls silent in the middle of a cycle."""
+        if not is_whole:
+            self._timeout_ms = SILENT_TIMEOUT_MS
+
+
+def watched(group_ids: Collection[str], always: str) -> tuple[str, ...]:
+    """Return the groups to poll, in order: the first of them, and `always` if it exists."""
+    found = sorted(group_ids)[:GROUPS_MAX]
+    if always in group_ids and always not in found:
+        found[-1] = always
+    return tuple(found)
+
+
+def _ask_part(name: str, host: str, port: int) -> PartAnswer:
+    address = f"{host}:{port}"
+    try:
+        return PartAnswer(name, address, fetch_status(host, port, PART_TIMEOUT_S))
+    except StatusUnavailable as error:
+        return PartAnswer(name, address, None, str(error))
+
+
+def _ask_sink(name: str, address: str, ask: Callable[[], Mapping[str, object]]) -> PartAnswer:
+    """Ask a server that is not ours: it has no `/status`, so it is up if a query is answered."""
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        details = ask()
+    except SinkUnavailable as error:
+        return PartAnswer(name, address, None, error.reason)
+    status = PartStatus(
+        name, PartState.RUNNING, ready=True, started_at_ms=0, now_ms=now_ms, details=details, pid=0
+    )
+    return PartAnswer(name, address, status)
+
+
+def _topics(metadata: ClusterMetadata) -> tuple[TopicReading, ...]:
+    """Return the topics in metadata's order."""
+    return tuple(
+        TopicReading(
+            name=name,
+            topic_id=None if topic.topic_id == ZERO_UUID else uuid_to_base64(topic.topic_id),
+            internal=topic.is_internal,
+            partitions=tuple(
+                PartitionReading(
+                    TopicPartition(name, index),
+                    None if part.leader_id < 0 else part.leader_id,
+                    tuple(part.replicas),
+                    tuple(part.isr),
+                )
+                for index, part in sorted(topic.partitions.items())
+            ),
+        )
+        for name, topic in sorted(metadata.topics.items())
+    )

@@ -1,0 +1,191 @@
+"""Settings of the monitor: the file's `monitor:` section, and what the process receives."""
+
+import re
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from monitor.config.alert_rules import AlertsSection
+from protocol.units import parse_duration_ms
+from sinks.config import SinksSettings
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+CLUSTERS_MAX = 8
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split `host:port` or `[v6]:port`. Raise ValueError with what was expected."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"found {address!r}, expected host:port such as 127.0.0.1:8090")
+    return host, int(port)
+
+
+class ClusterSection(BaseModel):
+    """One of `monitor.clusters`: another cluster that the page shows."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="what it is called on the page")
+    bootstrap_servers: str = Field(description="host:port,… of its brokers")
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, value: str) -> str:
+        if not _CLUSTER.fullmatch(value):
+            raise ValueError(
+                f"found {value!r}, expected small letters, digits, - and at most 40 of them"
+            )
+        return value
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _check_servers(cls, value: str) -> str:
+        for address in value.split(","):
+            split_address(address.strip())
+        return value
+
+
+class MonitorSection(BaseModel):
+    """`monitor:` of configs/millrace.yaml; durations are texts such as `2s` or `90d`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listen: str = Field(
+        default="127.0.0.1:8090", description="address of the page, its API and /metrics"
+    )
+    refresh: str = Field(default="2s", description="how often brokers and parts are asked")
+    retain: str = Field(default="90d", description="how long history is kept")
+    messages: bool = Field(default=True, description="whether records of topics are shown")
+    admin: bool = Field(
+        default=False, description="whether topics and groups can be changed on the page"
+    )
+    root_path: str = Field(
+        default="", description="the path below which a proxy shows the page, such as /millrace"
+    )
+    hosts: tuple[str, ...] = Field(
+        default=(), description="names under which a proxy shows the page, beside its own"
+    )
+    clusters: tuple[ClusterSection, ...] = Field(
+        default=(), description="other clusters that are looked at"
+    )
+    alerts: AlertsSection = AlertsSection()
+
+    @field_validator("clusters")
+    @classmethod
+    def _check_clusters(cls, value: tuple[ClusterSection, ...]) -> tuple[ClusterSection, ...]:
+        if len(value) > CLUSTERS_MAX:
+            raise ValueError(f"found {len(value)} clusters, expected at most {CLUSTERS_MAX}")
+        names = [one.name for one in value]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"found the cluster {name!r} twice, expected a name for each")
+        return value
+
+    @field_validator("root_path")
+    @classmethod
+    def _check_root_path(cls, value: str) -> str:
+        if not _ROOT_PATH.fullmatch(value):
+            raise ValueError(f"found {value!r}, expected a path without an end, such as /millrace")
+        return value
+
+    @field_validator("hosts")
+    @classmethod
+    def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not _HOST.fullmatch(name):
+                raise ValueError(f"found {name!r}, expected a host's name without its port")
+        return value
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str) -> str:
+        split_address(value)
+        return value
+
+    @field_validator("refresh", "retain")
+    @classmethod
+    def _check_duration(cls, value: str) -> str:
+        if parse_duration_ms(value) <= 0:
+            raise ValueError(f"found {value!r}, expected a duration above 0 such as 2s")
+        return value
+
+    @model_validator(mode="after")
+    def _check_refresh(self) -> Self:
+        if not 200 <= self.refresh_ms <= 60_000:
+            raise ValueError(f"found refresh {self.refresh!r}, expected 200ms to 60s")
+        return self
+
+    @property
+    def refresh_ms(self) -> int:
+        """Milliseconds between two snapshots."""
+        return parse_duration_ms(self.refresh)
+
+    @property
+    def retain_ms(self) -> int:
+        """Milliseconds for which history is kept."""
+        return parse_duration_ms(self.retain)
+
+
+class InputSettings(BaseModel):
+    """One input of the collector, so that a page can say where files belong."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    paths: tuple[str, ...]
+    topic: str
+
+
+class MetricSettings(BaseModel):
+    """A metric as the configuration describes it, so that a page can explain its numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    inputs: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    measure: str
+    value: str | None = None
+    top: int | None = None
+
+
+class MonitorSettings(BaseModel):
+    """The settings that the monitor's process reads from its descriptor.
+
+    `parts` maps a part's name to the address of its `/status`, `host:port` after `http://`.
+    `supervisor` is the path of the supervisor's socket; it is null in containers.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    part: str = "monitor"
+    section: MonitorSection = MonitorSection()
+    bootstrap_servers: str
+    data_dir: str
+    parts: dict[str, str]
+    sinks: SinksSettings | None = None
+    supervisor: str | None = None
+    inputs: tuple[InputSettings, ...] = ()
+    metrics: tuple[MetricSettings, ...] = ()
+    stream_group: str = "millrace-stream"
+    token: str | None = None
+    """The token that allows changes on the page; None switches changes off."""
+
+    page: str | None = None
+    """The page's address for people, if the monitor listens on another."""
+
+    @field_validator("parts")
+    @classmethod
+    def _check_parts(cls, value: dict[str, str]) -> dict[str, str]:
+        for url in value.values():
+            split_address(url.removeprefix("http://"))
+        return value
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        return split_address(self.section.listen)

@@ -1,0 +1,87 @@
+"""Clusters beside the mill's own; each has its own sampler, so that none waits for another.
+
+The monitor only reads them: no history, no alerts, no orders.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from monitor.asking.poller import Poller
+from monitor.config.settings import ClusterSection, MonitorSettings
+from monitor.sampling.sampler import Sampler, Source
+from monitor.views.clusters import ClusterView, cluster_view
+
+NO_GROUP = ""
+"""Stands in for the stream's group, because a group of that name there is not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One cluster and its sampler."""
+
+    name: str
+    bootstrap_servers: str
+    sampler: Sampler
+
+    @property
+    def view(self) -> ClusterView:
+        """Return the cluster's view."""
+        return cluster_view(self.name, self.bootstrap_servers, self.sampler.snapshot)
+
+
+class Clusters:
+    """All clusters, in the order of the file."""
+
+    def __init__(self, watched: Sequence[Watched] = ()) -> None:
+        self._watched = tuple(watched)
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    def views(self) -> list[ClusterView]:
+        """Return the view of each cluster."""
+        return [one.view for one in self._watched]
+
+    def view(self, name: str) -> ClusterView | None:
+        """Return the view of one cluster; None if the name is unknown."""
+        return next((one.view for one in self._watched if one.name == name), None)
+
+    def sampler(self, name: str) -> Sampler | None:
+        """Return the sampler of one cluster; None if the name is unknown."""
+        return next((one.sampler for one in self._watched if one.name == name), None)
+
+    def start(self) -> "list[asyncio.Task[None]]":
+        """Start the samplers, each in a task of its own, which runs until it is cancelled."""
+        return [asyncio.create_task(one.sampler.run()) for one in self._watched]
+
+
+def clusters_of(
+    settings: MonitorSettings,
+    clock_ms: Callable[[], int],
+    source_of: Callable[[ClusterSection], Source] | None = None,
+) -> Clusters:
+    """Return the clusters in the settings; without a given source each cluster is polled itself."""
+
+    def asked(section: ClusterSection) -> Source:
+        return Poller(section.bootstrap_servers, {})
+
+    return Clusters(
+        [
+            Watched(
+                section.name,
+                section.bootstrap_servers,
+                Sampler(
+                    settings.model_copy(
+                        update={
+                            "bootstrap_servers": section.bootstrap_servers,
+                            "stream_group": NO_GROUP,
+                        }
+                    ),
+                    (source_of or asked)(section),
+                    clock_ms,
+                ),
+            )
+            for section in settings.section.clusters
+        ]
+    )

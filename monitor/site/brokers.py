@@ -1,0 +1,222 @@
+"""The brokers' page: its finding, its facts and the map of replicas. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from monitor.state.partition_health import PartitionHealth, health_of
+from monitor.state.snapshot import FollowerView, PartitionView, Snapshot, TopicView
+from monitor.views import render
+
+MAPPED_PARTITIONS_MAX = 200
+UNDER_LISTED_MAX = 200
+
+MapCell = tuple[str, str, str]
+"""CSS class, sign, and the same in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMap:
+    """One topic: partitions as columns, brokers as rows."""
+
+    name: str
+    numbers: tuple[int, ...]
+    rows: tuple[tuple[int, tuple[MapCell, ...]], ...]
+    under: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnderRow:
+    """A partition with a replica out of sync; `behind` says how far each replica is behind."""
+
+    part: PartitionView
+    missing: tuple[int, ...]
+    behind: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumRow:
+    """One replica of the metadata log, in words."""
+
+    node_id: int
+    role: str
+    end: str
+    lag: str
+    fetched: str
+    caught_up: str
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersView:
+    """The page beside the brokers' own cards. `hidden` topics are in sync and not drawn."""
+
+    level: str
+    badge: str
+    lead: str
+    detail: str
+    facts: tuple[tuple[str, str], ...]
+    topics: tuple[TopicMap, ...]
+    hidden: int
+    under: tuple[UnderRow, ...]
+    partitions: int
+    quorum: tuple[QuorumRow, ...]
+    quorum_says: str
+
+
+def brokers_view(snapshot: Snapshot) -> BrokersView:
+    """Return the page of a snapshot."""
+    parts, health = snapshot.partitions, health_of(snapshot.partitions)
+    up = [broker for broker in snapshot.brokers if broker.alive]
+    level, badge, lead, detail = _verdict(snapshot, health)
+    nodes = [broker.node_id for broker in snapshot.brokers]
+    alive = {broker.node_id for broker in snapshot.brokers if broker.alive}
+    drawn = list(snapshot.topics)
+    if len(parts) > MAPPED_PARTITIONS_MAX:
+        drawn = [topic for topic in drawn if not _is_well(topic, alive)]
+    controller = next((one.node_id for one in snapshot.brokers if one.is_controller), None)
+    named = render.UNKNOWN if controller is None else f"broker {controller}"
+    if controller is not None and snapshot.quorum is not None:
+        named += f", epoch {snapshot.quorum.epoch}"
+    under = [part for part in parts if part.under_replicated]
+    return BrokersView(
+        level=level,
+        badge=badge,
+        lead=lead,
+        detail=detail,
+        facts=(
+            ("Brokers", f"{len(up)} of {len(nodes)} up" if nodes else "unknown"),
+            ("Controller", named),
+            ("Topics", str(len(snapshot.topics))),
+            ("Partitions", f"{len(parts)}, replicas {sum(len(one.replicas) for one in parts)}"),
+            ("Under-replicated", str(health.under_replicated)),
+            ("Under min ISR", str(health.under_min_isr)),
+            ("Offline", str(health.offline)),
+            ("Not on preferred leader", str(sum(1 for one in parts if _strayed(one)))),
+        ),
+        topics=tuple(_map(topic, nodes, alive) for topic in drawn),
+        hidden=len(snapshot.topics) - len(drawn),
+        under=tuple(_under(part) for part in under[:UNDER_LISTED_MAX]),
+        partitions=len(parts),
+        quorum=_quorum(snapshot),
+        quorum_says=_quorum_says(snapshot),
+    )
+
+
+def _under(part: PartitionView) -> UnderRow:
+    missing = tuple(one for one in part.replicas if one not in part.in_sync_replicas)
+    told = {one.node_id: one for one in part.followers}
+    known = [told[one] for one in missing if one in told]
+    return UnderRow(
+        part,
+        missing,
+        ", ".join(_behind(one) for one in known) or render.UNKNOWN,
+        ", ".join(_age(one.caught_up_ago_ms) for one in known) or render.UNKNOWN,
+    )
+
+
+def _behind(follower: FollowerView) -> str:
+    return "nothing fetched yet" if follower.lag is None else render.number(follower.lag)
+
+
+def _age(ago_ms: int | None) -> str:
+    return "not in this epoch" if ago_ms is None else f"{render.duration(ago_ms)} ago"
+
+
+def _quorum(snapshot: Snapshot) -> tuple[QuorumRow, ...]:
+    quorum = snapshot.quorum
+    if quorum is None or len(quorum.replicas) < 2:
+        return ()
+    down = {one.node_id for one in snapshot.brokers if not one.alive}
+    return tuple(
+        QuorumRow(
+            one.node_id,
+            one.role,
+            render.UNKNOWN if one.log_end_offset is None else render.number(one.log_end_offset),
+            render.UNKNOWN if one.lag is None else render.number(one.lag),
+            "" if one.role == "leader" else _age(one.fetched_ago_ms),
+            "" if one.role == "leader" else _age(one.caught_up_ago_ms),
+            "bad" if one.node_id in down else "warn" if one.lag is None else "good",
+        )
+        for one in quorum.replicas
+    )
+
+
+def _quorum_says(snapshot: Snapshot) -> str:
+    """Return the text beside the table of the quorum, or in its place."""
+    quorum = snapshot.quorum
+    if quorum is None:
+        why = snapshot.quorum_error or "no broker has answered yet"
+        return f"How the quorum stands is not known: {why}."
+    if len(quorum.replicas) < 2:
+        return "One broker: there is no quorum to describe."
+    committed = render.number(quorum.high_watermark)
+    return f"epoch {quorum.epoch}, committed below {committed}"
+
+
+def _verdict(snapshot: Snapshot, health: PartitionHealth) -> tuple[str, str, str, str]:
+    away = [str(broker.node_id) for broker in snapshot.brokers if not broker.alive]
+    fenced = [str(broker.node_id) for broker in snapshot.brokers if broker.fenced]
+    if not snapshot.brokers:
+        return "unknown", "unknown", "No broker has answered yet.", ""
+    if len(away) == len(snapshot.brokers):
+        errors = "; ".join(error.text for error in snapshot.errors)
+        return "bad", "none answers", "No broker answers.", errors
+    if health.offline:
+        lead = f"{health.offline} of {health.total} partitions have no leader."
+        return "bad", f"{health.offline} offline", lead, "They can be neither written nor read."
+    if away:
+        since = [one.away_since_ms for one in snapshot.brokers if one.away_since_ms is not None]
+        at = f" since {render.clock_time(min(since))}" if since else ""
+        who = f"Broker {away[0]} does" if len(away) == 1 else f"Brokers {', '.join(away)} do"
+        return "warn", f"{len(away)} down", f"{who} not answer{at}.", health.meaning
+    if fenced:
+        is_one = len(fenced) == 1
+        who = f"Broker {fenced[0]} is" if is_one else f"Brokers {', '.join(fenced)} are"
+        return "warn", f"{len(fenced)} fenced", f"{who} out of service.", health.meaning
+    if health.under_min_isr or health.under_replicated:
+        lead = f"{health.under_replicated} of {health.total} partitions are under-replicated."
+        badge = f"{health.under_replicated} under-replicated"
+        if health.under_min_isr:
+            return "bad", f"{health.under_min_isr} under min ISR", lead, health.meaning
+        return "warn", badge, lead, "Every partition has a leader."
+    if len(snapshot.brokers) == 1:
+        return "good", "up", "The broker answers.", "One broker: there is no second replica."
+    lead = f"All {len(snapshot.brokers)} brokers answer."
+    return "good", "in sync", lead, f"All {health.total} partitions are in sync."
+
+
+def _strayed(part: PartitionView) -> bool:
+    return part.leader is not None and bool(part.replicas) and part.leader != part.replicas[0]
+
+
+def _is_well(topic: TopicView, alive: Iterable[int]) -> bool:
+    return not any(
+        part.leader is None or part.under_replicated or _strayed(part) or part.leader not in alive
+        for part in topic.partitions
+    )
+
+
+def _map(topic: TopicView, nodes: list[int], alive: set[int]) -> TopicMap:
+    return TopicMap(
+        topic.name,
+        tuple(part.partition for part in topic.partitions),
+        tuple(
+            (node, tuple(_cell(part, node, alive) for part in topic.partitions)) for node in nodes
+        ),
+        sum(1 for part in topic.partitions if part.under_replicated),
+    )
+
+
+def _cell(part: PartitionView, node: int, alive: set[int]) -> MapCell:
+    if node not in part.replicas:
+        return "none", "·", "no replica"
+    if node not in alive:
+        return "off", "✕", "offline"
+    if part.leader == node:
+        return ("lead", "L*", "leader, not the preferred one") if _strayed(part) else (
+            "lead", "L", "leader",
+        )  # fmt: skip
+    if node in part.in_sync_replicas:
+        return "isr", "f", "follower, in sync"
+    return "behind", "▲", "behind, not in sync"

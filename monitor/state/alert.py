@@ -1,0 +1,166 @@
+"""The data of alerts: kinds, rules, measurements and open alerts. Pure data.
+
+Floor: ground of the room, so that the configuration can know the kinds without the snapshot. Times
+are epoch milliseconds, shares lie between 0 and 1.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """The subject of a rule; the values of `on` in the configuration."""
+
+    PART_DOWN = "part_down"
+    PART_STUCK = "part_stuck"
+    LAG = "lag"
+    TIME_LAG = "time_lag"
+    DISK_FREE = "disk_free"
+    UNPARSED_SHARE = "unparsed_share"
+    FILE_STUCK = "file_stuck"
+
+
+class Unit(StrEnum):
+    """The unit of a limit; a flag is 0 or 1, and users set no limit for it."""
+
+    FLAG = "flag"
+    OFFSETS = "offsets"
+    MILLISECONDS = "ms"
+    SHARE = "share"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The way a kind's limit is written: its key, its units and an example."""
+
+    key: str | None
+    units: tuple[Unit, ...]
+    example: str
+    subject: str
+    """The subject of one alert of this kind, in a word."""
+
+
+FORMS = {
+    Kind.PART_DOWN: Form(None, (Unit.FLAG,), "", "part"),
+    Kind.PART_STUCK: Form(None, (Unit.FLAG,), "", "part"),
+    Kind.LAG: Form("above", (Unit.OFFSETS,), "100000", "group"),
+    Kind.TIME_LAG: Form("above", (Unit.MILLISECONDS,), "10m", "group"),
+    Kind.DISK_FREE: Form("below", (Unit.SHARE, Unit.BYTES), "5% or 20GiB", "disk"),
+    Kind.UNPARSED_SHARE: Form("above", (Unit.SHARE,), "5%", "stream"),
+    Kind.FILE_STUCK: Form(None, (Unit.FLAG,), "", "file"),
+}
+
+HYSTERESIS = 0.1
+"""An alert closes when its value is better than its limit by this share of the limit."""
+
+
+def subject_pattern(pattern: str) -> str:
+    """Return a pattern with `*` and `?` as a regular expression of any flavour."""
+    return "".join(
+        {"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The condition under which an alert opens and closes.
+
+    It opens when the limit has been passed for `for_ms`, and closes when the value has been well
+    within it for `clear_ms`. `of` holds the patterns of the subjects that it concerns.
+    """
+
+    name: str
+    kind: Kind
+    limit: float
+    unit: Unit
+    for_ms: int
+    clear_ms: int
+    of: tuple[str, ...] = ("*",)
+
+    @property
+    def is_below(self) -> bool:
+        """True if a value below the limit is a breach."""
+        return FORMS[self.kind].key == "below"
+
+    def concerns(self, subject: str) -> bool:
+        """Return whether the rule names a subject."""
+        return any(re.fullmatch(subject_pattern(one), subject, re.DOTALL) for one in self.of)
+
+    def breached_by(self, value: float) -> bool:
+        """Return whether a value breaches the limit."""
+        return value < self.limit if self.is_below else value > self.limit
+
+    def cleared_by(self, value: float) -> bool:
+        """Return whether a value is so far within the limit that an open alert can close."""
+        if self.is_below:
+            return value >= self.limit * (1 + HYSTERESIS)
+        return value <= self.limit * (1 - HYSTERESIS)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One subject of a rule at one moment; its value is None if it is not known."""
+
+    subject: str
+    value: float | None
+    text: str = ""
+    """The fault as a sentence without its full stop."""
+    page: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One rule's alert for one subject, open or closed.
+
+    `offered_at_ms` is when the alert was last sent as open, whether or not the receiver took it.
+    `told_at_ms` is when the receiver last took it.
+    """
+
+    rule: str
+    kind: Kind
+    subject: str
+    opened_at_ms: int
+    text: str
+    page: str
+    value: float | None = None
+    closed_at_ms: int | None = None
+    offered_at_ms: int | None = None
+    told_at_ms: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True until the alert closes."""
+        return self.closed_at_ms is None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStanding:
+    """The state of a rule: how many subjects are open, wait for their time, or are unknown."""
+
+    rule: Rule
+    subjects: int
+    open: int
+    pending: int
+    unknown: int
+    worst: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All rules and all open alerts, oldest first; `unlisted` counts alerts beyond the bound."""
+
+    rules: tuple[RuleStanding, ...] = ()
+    open: tuple[Alert, ...] = ()
+    unlisted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The content of one message; `repeated` counts those of `opened` that were sent before."""
+
+    at_ms: int
+    opened: tuple[Alert, ...]
+    closed: tuple[Alert, ...]
+    repeated: int = 0

@@ -1,0 +1,103 @@
+"""The rule that a part with work must finish some of it: progress is health.
+
+Floor: pure; the snapshot's time is the only clock. A part is stuck if work waits and it finishes
+none within a bound. What the part says of itself does not matter, because a runaway pattern, a
+driver that restarts again and again and a full disk look the same from here.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+STUCK_AFTER_MS = 60_000
+"""A part with work that finishes nothing for so long is stuck."""
+
+STUCK_STARTING_MS = 180_000
+"""The bound for a part that has finished nothing yet, because a JVM takes time to start."""
+
+UNENDED_BYTES_MAX = 1 << 20
+"""Fewer bytes may be the beginning of a line that its writer has not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of a part: what waits, and `done`, which changes when the part finishes some."""
+
+    part: str
+    waiting: int
+    unit: str
+    over: str
+    done: object
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A part that finishes nothing; `since_ms` is its last finish, or when work began to wait."""
+
+    part: str
+    since_ms: int
+    over: str
+
+    def text(self, now_ms: int) -> str:
+        """Return one sentence for people."""
+        return f"has finished nothing for {(now_ms - self.since_ms) // 1000} s; {self.over}"
+
+
+@dataclass(slots=True)
+class _Track:
+    done: object
+    since_ms: int
+    finished_once: bool = False
+
+
+@dataclass(slots=True)
+class ProgressMemory:
+    """What each part had finished when last seen, and since when that has not changed."""
+
+    tracks: dict[str, _Track] = field(default_factory=dict)
+
+    def judge(self, works: Iterable[Work], now_ms: int) -> tuple[Stuck, ...]:
+        """Return the parts that are stuck now; a part without news keeps its time."""
+        found = []
+        for work in works:
+            track = self.tracks.setdefault(work.part, _Track(work.done, now_ms))
+            if work.done != track.done:
+                track.done, track.since_ms, track.finished_once = work.done, now_ms, True
+            if work.waiting <= 0:
+                track.since_ms = now_ms
+                continue
+            bound_ms = STUCK_AFTER_MS if track.finished_once else STUCK_STARTING_MS
+            if now_ms - track.since_ms >= bound_ms:
+                found.append(Stuck(work.part, track.since_ms, work.over))
+        return tuple(found)
+
+
+def stream_work(
+    part: str, commits: Mapping[tuple[str, int], int], lag: int, where: Iterable[str]
+) -> Work:
+    """Return the stream's work: offsets that wait; it has finished what its group committed."""
+    topics = ", ".join(sorted(set(where)))
+    over = f"{lag:,} lines wait in {topics}" if topics else f"{lag:,} lines wait"
+    return Work(part, lag, "lines", over, tuple(sorted(commits.items())))
+
+
+def collector_work(part: str, details: Mapping[str, object], *, has_problems: bool) -> Work | None:
+    """Return the collector's work: bytes that are not acknowledged; None if it does not report
+    them.
+
+    Bytes that may be a line without an end wait for their writer and not for the collector, unless
+    the collector reports a problem.
+    """
+    files = details.get("files")
+    if not isinstance(files, list):
+        return None
+    waiting, first = 0, ""
+    for row in files:
+        lag = row.get("lag_bytes") if isinstance(row, dict) else None
+        if not isinstance(lag, int) or (lag < UNENDED_BYTES_MAX and not has_problems):
+            continue
+        if row.get("state") in ("damaged", "waiting", "unreadable"):
+            continue
+        waiting += lag
+        first = first or str(row.get("path"))
+    done = (details.get("bytes_total"), details.get("lines_total"))
+    return Work(part, waiting, "bytes", f"{waiting:,} bytes wait, first those of {first}", done)

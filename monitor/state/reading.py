@@ -1,0 +1,161 @@
+"""The answers of one cycle, before they are judged.
+
+Floor: pure data. `monitor/asking/poller` fills it, `monitor/assembly/assemble` makes a snapshot of
+it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from monitor.state.snapshot import DiskView, QuorumView, SourceError
+from protocol.status import PartStatus
+from protocol.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedPart:
+    """A part as its supervisor sees it; `words` are its last log lines after it has given up."""
+
+    state: str
+    reason: str
+    words: str | None
+    restarts: int
+    uptime_ms: int | None
+    pid: int | None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorAnswer:
+    """The supervisor's answer about the saved file and about every part."""
+
+    problem: str | None
+    notice: str | None
+    parts: Mapping[str, SupervisedPart]
+
+
+@dataclass(frozen=True, slots=True)
+class PartAnswer:
+    """A part's status, or the reason why it gave none."""
+
+    name: str
+    address: str
+    status: PartStatus | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReading:
+    """A partition as metadata lists it."""
+
+    topic_partition: TopicPartition
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReading:
+    """A topic as metadata lists it."""
+
+    name: str
+    topic_id: str | None
+    internal: bool
+    partitions: tuple[PartitionReading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A committed offset and the text its reader left with it."""
+
+    offset: int
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReading:
+    """One member of a group; its assignment is empty in protocols other than the consumers'."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+    assignment: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReading:
+    """A group: its state, its members and its commits.
+
+    `members` is None where the group could not be described.
+    """
+
+    group_id: str
+    state: str
+    members: tuple[MemberReading, ...] | None
+    commits: Mapping[TopicPartition, Commit]
+    error: str | None = None
+    coordinator: int | None = None
+    assignor: str | None = None
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics of its commits and of its members' assignments."""
+        read = {row.topic for one in self.members or () for row in one.assignment}
+        return read | {row.topic for row in self.commits}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReading:
+    """A broker and its own answer; metadata lists the brokers that are in service."""
+
+    node_id: int
+    address: str
+    error: str | None
+    is_listed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A topic's setting; `source` is Kafka's name for its origin, the value of a secret is null."""
+
+    value: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaReading:
+    """One pass over the brokers: commits are read first, then starts, then ends.
+
+    Without a `quorum`, `quorum_error` gives the reason.
+    """
+
+    at_ms: int
+    cluster_id: str | None
+    controller_id: int | None
+    nodes: tuple[NodeReading, ...]
+    topics: tuple[TopicReading, ...]
+    groups: tuple[GroupReading, ...]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    partition_errors: Mapping[TopicPartition, str] = field(default_factory=dict)
+    record_timestamps: Mapping[tuple[TopicPartition, int], int] = field(default_factory=dict)
+    only_markers: frozenset[tuple[TopicPartition, int]] = frozenset()
+    """Places from which on no record waits up to the log's end, only markers of transactions."""
+    topic_configs: Mapping[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
+    quorum: QuorumView | None = None
+    quorum_error: str | None = None
+    rested: frozenset[str] = frozenset()
+    """Groups that exist and were not polled in this cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All answers of one cycle; `kafka` is None when no broker answered."""
+
+    now_ms: int
+    parts: tuple[PartAnswer, ...]
+    kafka: KafkaReading | None
+    errors: tuple[SourceError, ...] = ()
+    supervisor: SupervisorAnswer | None = None
+    disks: tuple[DiskView, ...] = ()

@@ -1,0 +1,34 @@
+"""What all parts of the stream's configuration are made of.
+
+Ground of the room; touches nothing but the values it is given.
+"""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+
+from protocol.units import parse_duration_ms, parse_size_bytes
+from stream.config.times import listed
+
+
+def _duration(value: str) -> str:
+    parse_duration_ms(value)
+    return value
+
+
+def _size(value: str) -> str:
+    parse_size_bytes(value)
+    return value
+
+
+DurationText = Annotated[str, AfterValidator(_duration)]
+SizeText = Annotated[str, AfterValidator(_size)]
+Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown keys are faults, values never change."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, serialize_by_alias=True, validate_by_name=True
+    )

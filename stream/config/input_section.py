@@ -1,0 +1,240 @@
+"""One parsed input as the configuration file says it.
+
+Ground of the room; touches nothing but the values it is given, the files of shipped formats and the
+time zone database. Every fault names what was found and what was expected, at its key.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator
+
+from pydantic import (
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+
+from stream.config import formats, groups
+from stream.config.base import Names, Section
+from stream.config.declarations import Declaration, declared_column, declaring, named
+from stream.config.format_files import completed_input, format_names
+from stream.config.headers import (
+    HeaderKeys,
+    check_headers,
+    column_name,
+    field_fault,
+    header_fields,
+    header_names,
+)
+from stream.config.times import Time, TimeSection
+from stream.config.windows import fault
+from stream.config.zones import check_zone
+
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+
+# Which keys of an input belong to which formats; all others have them all.
+_FORMAT_KEYS = {
+    "columns": tuple(formats.ADDRESSES),
+    "time": (*formats.ADDRESSES, "combined", "common", "syslog"),
+    "pattern": ("regex",),
+    "delimiter": ("csv",),
+    "quote": ("csv",),
+    "escape": ("csv",),
+    "comment": ("csv",),
+    "header": ("csv", "w3c"),
+}
+
+_CSV_KEYS = ("delimiter", "quote", "escape", "comment", "header")
+
+
+class InputSection(Section):
+    """One parsed input: the lines of a topic in one format.
+
+    `reader` is what takes lines apart; None where that is called as the format is.
+    """
+
+    topic: str
+    reader: str | None = None
+    format: str
+    tz: str = "UTC"
+    delimiter: str | None = None
+    quote: str | None = None
+    escape: str | None = None
+    comment: str | None = None
+    header: Names | None = Field(default=None, validate_default=True)
+    pattern: str | None = Field(default=None, validate_default=True)
+    columns: dict[str, Declaration] | None = None
+    time: Time | None = None
+
+    _completed = model_validator(mode="before")(completed_input)
+
+    @field_validator("topic")
+    @classmethod
+    def _check_topic(cls, value: str) -> str:
+        if not _TOPIC_NAME.match(value) or value in (".", ".."):
+            raise fault(repr(value), "a topic name: letters, digits, '.', '_', '-'")
+        return value
+
+    @field_validator("tz")
+    @classmethod
+    def _check_tz(cls, value: str) -> str:
+        return check_zone(value)
+
+    @field_validator("reader", "format")
+    @classmethod
+    def _check_format(cls, value: str | None, info: ValidationInfo) -> str | None:
+        is_named = value is None or info.data.get("reader") is not None
+        if not is_named and value not in formats.FORMAT_COLUMNS:
+            names = {**formats.FORMAT_COLUMNS, **dict.fromkeys(format_names())}
+            close = difflib.get_close_matches(str(value), names, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise fault(repr(value), f"one of {', '.join(names)}{hint}")
+        return value
+
+    @field_validator("columns", "time", "pattern", *_CSV_KEYS)
+    @classmethod
+    def _check_belongs(cls, value: object, info: ValidationInfo) -> object:
+        line_format = _reader_of(info)
+        allowed = _FORMAT_KEYS[str(info.field_name)]
+        if value is not None and line_format is not None and line_format not in allowed:
+            raise fault(
+                f"{info.field_name} with format {line_format}",
+                f"it only with {', '.join(allowed)}",
+            )
+        return value
+
+    @field_validator("delimiter", "quote", "escape")
+    @classmethod
+    def _check_single(cls, value: str | None, info: ValidationInfo) -> str | None:
+        key = info.field_name
+        if value is None or (key == "quote" and value == "none"):
+            return value
+        if len(value) != 1 or not value.isascii() or value in "\n\r":
+            named = " of ASCII, or none" if key == "quote" else " of ASCII"
+            raise fault(repr(value), f"one character{named}")
+        if value == "\\" and key != "escape":
+            raise fault(repr(value), "another character: a backslash can only be the escape")
+        return value
+
+    @field_validator("header")
+    @classmethod
+    def _check_header(
+        cls, value: tuple[str, ...] | None, info: ValidationInfo
+    ) -> tuple[str, ...] | None:
+        reader = _reader_of(info)
+        if value is None and reader == "w3c":
+            raise fault("format w3c without header", "header: the names behind #Fields:")
+        check_headers(value or (), HeaderKeys(info.data))
+        return value
+
+    @field_validator("pattern")
+    @classmethod
+    def _check_pattern(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and _reader_of(info) == "regex":
+            raise fault("format regex without pattern", "pattern: with groups such as (?<name>…)")
+        if value is not None:
+            try:
+                names = groups.group_names(value)
+            except groups.PatternFault as error:
+                raise fault(error.found, error.expected) from error
+            if not names:
+                raise fault("a pattern without named groups", "groups such as (?<name>…)")
+            for name in names:
+                if name != "time":
+                    formats.check_column_name(name, "regex")
+        return value
+
+    @field_validator("columns", mode="wrap")
+    @classmethod
+    def _check_columns(
+        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> object:
+        line_format, pattern = str(_reader_of(info)), info.data.get("pattern")
+        if line_format not in formats.ADDRESSES:
+            return handler(value)
+        known: list[str] | None = None
+        if line_format == "regex" and isinstance(pattern, str):
+            known = groups.group_names(pattern)
+        elif line_format in ("csv", "w3c"):
+            known = header_fields(HeaderKeys(info.data))
+        with declaring(line_format, known):
+            return handler(named(value))
+
+    @field_validator("time")
+    @classmethod
+    def _check_time(cls, value: TimeSection | None, info: ValidationInfo) -> TimeSection | None:
+        line_format = _reader_of(info)
+        if value is None or line_format is None:
+            return value
+        if line_format not in formats.ADDRESSES:
+            if value.column:
+                allowed = ", ".join(formats.ADDRESSES)
+                raise fault(f"a time column with format {line_format}", f"it only with {allowed}")
+        elif not value.column:
+            raise fault("no column", "column: the field that holds the time")
+        for name in (name for field in value.fields() for name in field):
+            if line_format in formats.ADDRESSES:
+                cls._check_group(formats.parse_address(name, line_format)[0], info)
+        return value
+
+    @classmethod
+    def _check_group(cls, name: str | int, info: ValidationInfo) -> None:
+        """Refuse an address that names no group of the pattern, or no field of the header."""
+        reader, pattern = _reader_of(info), info.data.get("pattern")
+        if reader == "regex" and isinstance(pattern, str):
+            known = groups.group_names(pattern)
+            if name not in known:
+                raise fault(f"group {name!r}", f"one of the pattern's: {', '.join(known)}")
+        if reader in ("csv", "w3c") and isinstance(name, str):
+            problem = field_fault(name, HeaderKeys(info.data))
+            if problem is not None:
+                raise problem
+
+    def time_names(self) -> list[str]:
+        """The addresses of all fields that may hold the time, each once."""
+        fields = () if self.time is None else self.time.fields()
+        return list(dict.fromkeys(name for field in fields for name in field))
+
+    def column_types(self) -> dict[str, str]:
+        """Every column an expression over this input may name, with its SQL type."""
+        columns = {**formats.COMMON_COLUMNS, **formats.FORMAT_COLUMNS[self.line_reader]}
+        for declared in self.declared():
+            columns[declared.name] = declared.type
+        return columns
+
+    @property
+    def line_reader(self) -> str:
+        """How lines are taken apart, whatever the format is called."""
+        return self.reader or self.format
+
+    def declared(self) -> list[formats.Declared]:
+        """The declared columns, and the groups or fields that are not declared, as text."""
+        given = [
+            declared_column(name, given, self.line_reader)
+            for name, given in (self.columns or {}).items()
+        ]
+        named = {column.steps[0] for column in given} | set(self.time_names())
+        names = {column.name.lower() for column in given} | {*formats.COMMON_COLUMNS}
+        undeclared = []
+        for field, name in self._fields():
+            if field not in named and name.lower() not in names:
+                names.add(name.lower())
+                undeclared.append(formats.Declared(name, (field,), "string"))
+        return given + undeclared
+
+    def _fields(self) -> Iterator[tuple[str, str]]:
+        """The groups of a pattern, or the fields of headers, and the columns they are."""
+        if self.line_reader == "regex" and self.pattern is not None:
+            yield from ((group, group) for group in groups.group_names(self.pattern))
+        for header in self.header or ():
+            for field in header_names(header, self):
+                name = column_name(field)
+                if name:
+                    yield field, name
+
+
+def _reader_of(info: ValidationInfo) -> object:
+    """What takes lines apart; None while the format is at fault."""
+    return info.data.get("reader") or info.data.get("format")

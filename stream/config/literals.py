@@ -1,0 +1,74 @@
+r"""Text literals of users' expressions: what they mean to us, and to Spark's parser.
+
+Ground of `stream`. Pure. Spark's parser drops the backslash before a character that needs none, so
+`'^/v\d+/'` became `^/vd+/` and matched other lines than it says. Here a backslash keeps its place
+unless it is one of few escapes (decision 0113). `expression.quote_text` tells Spark so.
+"""
+
+import re
+
+_ESCAPES = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+
+# Spark's own rules (`SparkParserUtils.unescapeSQLString`); `\%` and `\_` stay as they are.
+_SPARK_ESCAPES = {
+    **_ESCAPES,
+    "0": "\0",
+    "b": "\b",
+    "Z": "\x1a",
+    "%": "\\%",
+    "_": "\\_",
+}
+_SPARK_ESCAPED = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
+)
+
+
+def literal_text(literal: str) -> str:
+    r"""Return the text that a literal stands for, by our rules.
+
+    `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX` are the characters that SQL makes of them.
+    Before any other character a backslash stands for itself. In `r'…'` it always does.
+    """
+    content = _content(literal)
+    if content is None:
+        return literal[2:-1]
+    return _ESCAPED.sub(lambda found: _of_escape(found[1], found[2]), content)
+
+
+def literal_text_to_spark(literal: str) -> str:
+    """Return what Spark's parser makes of the same literal."""
+    content = _content(literal)
+    if content is None:
+        return literal[2:-1]
+
+    def text(found: re.Match[str]) -> str:
+        code = found[1] or found[2]
+        if code is not None:
+            return _character(int(code, 16))
+        if found[3] is not None:
+            return chr(int(found[3], 8))
+        return _SPARK_ESCAPES.get(found[4], found[4])
+
+    return _SPARK_ESCAPED.sub(text, content)
+
+
+def _content(literal: str) -> str | None:
+    """What stands between the quotes, each doubled quote as one; None of a raw literal."""
+    if literal[0] in "rR":
+        return None
+    quote = literal[0]
+    # A doubled quote is no escape of the backslash before it: 'a\\''b' is a\'b.
+    pieces = re.findall(rf"\\.|{quote}{quote}|[^\\{quote}]+", literal[1:-1], re.DOTALL)
+    return "".join(quote if piece == quote * 2 else piece for piece in pieces)
+
+
+def _of_escape(code: str | None, character: str | None) -> str:
+    if code is not None:
+        return chr(int(code, 16))
+    assert character is not None
+    return _ESCAPES.get(character, "\\" + character)
+
+
+def _character(code: int) -> str:
+    return chr(code) if code <= 0x10FFFF else "\ufffd"

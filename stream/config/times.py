@@ -1,0 +1,147 @@
+"""Where a line's time is and how it is spelled, as the configuration file says it.
+
+Ground of the room. Pure; a `ValueError` says what was found and what was expected. The plain form
+of `time:` names one field or several; the long form adds layouts, and what becomes of a line whose
+time is missing or unreadable.
+"""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_serializer
+
+from stream.config.windows import fault
+
+# Directives that stand for others.
+_LONG = {
+    "D": "%m/%d/%y", "F": "%Y-%m-%d", "R": "%H:%M", "T": "%H:%M:%S", "A": "%a", "B": "%b",
+    "h": "%b", "e": "%d", "k": "%H", "l": "%I", "L": "%f", "N": "%f", "n": " ", "t": " ",
+}  # fmt: skip
+_SHORT = "aYymdbjHIMSfpszZ%"
+DIRECTIVES = tuple(f"%{letter}" for letter in sorted({*_SHORT, *_LONG}, key=str.casefold))
+
+_LAYOUT_MAX = 200
+_JOINED = re.compile(r"\s+\+\s+")
+
+
+def compile_layout(layout: str) -> str:
+    """A layout with the directives that `TimeLayout.java` knows; raises ValueError for others."""
+    if len(layout) > _LAYOUT_MAX:
+        raise fault(f"a layout of {len(layout)} characters", f"at most {_LAYOUT_MAX}")
+    text = re.sub(r"%(.?)", _expanded, layout, flags=re.DOTALL)
+    text = re.sub(r"\s+", " ", text).strip()
+    found = re.findall(r"%(.)", text)
+    given = [letter for letter in found if letter != "%"]
+    for letter in given:
+        if given.count(letter) > 1 and letter != "a":
+            raise fault(f"%{letter} twice in layout {layout!r}", "each part of a time once")
+    _check_parts(layout, set(given))
+    return text
+
+
+def _expanded(match: re.Match[str]) -> str:
+    letter = match[1]
+    if letter in _LONG:
+        return _LONG[letter]
+    if not letter or letter not in _SHORT:
+        raise fault(
+            f"directive {match[0]!r} at character {match.start() + 1} of layout {match.string!r}",
+            f"one of {' '.join(DIRECTIVES)}",
+        )
+    return match[0]
+
+
+def _check_parts(layout: str, given: set[str]) -> None:
+    """Refuse a layout that does not say which day, or that says a part in two ways."""
+    if "s" in given:
+        more = sorted(given - {"s", "f", "a"})
+        if more:
+            raise fault(f"%s and %{more[0]} in layout {layout!r}", "%s, seconds since 1970, alone")
+        return
+    for one, other in (("Y", "y"), ("m", "b"), ("H", "I"), ("z", "Z")):
+        # A zone may be given both ways; its offset counts.
+        if {one, other} <= given and one != "z":
+            raise fault(f"%{one} and %{other} in layout {layout!r}", "one of the two")
+    has_month = "m" in given or "b" in given
+    if not ("j" in given or ("d" in given and has_month)):
+        raise fault(f"layout {layout!r} without a day", "%d with %m or %b, or %j, or %s")
+    if "j" in given and ("d" in given or has_month or not given & {"Y", "y"}):
+        raise fault(f"%j in layout {layout!r}", "%j with a year (%Y or %y) and no month or day")
+    if ("I" in given) != ("p" in given):
+        raise fault(f"layout {layout!r}", "%I (hours 1 to 12) and %p (AM or PM) together")
+    for part, whole in (("M", "HI"), ("S", "M"), ("f", "S")):
+        if part in given and not given & set(whole):
+            wanted = " or ".join(f"%{letter}" for letter in whole)
+            raise fault(f"%{part} in layout {layout!r} without {wanted}", f"{wanted} beside it")
+
+
+def joined(address: str) -> tuple[str, ...]:
+    """The fields whose texts make one time together: ``date + time``."""
+    return tuple(_JOINED.split(address.strip()))
+
+
+def listed(value: object) -> object:
+    """One text as a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+_Texts = Annotated[tuple[str, ...], BeforeValidator(listed)]
+
+
+class TimeSection(BaseModel):
+    """Where a line's time is.
+
+    `column` names the fields that may hold it: the first that is there and readable counts. With
+    `layout`, only texts spelled like one of the layouts are times. `fallback` says when a line
+    without a readable time counts: at its arrival, or in `all` alone.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    column: _Texts = ()
+    layout: _Texts = ()
+    fallback: Literal["none", "arrival"] = "none"
+
+    @field_validator("column")
+    @classmethod
+    def _check_column(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for index, name in enumerate(value):
+            if name in value[:index]:
+                raise fault(f"{name!r} twice", "each field once")
+        return value
+
+    @field_validator("layout")
+    @classmethod
+    def _check_layout(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for layout in value:
+            compile_layout(layout)
+        return value
+
+    @model_serializer
+    def _as_written(self) -> object:
+        """The shortest form, which is how a file without layouts says it."""
+        column = self.column[0] if len(self.column) == 1 else list(self.column)
+        if not self.layout and self.fallback == "none":
+            return column
+        said: dict[str, object] = {"column": column} if self.column else {}
+        if self.layout:
+            said["layout"] = list(self.layout)
+        return said if self.fallback == "none" else {**said, "fallback": self.fallback}
+
+    def fields(self) -> tuple[tuple[str, ...], ...]:
+        """Each field that may hold the time, as the addresses whose texts make it together."""
+        return tuple(joined(name) for name in self.column)
+
+
+def _as_section(value: object) -> object:
+    """Any form of `time:` as the long one."""
+    if isinstance(value, str | list | tuple):
+        if not value:
+            raise fault("no field", "a field's name, or a list of names")
+        return {"column": value}
+    if isinstance(value, dict | TimeSection):
+        return value
+    raise fault(repr(value), "a field's name, a list of names, or column, layout and fallback")
+
+
+Time = Annotated[TimeSection, BeforeValidator(_as_section)]

@@ -1,0 +1,31 @@
+"""Lines of ArcSight's Common Event Format as SQL; `java/Cef.java` takes them apart.
+
+Floor: pure, no JVM.
+"""
+
+from stream.config.expression import quote_text
+from stream.config.formats import Declared
+from stream.parse.texts import ColumnSql, LineSql, Texts
+
+# The texts of a line as `java/Cef.java` gives them, between its head and its extension.
+_HEADER = ("version", "vendor", "product", "product_version", "event_class", "name", "severity")
+_EXTENSION = len(_HEADER) + 1
+
+
+def read_cef(texts: Texts) -> LineSql:
+    """The reading of a CEF input; declared columns are keys of the extension."""
+    fields = texts.fields
+
+    def text(column: Declared) -> str:
+        key = quote_text(str(column.steps[0]))
+        return f"millrace_cef_value({fields}[{_EXTENSION}], {key})"
+
+    columns = {
+        name: ColumnSql(f"nullif({fields}[{place}], '')") for place, name in enumerate(_HEADER, 1)
+    }
+    return LineSql(
+        texts.in_two_steps(f"millrace_cef({texts.text})"),
+        f"({fields} IS NOT NULL)",
+        texts.time(text),
+        columns | texts.declared(text),
+    )

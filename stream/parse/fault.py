@@ -1,0 +1,26 @@
+"""A fault of the configuration that only Spark or Java can find. Pure data."""
+
+from dataclasses import asdict, dataclass
+
+KeyPath = tuple[str | int, ...]
+"""Where a key stands in the configuration file: keys, and positions in lists counted from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: the key's path, what was found there, what was expected.
+
+    A note is advice: what it names can be counted.
+    """
+
+    path: KeyPath
+    found: str
+    expected: str
+    is_note: bool = False
+
+    def __str__(self) -> str:
+        key = ".".join(str(step) for step in self.path)
+        return f"{key}: found {self.found}, expected {self.expected}"
+
+    def to_json(self) -> dict[str, object]:
+        return {**asdict(self), "path": list(self.path)}

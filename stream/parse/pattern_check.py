@@ -1,0 +1,126 @@
+"""What Java says of the patterns that a user wrote: whether they compile, and whether they end.
+
+Asked through the bridge, which hands a stack overflow back as an error. Nothing of a line is read.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from stream.config.groups import repeats_groups
+from stream.config.patterns import PatternKind, attacks, glob_hint, like_fault, literal_patterns
+from stream.parse.columns import RECURSIVE_CHARACTERS_MAX
+from stream.parse.fault import Fault, KeyPath
+
+# Long lines a user's pattern is tried on; one on which Java recurses never sees longer ones than
+# RECURSIVE_CHARACTERS_MAX.
+_TRIAL_CHARACTERS = 100_000
+_TRIALS = ("a", "a ", "1", '"', "\\", 'k="v\\"" ', "[x] ", "/a.b?c=d&")
+
+# A text on which a usual pattern takes some thousand steps. Where it takes more than are allowed
+# (`java/Steps.java`), their number doubles with each character, or grows with its third power.
+_ATTACK_CHARACTERS = 500
+
+# What our matcher raises (`java/Steps.java`).
+_TOO_MANY_STEPS = "millrace.Steps$TooMany"
+
+_POSSESSIVE = "possessive repeats such as [^x]*+ instead of repeated groups"
+
+
+def check_input_pattern(name: str, pattern: str) -> Iterator[Fault]:
+    """Whether Java takes the pattern of an input, and whether it survives long lines.
+
+    A line that is too much for the pattern by its steps does not parse, which is no fault.
+    """
+    path = ("stream", "from", name, "pattern")
+    reason = _compile_fault(pattern)
+    if reason is not None:
+        yield Fault(path, reason, "a regular expression of Java's")
+        return
+    length = RECURSIVE_CHARACTERS_MAX if repeats_groups(pattern) else _TRIAL_CHARACTERS
+    bounded = _jvm().millrace.BoundedPattern(pattern)
+    for piece in _TRIALS:
+        reason = _match_fault(bounded, piece * (length // len(piece)))
+        if reason is not None and reason != _TOO_MANY_STEPS:
+            yield Fault(
+                path,
+                f"a pattern that fails on a line of {length} characters ({reason})",
+                _POSSESSIVE,
+            )
+            return
+
+
+def check_literal_patterns(path: KeyPath, text: str) -> Iterator[Fault]:
+    """The faults of the patterns that stand in an expression, which Spark has parsed."""
+    for one in literal_patterns(text):
+        where = f" at character {one.position}"
+        if one.kind is PatternKind.LIKE:
+            fault = like_fault(one)
+            if fault is not None:
+                yield Fault(path, fault[0] + where, fault[1])
+            continue
+        reason = _compile_fault(one.text)
+        if reason is not None:
+            expected = f"a regular expression of Java's{glob_hint(one.text)}"
+            yield Fault(path, f"pattern {one.text!r}{where} ({reason})", expected)
+
+
+def note_patterns(path: KeyPath, text: str) -> Iterator[Fault]:
+    """The patterns of an expression that try too many ways on a short text, as notes."""
+    for one in literal_patterns(text):
+        if one.kind is PatternKind.REGEX and _compile_fault(one.text) is None:
+            yield from _note_attack(path, one.text, f" at character {one.position}")
+
+
+def note_input_pattern(name: str, pattern: str) -> Iterator[Fault]:
+    """The same of the pattern of an input."""
+    yield from _note_attack(("stream", "from", name, "pattern"), pattern, "")
+
+
+def _note_attack(path: KeyPath, pattern: str, where: str) -> Iterator[Fault]:
+    bounded = _jvm().millrace.BoundedPattern(pattern)
+    for text in attacks(pattern, _ATTACK_CHARACTERS):
+        if _match_fault(bounded, text) == _TOO_MANY_STEPS:
+            yield Fault(
+                path,
+                f"pattern {pattern!r}{where}, which tries too many ways on a text such as"
+                f" {text[:20]!r}… of {len(text)} characters: such a line is not counted",
+                "a pattern in which one repeat cannot take what the next one could, such as [^/]*+"
+                " in place of .*",
+                is_note=True,
+            )
+            return
+
+
+def _compile_fault(pattern: str) -> str | None:
+    """Why Java does not take a pattern; None if it does."""
+    try:
+        _jvm().java.util.regex.Pattern.compile(pattern)
+    except (Py4JError, PySparkException) as error:
+        return _java_reason(error)
+    return None
+
+
+def _match_fault(bounded: Any, text: str) -> str | None:
+    """Why a match ended with an exception: _TOO_MANY_STEPS, or what Java said; None without one."""
+    try:
+        bounded.isFoundIn(text)
+    except (Py4JError, PySparkException) as error:
+        is_long = _TOO_MANY_STEPS in str(getattr(error, "java_exception", error))
+        return _TOO_MANY_STEPS if is_long else _java_reason(error)
+    return None
+
+
+def _jvm() -> Any:
+    jvm = SparkContext._jvm
+    assert jvm is not None
+    return jvm
+
+
+def _java_reason(error: Exception) -> str:
+    """The first line of what Java said; PySpark wraps some of its exceptions, and others not."""
+    text = str(getattr(error, "java_exception", error)).split("PatternSyntaxException: ")[-1]
+    return (text.splitlines() or ["no reason given"])[0]

@@ -1,0 +1,31 @@
+"""Lines of syslog as SQL: RFC 5424, RFC 3164, and what programs write in place of the latter.
+
+Floor: pure, no JVM. The host may be missing (Cisco's routers, lines of `/dev/log`), and so may the
+program: `last message repeated 5 times` has none. A program is what stands before a colon or before
+a process id in brackets; only with a process id may its name hold blanks.
+"""
+
+from stream.config.line_patterns import SYSLOG, SYSLOG_GROUPS
+from stream.parse.texts import ColumnSql, LineSql, Texts, by_groups
+from stream.parse.times import line_time
+
+
+def read_syslog(texts: Texts) -> LineSql:
+    """The reading of a syslog input."""
+    groups = [str(number) for number in range(1, SYSLOG_GROUPS + 1)]
+    taken, matches = by_groups(SYSLOG, groups, texts.fields)
+    field = [f"nullif({texts.fields}[{index}], '')" for index in range(SYSLOG_GROUPS + 1)]
+    priority = texts.hold("priority", f"coalesce({field[1]}, {field[9]})")
+    columns = {
+        "host": ColumnSql(f"nullif(coalesce({field[3]}, {field[13]}, {field[10]}), '-')"),
+        "program": ColumnSql(f"nullif(coalesce({field[4]}, {field[14]}, {field[16]}), '-')"),
+        "pid": texts.typed("pid", f"coalesce({field[5]}, {field[15]}, {field[17]})", "int"),
+        "message": ColumnSql(f"coalesce({field[8]}, {field[18]}, '')"),
+        "facility": ColumnSql(f"CAST(try_cast({priority} AS INT) DIV 8 AS INT)", priority),
+        "severity": ColumnSql(f"try_cast({priority} AS INT) % 8", priority),
+        "message_id": ColumnSql(f"nullif({field[6]}, '-')"),
+        "structured_data": ColumnSql(f"nullif({field[7]}, '-')"),
+    }
+    stamp = texts.hold("time", f"coalesce({field[11]}, {field[2]}, {field[12]})")
+    time = line_time([stamp], texts.section.tz, texts.section.time)
+    return LineSql(texts.in_one_step(taken), matches, time, columns)

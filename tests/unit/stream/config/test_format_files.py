@@ -1,0 +1,128 @@
+"""Formats of files: what they hold, inputs that name one, and lines that are recognised."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stream.config.format_files import (
+    FormatFault,
+    load_formats,
+    parse_format,
+    shipped_names,
+    users_formats,
+)
+from stream.config.input_section import InputSection
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "formats"
+SHIPPED = load_formats()
+WITH_LINES = sorted(path.stem for path in FIXTURES.glob("*.jsonl"))
+# Formats that read lines of many others, because they say little of what a line holds.
+WIDE = {"syslog", "json", "logfmt", "common", "csv", "tsv"}
+
+OWN = """
+title: Our own
+pattern: '^(?P<ts>\\S+) (?P<log_level>\\w+) (?<rest>.*)$'
+time: ts
+columns: {level: {type: string, about: severity, at: log_level}}
+"""
+
+
+def lines_of(name: str) -> list[str]:
+    rows = (FIXTURES / f"{name}.jsonl").read_text().removesuffix("\n").split("\n")
+    return [json.loads(row)[0] for row in rows]
+
+
+def test_every_shipped_format_has_lines_and_is_what_its_file_is_called() -> None:
+    assert set(SHIPPED) == set(shipped_names())
+    assert set(SHIPPED) - {"tsv"} == set(WITH_LINES)
+    for name, given in SHIPPED.items():
+        assert given.name == name
+        assert given.title
+        assert all(column.about for column in given.columns.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(SHIPPED) - {"tsv"}))
+def test_a_shipped_format_is_an_input(name: str) -> None:
+    section = InputSection.model_validate({"topic": "logs.t", "format": name})
+    assert set(SHIPPED[name].columns) <= set(section.column_types())
+    # The stream is started with the section as JSON, and reads no file of a format.
+    again = InputSection.model_validate(json.loads(section.model_dump_json(exclude_none=True)))
+    assert again.column_types() == section.column_types()
+    assert again.time == section.time
+
+
+@pytest.mark.parametrize("name", WITH_LINES)
+def test_lines_are_recognised_without_a_jvm(name: str) -> None:
+    lines = lines_of(name)
+    # A list of one address is the address, and the line one of combined.
+    assert SHIPPED[name].recognise(lines) >= (0.5 if name == "forwarded_combined" else 1.0)
+    taken = {other for other, given in SHIPPED.items() if given.recognise(lines) >= 0.5}
+    assert taken - WIDE <= {name} | BESIDE.get(name, set())
+
+
+# A line of the first is a line of the others, too.
+BESIDE = {
+    "traefik": {"combined"},
+    "ingress_nginx": {"combined"},
+    "forwarded_combined": {"combined"},
+}
+
+
+def test_noise_is_no_format() -> None:
+    noise = ["", "hello world", "-----", "drwxr-xr-x 2 root root 4096 Jan 1 a", "{", "a,b", "x=1"]
+    for name, given in SHIPPED.items():
+        if name not in ("tsv", "csv"):
+            assert given.recognise(noise) == 0.0, name
+
+
+def test_headers_and_empty_lines_are_no_part_of_the_share() -> None:
+    lines = ["#Version: 1.0", "", "#Fields: " + (SHIPPED["iis"].header or ("",))[0]]
+    assert SHIPPED["iis"].recognise(lines) == 0.0
+    assert SHIPPED["iis"].recognise([*lines, *lines_of("iis")]) == 1.0
+    assert SHIPPED["iis"].recognise([*lines_of("iis"), "#Fields: date x"]) < 1.0
+
+
+def test_a_users_format_goes_before_a_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "redis.yaml").write_text(OWN)
+    (tmp_path / "ours.yaml").write_text(OWN)
+    with users_formats(load_formats([tmp_path])):
+        for name in ("redis", "ours"):
+            section = InputSection.model_validate(
+                {"topic": "t", "format": name, "columns": {"more": "rest string"}}
+            )
+            assert section.line_reader == "regex"
+            assert {"level", "more"} <= set(section.column_types())
+    assert "level" in SHIPPED["redis"].columns
+    with pytest.raises(ValueError, match=r"found 'ours', expected one of combined, .* redis"):
+        InputSection.model_validate({"topic": "t", "format": "ours"})
+
+
+def test_what_an_input_says_goes_before_its_format() -> None:
+    given = {"topic": "t", "format": "redis", "tz": "Europe/Berlin", "time": {"column": "ts"}}
+    section = InputSection.model_validate(given)
+    assert section.tz == "Europe/Berlin"
+    assert section.time is not None
+    assert section.time.layout == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[", "no YAML"),
+        ("1", "found no keys"),
+        ("title: x\ncolour: y", "colour: Extra inputs"),
+        ("title: x\nname: other", "found name 'other', expected the name of the file, ours"),
+        ("title: x\npattern: '(?<a>['", "pattern: found a pattern with"),
+        ("title: x\npattern: '(?<a>\\p{Alpha})'", "pattern: found \\p"),
+        ("title: x\ncolumns: {a: {type: int}}", "columns.a.about: Field required"),
+    ],
+)
+def test_faults_of_a_file(text: str, fault: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse_format("ours", text)
+    assert fault in str(caught.value)
+    (tmp_path / "ours.yaml").write_text(text)
+    with pytest.raises(FormatFault) as named:
+        load_formats([tmp_path])
+    assert named.value.path == tmp_path / "ours.yaml"

@@ -1,0 +1,17 @@
+"""The list of functions, and the page that is made of it."""
+
+from stream.config.expression import unknown_columns
+from stream.config.functions import PAGE, known_functions
+from tests.harness.functions_page import ROOT, functions_page
+
+
+def test_the_page_is_made_of_the_list() -> None:
+    """Run `python -m tests.harness.functions_page` when this fails."""
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == functions_page()
+
+
+def test_each_example_calls_its_function_and_passes_the_check() -> None:
+    for one in known_functions().values():
+        assert f"{one.name}(" in one.example, one.name
+        assert one.call.startswith(f"{one.name}("), one.name
+        assert unknown_columns(one.example, ["line"]) is None, one.name
