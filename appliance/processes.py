@@ -61,10 +61,11 @@ class ProcessRecord:
 def with_all_it_starts(
     command: Sequence[str], **options: Any
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process in a group of its own; unless it ended well nothing of the group is left behind.
+    """Run a process in a group of its own, and kill the whole group unless the process ended well.
 
-    A terminal's Ctrl-C reaches its starter alone. A JVM whose Python is interrupted while it starts
-    would stay for ever.
+    Use this for every question that starts a JVM. The group keeps a terminal's Ctrl-C away from the
+    process, so it reaches only the command, which kills the group. A JVM whose Python is
+    interrupted while it starts would otherwise stay for ever.
     """
     process = subprocess.Popen(command, process_group=0, **options)
     try:

@@ -3,6 +3,10 @@
 What lies on the disk while everything stands still is what `kill -9` of all parts at that moment
 would have left, and the mill goes on exactly from that (decision 0082). MySQL alone goes on: its
 view of that moment is opened meanwhile and written out later.
+
+The copy is consistent because the writers stand still (`supervisor/pausing`). So the last round
+copies every file again that was copied by its path, unless the file's time stamp proves that no
+process can have changed it since (`plan.SETTLED_NS`).
 """
 
 import hashlib

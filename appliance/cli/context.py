@@ -65,10 +65,11 @@ def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
 
 
 def mill_as_it_runs() -> "Mill":
-    """The mill for who only asks it something: as it was started, where it runs.
+    """Return the mill as it was started if it runs, else as the file describes it.
 
-    What is being written into the file, and what of it waits for `up --apply`, moves no part. A
-    file that is named with `--config` is meant. Raises ConfigFaults.
+    Use this in every command that only asks the mill something. A change in the file that waits for
+    `up --apply`, or is being typed, has reached no part yet, so it must not decide which parts are
+    asked. A file that is named with `--config` is always taken. Raises ConfigFaults.
     """
     from dataclasses import replace
 

@@ -36,7 +36,8 @@ class Loaded:
     notes: tuple[str, ...] = ()
     """What holds no fault and yet has no effect, in sentences."""
     data: bytes = b""
-    """What was read of the file: whoever copies it, or names it, must not read another one."""
+    """The bytes that were read. Copy or hash these instead of reading the file again, because the
+    file can change in between (`Mill.sha256` is their hash)."""
 
 
 def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> Loaded:
@@ -57,7 +58,7 @@ def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = Non
 def load_bytes(
     data: bytes, path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None
 ) -> Loaded:
-    """`load` for what was read of the file: whoever keeps it must not read another one."""
+    """`load` for bytes that were read of the file. Keep these bytes: do not read it again."""
     source = _shown(path)
     try:
         text = io.StringIO(data.decode(), newline=None).read()

@@ -22,9 +22,8 @@ TEXTS = (".html", ".java", ".js", ".md", ".py", ".sh", ".yaml")
 EXEMPT = ("docs/style.md", "tests/house/test_plain_english.py")
 
 IDIOMS_MAX = {
-    "HOUSE.md": 29,
     "README.md": 2,
-    "appliance": 152,
+    "appliance": 149,
     "bench": 25,
     "broker": 580,
     "collector": 96,
@@ -33,7 +32,7 @@ IDIOMS_MAX = {
     "monitor": 1,
     "protocol": 134,
     "setup": 2,
-    "sinks": 57,
+    "sinks": 56,
     "stream": 65,
     "tests": 645,
 }
