@@ -1,7 +1,7 @@
-"""A Produce request whose answer is made but may not leave yet.
+"""A Produce request whose answer is ready but must wait.
 
-Floor: produce. It waits in one line for each partition it has written to, and is answered when the
-last of these waits has ended; each has a code of its own.
+Floor: produce. The request waits once for each partition it has written to. It is answered when the
+last of these waits has ended. Each wait ends with its own error code.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.records import read_header
 
 LEADER_ALONE = 1
-"""Produce's acks: the leader's own disk."""
+"""Value of a Produce's acks: wait only for the leader's own disk."""
 
 SYNC_MS_MIN = 1_000
-"""What a Produce gives the sync at least. A client's time-out is meant for followers, and Kafka,
-which waits for none on one replica, takes 0 and -1; refused, the client would send it again."""
+"""The minimum time that a Produce waits for the sync. A client's timeout is meant for followers,
+and Kafka, which does not wait for a sync on one replica, accepts 0 and -1. A client that got a
+timeout error would send the batch again.
+"""
 
 
 class Parking:
-    """Where Produce requests wait."""
+    """The place where Produce requests wait."""
 
     __slots__ = ("_clock", "count", "waits")
 
@@ -34,20 +36,20 @@ class Parking:
         self.waits = waits
         self._clock = clock
         self.count = 0
-        """Requests that wait."""
+        """Number of waiting requests."""
 
     def deadline_ms(self, timeout_ms: int) -> int:
-        """Until when a request waits that begins to do so now."""
+        """Return the deadline of a request that begins to wait now."""
         return self._clock.monotonic_ms() + max(timeout_ms, SYNC_MS_MIN)
 
 
 def line_of(replica: Replica, required_acks: int) -> Commitments:
-    """Where to wait for what `acks` asks for."""
+    """Return the queue in which to wait for these `acks`."""
     return replica.counted if required_acks == LEADER_ALONE else replica.committed
 
 
 class Part:
-    """What a request has appended to one partition; waits for that to count."""
+    """What a request has appended to one partition; waits for its acknowledgement."""
 
     __slots__ = ("answer", "end_offset", "leader_epoch", "parked", "replica")
 
@@ -63,7 +65,7 @@ class Part:
         self.answer = answer
         self.end_offset = end_offset
         self.leader_epoch = replica.leader_epoch
-        """In which it was appended."""
+        """The leader epoch in which it was appended."""
 
     def reached(self) -> None:
         self.parked.part_ended()
@@ -74,7 +76,7 @@ class Part:
 
 
 class ParkedProduce:
-    """A Produce whose answer is made but may not leave yet."""
+    """A Produce whose answer is ready but must wait."""
 
     __slots__ = ("_open_count", "_parking", "appended", "call", "has_two_producers", "proofs",
                  "required_acks", "response", "timeout_ms", "transactional_id",
@@ -91,15 +93,15 @@ class ParkedProduce:
         self.response = ProduceResponse()
         self.appended: list[Part] = []
         self._open_count = 0
-        """Waits that have not ended."""
+        """Number of waits that have not ended."""
         self._parking: Parking | None = None
 
     def settle(self, parking: Parking) -> None:
-        """What it has appended is written: answer it, now or when that counts."""
+        """After the appended batches are written: answer the request, or let it wait."""
         if self.required_acks == 0:
             self._end_silently()
             return
-        # One more, so that it is not answered between two of its parts.
+        # One extra wait, so that it is not answered while its waits are still being added.
         self._open_count = 1 + len(self.appended)
         deadline_ms = parking.deadline_ms(self.timeout_ms)
         for part in self.appended:
@@ -114,7 +116,7 @@ class ParkedProduce:
         self.part_ended()
 
     def _end_silently(self) -> None:
-        """Answer nothing; whoever is not answered learns of a refusal by its connection's end."""
+        """Send no answer. With acks=0, closing the connection tells the client of a refusal."""
         for topic in self.response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code:
@@ -124,7 +126,7 @@ class ParkedProduce:
         self.call.answer_nothing()
 
     def part_ended(self) -> None:
-        """One wait less; the last one lets the answer leave."""
+        """Count down the waits. The last one sends the answer."""
         self._open_count -= 1
         if self._open_count:
             return
@@ -133,19 +135,19 @@ class ParkedProduce:
         self.complete()
 
     def complete(self) -> None:
-        """Give the answer."""
+        """Send the answer."""
         self.call.answer(self.response)
 
     def as_parked(self) -> ParkedProduce:
-        """Itself; a request that took the short way becomes one of these."""
+        """Return itself. `QuickProduce` has the same method, which converts it."""
         return self
 
 
 def has_two_producers(request: ProduceRequest) -> bool:
-    """Whether a request holds transactional batches under more than one producer id.
+    """Return True if a request has transactional batches of more than one producer id.
 
-    One transactional id has one producer. Without transactions it is nothing unusual: a producer
-    that was given a new id repeats older batches under the one they had.
+    A transactional id has only one producer. Without transactions this is normal: a producer that
+    got a new id repeats older batches under their old id.
     """
     producer_ids = set()
     for topic in request.topic_data:
@@ -153,7 +155,7 @@ def has_two_producers(request: ProduceRequest) -> bool:
             try:
                 header = read_header(data.records or b"")
             except WireError:
-                # Refused in its own place.
+                # This batch is refused later, when it is appended.
                 continue
             if header.attributes & TRANSACTIONAL:
                 producer_ids.add(header.producer_id)

@@ -1,9 +1,9 @@
-"""Produce: batches appended in order of arrival, written once per read, answered when durable.
+"""Produce: batches are appended in order of arrival, written once per read, answered when durable.
 
-Floor: produce. `append` lets each batch be judged (`judge`) and staged; `settle`, called at the end
-of every read, writes each touched log once and then answers, or lets the request wait (`parked`)
-until its batches count. Where records have to be looked at, `opening` says when that goes on; what
-was appended before is written meanwhile.
+Floor: produce. `append` validates each batch (`judge`) and stages it. `settle`, called after every
+read, writes each changed log once. It then answers the request, or lets it wait (`parked`) until
+its batches are acknowledged. If records must be checked, `opening` schedules that; batches appended
+before are written in the meantime.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REQUIRED_ACKS = (-1, 0, 1)
 
 
 class Produces:
-    """All Produce requests under way."""
+    """All Produce requests in progress."""
 
     def __init__(
         self,
@@ -58,24 +58,26 @@ class Produces:
         self._write_failed = write_failed
         self._staged: list[ParkedProduce | QuickProduce] = []
         self._now_ms = 0
-        """The time of the first short request of this read, which is that of the others."""
+        """The time of the first quick request of this read, used for all of them."""
         self._parking = Parking(waits, world.clock)
         self._openings: Openings[ParkedProduce] = Openings(world.soon, world.turn_ns, self.settle)
 
     @property
     def parked_count(self) -> int:
-        """Requests that wait until their batches count."""
+        """Number of requests that wait for their acknowledgement."""
         return self._parking.count
 
     def append(self, call: Call, request: ProduceRequest) -> None:
-        """Stage the batches of one request; the answer follows by `settle`."""
+        """Stage the batches of one request. `settle` answers it."""
         parked = ParkedProduce(call, request)
         call.session.has_staged = True
         if request.transactional_id is None or not self._is_to_be_proven(parked, request):
             self._begin(parked, request)
 
     def _is_to_be_proven(self, parked: ParkedProduce, request: ProduceRequest) -> bool:
-        """Whether a coordinator elsewhere has to be asked first; it goes on then by itself."""
+        """Return True if a coordinator on another broker is asked first; the request then resumes
+        later.
+        """
 
         def proven() -> None:
             parked.call.session.attempt(partial(self._begin, parked, request))
@@ -90,7 +92,7 @@ class Produces:
             self._openings.start(parked, request, steps)
 
     def _append_all(self, parked: ParkedProduce, request: ProduceRequest) -> Iterator[bool]:
-        """Judge and stage every batch; steps only where records have to be looked at."""
+        """Validate and stage every batch. Yields only if records must be checked."""
         for topic in request.topic_data:
             answer = TopicProduceResponse(name=topic.name)
             parked.response.responses.append(answer)
@@ -110,19 +112,20 @@ class Produces:
         answer: PartitionProduceResponse,
         config: LogConfig,
     ) -> Iterator[bool]:
-        """The same for one batch whose records have to be looked at, step by step."""
+        """Do the same for one batch whose records must be checked, step by step."""
         wanted: LogConfig | None = config
         while wanted is not None:
             config = wanted
             yield True
             try:
-                # Not in a name of ours: the batch may lie elsewhere when this goes on.
+                # Do not keep `data.records` in a local variable, because the batch can move between
+                # steps.
                 seen = yield from look_at_records(data.records, config, self._clock.now_ms())
             except ApiError as error:
                 refuse(answer, error)
                 return
             self._now_ms = self._clock.now_ms()
-            # Once more if the topic's settings have changed meanwhile.
+            # Repeat if the topic's settings have changed in the meantime.
             wanted = self._append_one(parked, topic, data, answer, seen)
 
     def _append_one(
@@ -133,7 +136,7 @@ class Produces:
         answer: PartitionProduceResponse,
         seen: Seen | None = None,
     ) -> LogConfig | None:
-        """Stage one batch or refuse it; or say under which settings its records must be seen."""
+        """Stage or refuse one batch. Returns the settings if its records must be checked first."""
         batch = data.records
         try:
             if parked.required_acks not in REQUIRED_ACKS:
@@ -163,14 +166,14 @@ class Produces:
     def append_quick(
         self, lane: Lane, batch: memoryview, header: BatchHeader
     ) -> tuple[Replica, Appended]:
-        """Stage one batch for the short way; an error comes before anything has changed."""
+        """Stage one batch of a quick request. If an error is raised, nothing has changed."""
         if not self._staged:
             self._now_ms = self._clock.now_ms()
         replica = self._judge.admit(lane, lane.topic, lane.index)
         return replica, self._judge.append(lane, replica, batch, header, self._now_ms)
 
     def stage(self, produce: QuickProduce) -> None:
-        """Answer it, or park it, when its batch is written."""
+        """Add a quick request, to be answered or parked when its batch is written."""
         self._staged.append(produce)
 
     def settle(self) -> None:
@@ -201,7 +204,7 @@ class Produces:
         kept = []
         for part in parked.appended:
             error = failed.get(part.replica)
-            # A request that takes turns may have written there before.
+            # A request that takes several turns may have written to this log earlier.
             if error is None or part.end_offset <= part.replica.log.log_end_offset:
                 kept.append(part)
                 continue

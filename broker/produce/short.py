@@ -1,11 +1,12 @@
-"""The short way of a Produce that is like the one before it.
+"""The fast path for a Produce request that resembles the one before it.
 
-Floor: produce. A producer's small requests differ in their correlation id and their batch; header,
-acks, topic and partition are the same bytes each time. A connection therefore keeps its last such
-request as a `Lane`: where its batch began, what stood before it, and the answer with three places
-to fill in. The next frame that begins with the same bytes is neither decoded nor answered field by
-field. Only what goes well takes this way: at the first sign of anything else `start` declines,
-nothing has happened yet, and the request goes the long way, which knows every refusal.
+Floor: produce. The small requests of a producer differ only in correlation id and batch. Header,
+acks, topic and partition are the same bytes each time. So a connection keeps its last such request
+as a `Lane`: the position of the batch, the bytes before it, and the answer with three values to
+fill in. If the next frame begins with the same bytes, it is neither decoded nor is its answer
+encoded field by field. Only successful requests take the fast path. On any other outcome `start`
+declines before anything has changed, and the request takes the normal path, which handles every
+error.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ _CORRELATION_END = 8
 _LENGTH = Packed(">i")
 _MARK = Packed(">qqq")
 _MARKS = (0x7EADBEE1_01020301, 0x7EADBEE2_01020302, 0x7EADBEE3_01020303)
-"""Stand for base offset, append time and log start while the answer's pattern is made."""
+"""Placeholders for base offset, append time and log start while the answer template is made."""
 
 _TAGS = b"\0\0\0"
 """No tagged fields of the partition, of the topic, of the request."""
 
 
 class Lane:
-    """What stays the same from one request of a connection to the next."""
+    """The bytes that stay the same from one request of a connection to the next."""
 
     __slots__ = ("answer", "fill", "fill_at", "head", "index", "is_flexible", "prefix",
                  "prefix_end", "required_acks", "timeout_ms", "topic", "transactional_id",
                  "version")  # fmt: skip
 
     proofs = NO_PROOFS
-    """Transactional batches go the long way."""
+    """Empty, because transactional batches take the normal path."""
 
     def __init__(self, frame: memoryview, prefix_end: int, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
@@ -77,14 +78,14 @@ class Lane:
         self.fill = Packed(">qqq" if version >= _LOG_START_SINCE else ">qq")
 
     def fits(self, frame: memoryview) -> bool:
-        """Whether a Produce begins as the one this lane was made from, correlation id apart."""
+        """Return True if a frame begins like the lane's request, except for the correlation id."""
         return (
             frame[:_KEY_AND_VERSION_BYTES] == self.head
             and frame[_CORRELATION_END : self.prefix_end] == self.prefix
         )
 
     def batch_in(self, frame: memoryview) -> memoryview | None:
-        """The batch of a frame that fits; None when something unexpected stands around it."""
+        """Return the batch of a frame that fits; None if the bytes around it are unexpected."""
         position = self.prefix_end
         try:
             if self.is_flexible:
@@ -102,13 +103,13 @@ class Lane:
 
 
 class QuickProduce:
-    """A request that took the short way, until its answer may leave."""
+    """A request on the fast path, until it is answered."""
 
     __slots__ = ("_parking", "appended", "frame_start", "lane", "replica", "session",
                  "slot")  # fmt: skip
 
     _parking: Parking
-    """Where it waits, once it does."""
+    """Where it waits; set only once it waits."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class QuickProduce:
         self.appended = appended
 
     def settle(self, parking: Parking) -> None:
-        """What it has appended is written: answer it, now or when that counts."""
+        """After the batch is written: answer the request, or let it wait."""
         end_offset = self.appended.last_offset + 1
         lane = self.lane
         line = line_of(self.replica, lane.required_acks)
@@ -149,7 +150,7 @@ class QuickProduce:
         parked.complete()
 
     def complete(self) -> None:
-        """Give the answer: all went well."""
+        """Send the answer for success."""
         session = self.session
         if session.is_closed:
             return
@@ -166,7 +167,7 @@ class QuickProduce:
         session.answered()
 
     def as_parked(self) -> ParkedProduce:
-        """The same as the long way has it, for all that did not go well."""
+        """Convert the request to its form on the normal path, to report an error."""
         lane = self.lane
         version = self.frame_start[3]
         (correlation_id,) = _LENGTH.unpack_from(self.frame_start, 4)
@@ -188,29 +189,31 @@ class QuickProduce:
 
 
 class Stages(Protocol):
-    """Who appends, and answers or parks what was appended (`produces`)."""
+    """Appends batches, and answers or parks their requests (`produces`)."""
 
     def append_quick(
         self, lane: Lane, batch: memoryview, header: BatchHeader
     ) -> tuple[Replica, Appended]:
-        """Stage one batch; an error comes before anything has changed."""
+        """Stage one batch. If an error is raised, nothing has changed."""
 
     def stage(self, produce: QuickProduce) -> None:
-        """Answer it, or park it, when its batch is written."""
+        """Add a request, to be answered or parked when its batch is written."""
 
 
 class QuickProduces:
-    """Begins Produce requests the short way. One for all sessions."""
+    """Begins Produce requests on the fast path. One object for all sessions."""
 
     def __init__(self, produces: Stages, times: ApiTimes) -> None:
         self._produces = produces
         self._times = times
 
     def start(self, session: Asking, slot: Slot, frame: memoryview, lane: Lane) -> bool:
-        """Stage the batch of a frame that fits its lane; False: go the long way, from the start."""
+        """Stage the batch of a frame that fits its lane. False: take the normal path from the
+        start.
+        """
         times = self._times
         if not (times.count + 1) & times.mask:
-            # The long way, if it comes to that, goes on with it.
+            # If this declines, the normal path continues this timing.
             slot.timing = Timing(times, 0)
         batch = lane.batch_in(frame)
         if batch is None:
@@ -231,7 +234,7 @@ class QuickProduces:
 
 
 def lane_of(frame: memoryview, request: ProduceRequest) -> Lane | None:
-    """The lane for requests like this one, which was served the long way; None if it has none."""
+    """Return a lane made from this request, which took the normal path; None if not possible."""
     if request.transactional_id is not None or request.acks not in (-1, 1) or frame[3] < 3:
         return None
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
@@ -244,7 +247,7 @@ def lane_of(frame: memoryview, request: ProduceRequest) -> Lane | None:
     size = len(records)
     length = encode_uvarint(size + 1) if is_flexible else _LENGTH.pack(size)
     prefix_end = end - size - len(length)
-    # Tagged fields that we do not know would stand where the batch is looked for.
+    # Unknown tagged fields would be where the batch is expected.
     if frame[end:] != _TAGS[: len(frame) - end] or frame[prefix_end : end - size] != length:
         return None
     if decode_request_header(frame)[1] >= prefix_end:
@@ -253,7 +256,7 @@ def lane_of(frame: memoryview, request: ProduceRequest) -> Lane | None:
 
 
 def _pattern(topic: str, index: int, version: int) -> tuple[bytes, int]:
-    """The bytes of a good answer, and where in it base offset, append time and log start stand."""
+    """Return the bytes of a success answer, and the position of the three values in it."""
     one = PartitionProduceResponse(
         index=index,
         base_offset=_MARKS[0],
@@ -265,5 +268,5 @@ def _pattern(topic: str, index: int, version: int) -> tuple[bytes, int]:
     )
     answer = encode_response(response, version, 0, _PRODUCE)
     marks = _MARK.pack(*_MARKS)[: 24 if version >= _LOG_START_SINCE else 16]
-    # From behind: a topic's name stands in front of the marks and may hold anything.
+    # Search from the end, because the topic name before the placeholders may contain any bytes.
     return answer, answer.rindex(marks)
