@@ -1,13 +1,13 @@
-"""Followers' fetches: answered to the log's end, and woken in the turn of a write.
+"""Fetches of followers: answered up to the log end offset, and woken by a write.
 
-Floor: fetch. `follower_session` judges and remembers; here are the logs, the turns and the time.
-What a fetch says of a follower is believed before anything is read for it. A follower learns of
-what is written before it is synced here, so that all sync at once; it is not woken for a high
-watermark alone.
+Floor: fetch. `follower_session` validates requests and keeps their state; this module has the logs,
+the loop turns and the time. What a fetch says about its follower is recorded before the fetch is
+answered. Followers receive written batches before the leader has synced them, so that all replicas
+sync at the same time. A new high watermark alone does not wake a follower.
 
-An answer may still stand in a socket when its log is cut and written anew at the same place, and
-would then carry other bytes, with good checksums. So when a leadership ends, the connections of
-followers that have not asked again since they were answered from that log are closed.
+An answer may still be in a socket when its log is truncated and rewritten at the same position. It
+would then contain other bytes with valid checksums. So when a leadership ends, the broker closes
+the connections of followers that may not have received an answer from that log.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ logger = logging.getLogger(__name__)
 SESSION_IDS_END = 2**31
 
 NEWS_MS = 1_000
-"""After a leadership has begun here its followers are still on their way to it."""
+"""How long after the start of a leadership its followers may not yet know of it."""
 
 NEWS_WAIT_MS = 20
-"""Meanwhile a fetch waits no longer than this: one that was sent before its sender knew of the new
-leader would keep it from asking for the new partitions, and them from being committed."""
+"""In that time a fetch waits no longer than this. A fetch sent before the follower knew of the new
+leader would delay its fetch of the new partitions, and so their commits.
+"""
 
 
 class _Line:
-    """One follower: its connection, its session, and its fetch if that waits."""
+    """One follower: its connection, its session, and its waiting fetch, if any."""
 
     __slots__ = (
         "asked_again",
@@ -64,41 +65,42 @@ class _Line:
         self.fetches = fetches
         self.session = session
         self.call: Call | None = None
-        """Of the newest fetch."""
+        """The call of the newest fetch."""
         self.max_bytes = 0
         self.deadline_ms = 0
         self.is_wake_wanted = False
         self.owed: set[Replica] = set()
-        """Whose bytes are in an answer that may not have arrived."""
+        """Replicas with bytes in an answer that may not have arrived."""
         self.asked_again: set[PartitionId] = set()
-        """What it may not have been able to take. It checks what it is sent; only then is it the
-        leader's turn, which looks at no more than what it is about to send."""
+        """Partitions fetched again at the same offset. The follower may have found the bytes
+        corrupt, so the leader checks the bytes that it is about to send.
+        """
 
     @property
     def is_parked(self) -> bool:
-        """Whether a fetch waits."""
+        """True if a fetch waits."""
         return self.call is not None and self.call.session.parked_fetch is self
 
     @property
     def is_closed(self) -> bool:
-        """Whether its connection is no more."""
+        """True if its connection is closed."""
         return self.call is None or self.call.session.is_closed
 
     # The session calls these.
 
     def hasten(self, behind: Iterable[bytes]) -> None:
-        """Followers ask one thing after the other: nothing behind a fetch is in a hurry."""
+        """Do nothing, because a follower sends no request while a fetch is pending."""
 
     def make_way(self) -> None:
-        """Nothing more is read from its connection until it is answered."""
+        """End the wait, because nothing more is read from its connection before the answer."""
         self.fetches.make_way(self)
 
     def forget(self) -> None:
-        """Its connection is gone."""
+        """Remove the follower's state, because its connection is closed."""
         self.fetches.forget(self)
 
     def drop(self) -> None:
-        """Nobody waits for its answer."""
+        """Remove the fetch without an answer."""
         self.fetches.forget(self)
         assert self.call is not None
         self.call.answer_nothing()
@@ -106,19 +108,19 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetchPorts:
-    """What serving followers needs around it."""
+    """The objects that are used to serve followers."""
 
     world: World
     replicas: Replicas
     warnings: Warnings
     lived_ms: Callable[[], int]
-    """The time by which followers are late."""
+    """The clock by which followers are late."""
     heard: Callable[[Replica], None]
-    """A follower has come further: it may be time to propose it (`isr_driver`)."""
+    """Called when a follower's position advanced: it may be ready for the ISR (`isr_driver`)."""
 
 
 class ReplicaFetches:
-    """All followers' fetches at this broker. To be put among `Replicas.hearers`."""
+    """All fetches of followers at this broker. Add it to `Replicas.hearers`."""
 
     def __init__(self, ports: ReplicaFetchPorts) -> None:
         self._ports = ports
@@ -129,10 +131,10 @@ class ReplicaFetches:
         self._news_until_ms = 0
 
     def start(self, call: Call, request: FetchRequest) -> FetchResponse | None:
-        """The answer, or None when the fetch waits."""
+        """Return the answer, or None if the fetch waits."""
         asking = request.replica_state
         if asking is None or asking.replica_id < 0:
-            # Consumers come in by the clients' listeners.
+            # Consumers use the client listeners.
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         fetcher = Fetcher(asking.replica_id, asking.replica_epoch)
         line = self._line(fetcher, call, request)
@@ -156,7 +158,7 @@ class ReplicaFetches:
         except ApiError as error:
             return FetchResponse(error_code=error.code)
         line.call = call
-        # Who asks again has read all that he was answered.
+        # A follower that asks again has received all earlier answers.
         line.owed.clear()
         line.max_bytes = request.max_bytes
         answer = Answer(line.session.session_id)
@@ -177,13 +179,13 @@ class ReplicaFetches:
         return None
 
     def _line(self, fetcher: Fetcher, call: Call, request: FetchRequest) -> _Line | None:
-        """The follower's line; None where it goes on with a session of another connection."""
+        """Return the follower's line; None if its session belongs to another connection."""
         known = self._lines.get(fetcher.node_id)
         if request.session_epoch == FULL_EPOCH:
             session_id = self._ports.world.chance.randrange(1, SESSION_IDS_END)
             line = self._lines[fetcher.node_id] = _Line(self, FollowerSession(session_id))
             if known is not None and known.is_parked:
-                # Of a connection that its follower has given up.
+                # That fetch is on a connection that the follower has abandoned.
                 self._answer(known, Answer(known.session.session_id))
             return line
         if known is None or known.call is None or known.call.session is not call.session:
@@ -193,7 +195,7 @@ class ReplicaFetches:
     def _hear(
         self, line: _Line, partition: PartitionId, asked: FetchPartition, fetcher: Fetcher
     ) -> PartitionData | None:
-        """An error or a divergence to answer; None where the fetch is good, and is believed."""
+        """Return an error or divergence to answer; None if the fetch is valid and was recorded."""
         replica = self._ports.replicas.by_id(partition)
         if replica is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -214,7 +216,7 @@ class ReplicaFetches:
         return None
 
     def _collect(self, line: _Line, answer: Answer) -> None:
-        """Everything that there is to tell, as far as there is room."""
+        """Add everything that the follower needs, within the size limit."""
         session = line.session
         for partition in session.due():
             if answer.size_bytes >= line.max_bytes:
@@ -234,8 +236,9 @@ class ReplicaFetches:
     def _read(
         self, line: _Line, partition: PartitionId, replica: Replica | None, taken_bytes: int
     ) -> PartitionData | None:
-        """What there is of one partition; None where there is nothing, or no room for its next
-        batch, which keeps its mark."""
+        """Return one partition's data. None if there is none, or if its next batch does not fit;
+        then the partition stays due.
+        """
         index = partition.partition_index
         if replica is None:
             return partition_data(index, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -276,7 +279,7 @@ class ReplicaFetches:
         self._alarm.wake_by(line.deadline_ms)
 
     def _leave(self, line: _Line, answer: Answer) -> FetchResponse:
-        """Whatever leaves tells of high watermarks and starts besides."""
+        """Add new high watermarks and log start offsets to an answer that is sent anyway."""
         for partition in line.session.also():
             replica = self._ports.replicas.by_id(partition)
             if replica is not None and replica.is_led:
@@ -292,7 +295,7 @@ class ReplicaFetches:
         line.call.answer(self._leave(line, answer))
 
     def _wake_soon(self, line: _Line) -> None:
-        """Once for all that this turn writes."""
+        """Schedule one wake-up for all writes of this turn."""
         if not line.is_wake_wanted:
             line.is_wake_wanted = True
             self._ports.world.soon(self._wake, line)
@@ -309,7 +312,7 @@ class ReplicaFetches:
             self._answer(line, answer)
 
     def _on_time(self, now_ms: int) -> int | None:
-        """Answer those whose time is up."""
+        """Answer the fetches whose time is up."""
         for line in list(self._lines.values()):
             if line.is_parked and line.deadline_ms <= now_ms:
                 self._answer(line, Answer(line.session.session_id))
@@ -317,28 +320,28 @@ class ReplicaFetches:
         return min(waiting, default=None)
 
     def forget(self, line: _Line) -> None:
-        """Its connection is gone, and its session with it."""
+        """Remove the state of a follower whose connection is closed."""
         for node_id, known in list(self._lines.items()):
             if known is line:
                 del self._lines[node_id]
 
     def make_way(self, line: _Line) -> None:
-        """Its time is up."""
+        """End the wait of a fetch now."""
         line.deadline_ms = self._clock.monotonic_ms()
         self._alarm.wake_by(line.deadline_ms)
 
     def complete_all(self) -> None:
-        """The broker stops: answer every fetch that waits."""
+        """Answer every waiting fetch, because the broker stops."""
         for line in list(self._lines.values()):
             if line.is_parked:
                 self._answer(line, Answer(line.session.session_id))
 
     @property
     def parked_count(self) -> int:
-        """Fetches of followers that wait for something to tell."""
+        """Number of waiting fetches of followers."""
         return sum(line.is_parked for line in self._lines.values())
 
-    # What replicas tell.
+    # Notifications from replicas.
 
     def _open_lines(self) -> Iterator[_Line]:
         for node_id, line in list(self._lines.items()):
@@ -348,7 +351,7 @@ class ReplicaFetches:
                 yield line
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Followers learn that this is the leader, or that it is not any more."""
+        """Tell followers that this broker began or stopped leading a partition."""
         if isinstance(change.before, Leader) and not isinstance(change.after, Leader):
             self._hang_up(replica)
         self.written(replica)
@@ -362,34 +365,34 @@ class ReplicaFetches:
                     self._alarm.wake_by(line.deadline_ms)
 
     def _hang_up(self, replica: Replica) -> None:
-        """Let nobody be sent bytes of this log that may be cut before they leave."""
+        """Close connections that may be sent bytes of this log after it is truncated."""
         for line in list(self._lines.values()):
             if replica in line.owed and line.call is not None and not line.is_closed:
                 session = line.call.session
                 logger.info(
-                    "connection of a follower is closed, for it may be sent what is cut",
+                    "connection of a follower is closed, because its answer may be truncated data",
                     extra=fields(partition=replica.topic_partition, peer=session.peer),
                 )
                 session.close("a leadership has ended", is_logged=False)
 
     def gone(self, replica: Replica) -> None:
-        """Followers learn that there is no such partition here."""
+        """Tell followers that this broker no longer has the partition."""
         self.written(replica)
 
     def written(self, replica: Replica) -> None:
-        """There is something to look at: the fetch of each follower that waits for it is woken."""
+        """Wake the fetch of each follower that waits for this partition."""
         if self._lines:
             for line in self._open_lines():
                 if line.session.written(replica.partition_id):
                     self._wake_soon(line)
 
     def counted(self, replica: Replica) -> None:
-        """What counts here followers learn by the high watermark."""
+        """Do nothing: followers learn of durable offsets by the high watermark."""
 
     def damaged(self, replica: Replica) -> None:
-        """What can be read is served until others lead."""
+        """Do nothing: undamaged data is served until another broker leads."""
 
     def moved(self, replica: Replica) -> None:
-        """The high watermark or the start has moved: the next answer tells of it."""
+        """Send the new high watermark or log start offset with the next answer."""
         for line in self._lines.values():
             line.session.moved(replica.partition_id)
