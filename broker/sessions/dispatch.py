@@ -1,8 +1,8 @@
-"""From a frame to its handler, and from a refusal to the answer that carries it.
+"""From a frame to its handler, and from an error to the answer that contains it.
 
-Floor: sessions. The table of handlers is the list of what is served on a listener: ApiVersions
-shows it, and nothing else is answered. A key or version outside of it closes the connection, as
-Kafka does; only ApiVersions itself is answered in version 0, so that a newer client can step down.
+Floor: sessions. The table of handlers defines what is served on a listener. ApiVersions lists it,
+and nothing else is answered. Any other key or version closes the connection, as in Kafka. Only
+ApiVersions is then answered in version 0, so that a newer client can use a lower version.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from protocol.messages.produce import ProduceRequest
 from protocol.wire.schema import Message
 
 Handler = Callable[[Call, Any], Message | None]
-"""Gives the answer, or None when it has parked the call or answered it already."""
+"""Returns the answer, or None if it has parked or already answered the call."""
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class Dispatcher:
-    """Starts requests: one for all sessions of clients, one for those of brokers."""
+    """Starts requests. There is one for all client sessions and one for all broker sessions."""
 
     def __init__(
         self,
@@ -38,15 +38,16 @@ class Dispatcher:
         metrics: Metrics,
         lane_of: Callable[[memoryview, ProduceRequest], object],
     ) -> None:
-        """`offered` are the versions of each API here. `lane_of` makes of a Produce what the next
-        one of its session is compared with."""
+        """`offered` has the versions of each API. `lane_of` makes from a Produce the lane with
+        which the next one of its session is compared.
+        """
         self._lane_of = lane_of
         self._metrics = metrics
         self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {}
         self.serve(handlers, offered)
 
     def serve(self, handlers: Mapping[ApiKey, Handler], offered: Mapping[ApiKey, range]) -> None:
-        """Serve these as well from here on."""
+        """Add handlers and the versions they serve."""
         assert handlers.keys() == offered.keys(), "what is offered and what is handled differ"
         for key, handler in handlers.items():
             self._table[int(key)] = (
@@ -57,7 +58,7 @@ class Dispatcher:
             )
 
     def start(self, session: Asking, slot: Slot, frame: memoryview, waited_ns: int = 0) -> None:
-        """Serve one request. Raises WireError when the connection must be closed for it."""
+        """Serve one request. Raises WireError if the connection must be closed."""
         header, position = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
         call = Call(session, slot, key, version, header.correlation_id, header.client_id)
@@ -99,15 +100,15 @@ class Dispatcher:
 
 
 def holds_refusal(api_key: int) -> bool:
-    """Whether the answer of an API has a place for a refusal of the whole request."""
+    """Return True if the answer of an API has a field for an error of the whole request."""
     return any(field.name == "error_code" for field in response_class(api_key).fields)
 
 
 def refusal(api_key: int, error: ApiError) -> Message:
-    """An answer that carries nothing but a refusal of the whole request."""
+    """Build an answer that contains only an error for the whole request."""
     cls = response_class(api_key)
     names = {field.name for field in cls.fields}
-    assert "error_code" in names, f"{cls.__name__} has no place for a refusal of the whole"
+    assert "error_code" in names, f"{cls.__name__} has no field for an error of the whole request"
     values: dict[str, Any] = {"error_code": error.code}
     if "error_message" in names:
         values["error_message"] = error.message

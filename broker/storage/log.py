@@ -383,7 +383,7 @@ class Log:
         be staged, and no flush in progress: it would write a snapshot with removed batches.
         """
         assert not self._writer.has_staged, "staged batches would be lost"
-        assert not self._flushing.is_under_way, "a flush in progress would cover truncated batches"
+        assert not self._flushing.is_under_way, "a flush under way would cover truncated batches"
         self.retire()
 
     def truncated(self, loaded: recovery.Loaded) -> None:
