@@ -1,7 +1,7 @@
-"""The listeners of one broker: bound at once, and each opened when there is somebody to serve it.
+"""The listeners of one broker: bound at the start, and opened when their requests can be served.
 
-Floor: node. Clients come in by all but one, and are served by one table; other brokers come in by
-BROKER, whose table grows while this broker finds its way into the cluster.
+Floor: node. All listeners but one are for clients and share one table of handlers. Other brokers
+use BROKER, whose table grows while this broker joins the cluster.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from protocol.messages.api import BETWEEN_BROKERS, SERVED, ApiKey
 
 
 class Listeners:
-    """All that the configuration names."""
+    """All configured listeners."""
 
     def __init__(self, settings: InForce, world: World, metrics: Metrics) -> None:
         """Binds them. Raises PortTaken."""
         self.sessions = Sessions(settings)
         self.receptions: dict[str, Reception] = {}
         self.clients = Dispatcher({}, {}, metrics, lane_of)
-        """What clients are served, from `open_to_clients` on."""
+        """Serves the clients, from `open_to_clients` on."""
         self._brokers = Dispatcher({}, {}, metrics, lane_of)
         self._settings = settings
         self._world = world
@@ -41,22 +41,22 @@ class Listeners:
         }
 
     def _receive(self, listener: str) -> Session:
-        """A new connection has come in."""
+        """Create the session of a new connection."""
         return Session(self.receptions[listener])
 
     def serve_brokers(self, handlers: Mapping[ApiKey, Handler]) -> None:
-        """Answer other brokers this as well, from here on."""
+        """Serve other brokers with these handlers too."""
         self._brokers.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
 
     def open_to_brokers(self) -> None:
-        """Let other brokers in, where there is a listener for them."""
+        """Open the listener for other brokers, if there is one."""
         if BROKER_LISTENER in self._listening:
             self._open(BROKER_LISTENER, self._brokers, NoShortWay(), lambda: None, NoBudget())
 
     def open_to_clients(
         self, handlers: Mapping[ApiKey, Handler], short: ShortWay, settle: Callable[[], None]
     ) -> None:
-        """Let clients in; `short` and `settle` are as in `Reception`."""
+        """Open the client listeners. `short` and `settle` are as in `Reception`."""
         self.clients.serve(handlers, SERVED)
         for name in self._listening:
             if name != BROKER_LISTENER:
@@ -88,6 +88,6 @@ class Listeners:
         self._listening[name].open()
 
     def close(self) -> None:
-        """Let nobody in any more; who is in stays."""
+        """Accept no more connections. Open connections stay."""
         for listening in self._listening.values():
             listening.close()

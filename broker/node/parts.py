@@ -1,7 +1,7 @@
-"""The parts of one broker that serve requests, once they are made.
+"""The parts of one broker that serve requests.
 
-Floor: node. Only `broker` has them made; `serving`, `tables` and `status` read them: whoever serves
-is given what it uses, and no more.
+Floor: node. Only `broker` creates them. `serving`, `tables` and `status` take from here what they
+need and give each handler only what it uses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from broker.world import Clock, World
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What `put_together` has made of them."""
+    """The parts that `put_together` has created."""
 
     settings: InForce
     clock: Clock
@@ -68,7 +68,7 @@ def put_together(
     producer_ids: ProducerIds,
     write_failed: WriteFailed,
 ) -> Parts:
-    """Make the ways of records to a log and back, around the partitions that are held here."""
+    """Create the parts that write and read records, around the given partitions."""
     verifier = transacting.verifier
     judge = Judge(settings, metrics, replicas, verifier)
     fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
