@@ -103,7 +103,7 @@ def test_policies_are_a_list() -> None:
         ({"log.cleanup.policy": "shred"}, "a list of: compact, delete"),
         ({"compression.type": "br"}, "one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
         ({"unclean.leader.election.enable": "true"}, "false: a replica that may lack"),
-        ({"log.preallocate": True}, "false: files get their room step by step"),
+        ({"log.preallocate": True}, "false: files are extended step by step"),
         ({"log.message.format.version": "new"}, "a version of Kafka"),
         ({"log.message.downconversion.enable": "no"}, "true or false"),
         ({"log.cleaner.min.cleanable.ratio": 1.1}, "a number from 0 to 1"),
