@@ -1,7 +1,7 @@
-"""What a node is, as DescribeConfigs shows it under Kafka's keys: its id, places and listeners.
+"""A node's identity under Kafka's keys, for DescribeConfigs: its id, addresses and folder.
 
-Floor: metadata. Pure. Nobody can set these keys in `cluster.settings` or at run time: they come
-from other parts of the configuration file.
+Floor: metadata. Pure. These keys cannot be set in `cluster.settings` or at run time, because they
+come from other parts of the configuration file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROCESS_ROLES = "broker,controller"
 
 
 def own_values(config: BrokerConfig) -> list[tuple[Setting, OwnValue]]:
-    """Each key with its value; None is what Kafka says of a key that nobody has set."""
+    """Return each key with its value; None as Kafka has it for a key that is not set."""
     return [(row, value_of(config)) for row, value_of in _OWN]
 
 
@@ -33,7 +33,7 @@ def _advertised_listeners(config: BrokerConfig) -> str:
 
 
 def _url(name: str, host: str, port: int) -> str:
-    # An IPv6 address has colons of its own.
+    # An IPv6 address contains colons.
     return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
 
@@ -50,7 +50,7 @@ _OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
         _row("broker.id", Kind.INT, "the number of this node, under its older name"),
         lambda config: str(config.node_id),
     ),
-    (_row("broker.rack", Kind.STRING, "where the node stands"), lambda _: None),
+    (_row("broker.rack", Kind.STRING, "the rack of this node"), lambda _: None),
     (_row("listeners", Kind.LIST, "where the node listens"), _listeners),
     (_row("log.dirs", Kind.LIST, "the folder of all partitions"), lambda config: config.log_dir),
     (
@@ -64,4 +64,4 @@ _OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
 )
 
 OWN_KEYS = frozenset(row.key for row, _ in _OWN)
-"""Keys that are not changed at run time, by nobody."""
+"""Keys that cannot be changed at run time."""
