@@ -26,7 +26,7 @@ IDIOMS_MAX = {
     "README.md": 2,
     "appliance": 152,
     "bench": 25,
-    "broker": 347,
+    "broker": 342,
     "collector": 96,
     "configs": 12,
     "docs": 271,
