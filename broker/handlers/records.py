@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.commitments import Waits
+from broker.offset_waiters import Waits
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas

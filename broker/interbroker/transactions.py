@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.commitments import Waiter
+from broker.offset_waiters import Waiter
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call

@@ -15,7 +15,6 @@ from broker.cluster.membership_driver import MembershipDriver
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.snapshotter import SNAPSHOT_BYTES
-from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
 from broker.controller.controller import Controller
 from broker.controller.registration import Registration
@@ -33,6 +32,7 @@ from broker.node.replication import Replication
 from broker.node.serving import Serving
 from broker.node.tables import client_table, controller_table, quorum_table
 from broker.node.transacting import Transacting
+from broker.offset_waiters import Waits
 from broker.produce.short import QuickProduces
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import STOP_S_MAX, Flusher

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from broker.alarm import Alarm
 from broker.cluster.metadata import Metadata
-from broker.commitments import Waits
 from broker.config import InForce
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
 from broker.metrics.metrics import Metrics
 from broker.node.transacting import Transacting
+from broker.offset_waiters import Waits
 from broker.produce.judge import Judge
 from broker.produce.produces import Produces
 from broker.produce.proving import Proving

@@ -6,7 +6,7 @@ last of these waits has ended. Each wait ends with its own error code.
 
 from __future__ import annotations
 
-from broker.commitments import Commitments, Waits
+from broker.offset_waiters import OffsetWaiters, Waits
 from broker.produce.refusing import refuse
 from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
@@ -43,7 +43,7 @@ class Parking:
         return self._clock.monotonic_ms() + max(timeout_ms, SYNC_MS_MIN)
 
 
-def line_of(replica: Replica, required_acks: int) -> Commitments:
+def line_of(replica: Replica, required_acks: int) -> OffsetWaiters:
     """Return the queue in which to wait for these `acks`."""
     return replica.counted if required_acks == LEADER_ALONE else replica.committed
 

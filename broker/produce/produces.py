@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from broker.commitments import Waits
 from broker.config import LogConfig
+from broker.offset_waiters import Waits
 from broker.produce.judge import Judge
 from broker.produce.opening import Openings
 from broker.produce.parked import ParkedProduce, Parking, Part

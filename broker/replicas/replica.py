@@ -8,9 +8,9 @@ live replicas have deleted (`low_line`).
 
 from __future__ import annotations
 
-from broker.commitments import Commitments
 from broker.metadata.image import PartitionImage
 from broker.metadata.records import RECOVERED
+from broker.offset_waiters import OffsetWaiters
 from broker.replication.follower_steps import PartitionId
 from broker.replication.leader import Assignment, LogEnds
 from broker.replication.partition import Follower, Leader, PartitionState, RoleChange
@@ -58,9 +58,9 @@ class Replica:
         """Whether its log is being cut: nothing is read or written, and no role begins."""
         self.leader_epoch = NO_LEADER_EPOCH
         """Of the present role. What is kept by partition is kept by this epoch too."""
-        self.counted = Commitments()
-        self.committed = Commitments()
-        self._low_line = Commitments()
+        self.counted = OffsetWaiters()
+        self.committed = OffsetWaiters()
+        self._low_line = OffsetWaiters()
         self.why_lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
         """What is told to those who have written here in a role that is over."""
         self.bytes_in = 0
@@ -171,14 +171,14 @@ class Replica:
             self._low_line.advanced(self.state.low_watermark)
         return has_moved
 
-    def low_line(self) -> Commitments:
+    def low_line(self) -> OffsetWaiters:
         """Where to wait for the logs of all live replicas to begin at an offset or behind it.
 
         Its mark is taken anew when nobody stands in it: this watermark falls when a replica comes
         back that has not heard of a deletion.
         """
         if not self._low_line:
-            self._low_line = Commitments(self.state.low_watermark)
+            self._low_line = OffsetWaiters(self.state.low_watermark)
         return self._low_line
 
     @property

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.commitments import Waiter
+from broker.offset_waiters import Waiter
 from broker.sessions.peers import LinkKind, Peers
 from broker.shards.markers import FENCED, TxnMarker
 from broker.world import End, World

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from broker.commitments import Waiter
 from broker.metadata.image import OFFSETS_TOPIC
+from broker.offset_waiters import Waiter
 from broker.replicas.replica import Replica
 from broker.shards.loaded_shard import ProducerEpoch, ShardPorts
 from broker.storage.errors import DiskError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from broker.commitments import Commitments
+from broker.offset_waiters import OffsetWaiters
 from broker.replication.follower import LeaderFetch
 from broker.replication.follower_steps import (
     Append,
@@ -82,7 +82,7 @@ class Broker:
         self.image_end = 0
         self.image: dict[int, Part] = {}
         self.states: dict[int, PartitionState] = {}
-        self.lines: dict[int, Commitments] = {}
+        self.lines: dict[int, OffsetWaiters] = {}
         self.fetchers: dict[int, LeaderFetch] = {}
         self.serving = Serving(self)
         self.busy: dict[int, None] = {}
@@ -170,7 +170,7 @@ class Broker:
         self.broker_epoch = broker_epoch
         for partition in self.logs:
             self.states[partition] = PartitionState(self.node_id, broker_epoch)
-            self.lines[partition] = Commitments()
+            self.lines[partition] = OffsetWaiters()
             self.marks[partition] = -1
         self._replay(len(self.cluster.controller.log))
 

@@ -32,7 +32,7 @@ class Waiter(Protocol):
         """Called when the wait ends in vain: the role has ended, or the time is up."""
 
 
-class Commitments:
+class OffsetWaiters:
     """One queue of waiters, in the order of their offsets."""
 
     __slots__ = ("_line", "mark", "next_deadline_ms")
@@ -127,14 +127,14 @@ class Waits:
 
     def __init__(self, wake_by: Callable[[int], None]) -> None:
         """`wake_by` makes sure that `expire` is called by a given time."""
-        self._lines: dict[Commitments, None] = {}
+        self._lines: dict[OffsetWaiters, None] = {}
         """Queues that may have waiters with a deadline."""
         self._wake_by = wake_by
         self.next_deadline_ms: int | None = None
         """When to call `expire`: no queue's deadline is earlier."""
 
-    def await_(self, line: Commitments, offset: int, waiter: Waiter, deadline_ms: int) -> None:
-        """Wait in a queue, as in `Commitments.await_`, at most until the deadline."""
+    def await_(self, line: OffsetWaiters, offset: int, waiter: Waiter, deadline_ms: int) -> None:
+        """Wait in a queue, as in `OffsetWaiters.await_`, at most until the deadline."""
         line.await_(offset, waiter, deadline_ms)
         if not line:
             return
