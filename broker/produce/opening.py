@@ -38,11 +38,11 @@ U = TypeVar("U", bound=Unfinished)
 class Opening(Generic[U]):
     """One request that is processed over several turns."""
 
-    __slots__ = ("_steps", "call", "is_between", "is_done", "parked")
+    __slots__ = ("_steps", "call", "is_between", "is_done", "pending")
 
-    def __init__(self, parked: U, steps: Steps) -> None:
-        self.call: Call = parked.call
-        self.parked = parked
+    def __init__(self, pending: U, steps: Steps) -> None:
+        self.call: Call = pending.call
+        self.pending = pending
         self._steps = steps
         self.is_between = True
         """True if the request is between two batches, not in the middle of one."""
@@ -67,13 +67,13 @@ class Openings(Generic[U]):
         self._line: deque[Opening[U]] = deque()
 
     @property
-    def parked(self) -> list[U]:
+    def pending(self) -> list[U]:
         """The requests of which some batches may have been appended and others not yet."""
-        return [opening.parked for opening in self._line]
+        return [opening.pending for opening in self._line]
 
-    def start(self, parked: U, request: ProduceRequest, steps: Steps) -> None:
+    def start(self, pending: U, request: ProduceRequest, steps: Steps) -> None:
         """Continue a request whose next batch must be opened."""
-        opening = Opening(parked, steps)
+        opening = Opening(pending, steps)
         if not self._line:
             # The queue is empty, so a small request is finished at once, without an extra turn.
             end_ns = self._turn_ns() + TURN_NS_MAX
@@ -82,7 +82,7 @@ class Openings(Generic[U]):
             if opening.is_done:
                 return
         copy_batches(request)
-        parked.call.session.hold(parked.call.slot)
+        pending.call.session.hold(pending.call.slot)
         self._line.append(opening)
         if len(self._line) == 1:
             self._soon(self._turn)

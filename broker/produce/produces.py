@@ -1,7 +1,7 @@
 """Produce: batches are appended in order of arrival, written once per read, answered when durable.
 
 Floor: produce. `append` validates each batch (`judge`) and stages it. `settle`, called after every
-read, writes each changed log once. It then answers the request, or lets it wait (`parked`) until
+read, writes each changed log once. It then answers the request, or lets it wait (`pending`) until
 its batches are acknowledged. If records must be checked, `opening` schedules that; batches appended
 before are written in the meantime.
 """
@@ -15,7 +15,7 @@ from broker.config import LogConfig
 from broker.offset_waiters import Waits
 from broker.produce.judge import Judge
 from broker.produce.opening import Openings
-from broker.produce.parked import ParkedProduce, Parking, Part
+from broker.produce.pending import Parking, Part, PendingProduce
 from broker.produce.proving import Proving
 from broker.produce.refusing import refuse
 from broker.produce.short import Lane, QuickProduce
@@ -56,11 +56,11 @@ class Produces:
         self._proving = proving
         self._replicas = replicas
         self._write_failed = write_failed
-        self._staged: list[ParkedProduce | QuickProduce] = []
+        self._staged: list[PendingProduce | QuickProduce] = []
         self._now_ms = 0
         """The time of the first quick request of this read, used for all of them."""
         self._parking = Parking(waits, world.clock)
-        self._openings: Openings[ParkedProduce] = Openings(world.soon, world.turn_ns, self.settle)
+        self._openings: Openings[PendingProduce] = Openings(world.soon, world.turn_ns, self.settle)
 
     @property
     def parked_count(self) -> int:
@@ -69,44 +69,44 @@ class Produces:
 
     def append(self, call: Call, request: ProduceRequest) -> None:
         """Stage the batches of one request. `settle` answers it."""
-        parked = ParkedProduce(call, request)
+        pending = PendingProduce(call, request)
         call.session.has_staged = True
-        if request.transactional_id is None or not self._is_to_be_proven(parked, request):
-            self._begin(parked, request)
+        if request.transactional_id is None or not self._is_to_be_proven(pending, request):
+            self._begin(pending, request)
 
-    def _is_to_be_proven(self, parked: ParkedProduce, request: ProduceRequest) -> bool:
+    def _is_to_be_proven(self, pending: PendingProduce, request: ProduceRequest) -> bool:
         """Return True if a coordinator on another broker is asked first; the request then resumes
         later.
         """
 
         def proven() -> None:
-            parked.call.session.attempt(partial(self._begin, parked, request))
+            pending.call.session.attempt(partial(self._begin, pending, request))
             self.settle()
 
-        return self._proving.start(parked, request, proven)
+        return self._proving.start(pending, request, proven)
 
-    def _begin(self, parked: ParkedProduce, request: ProduceRequest) -> None:
+    def _begin(self, pending: PendingProduce, request: ProduceRequest) -> None:
         self._now_ms = self._clock.now_ms()
-        steps = self._append_all(parked, request)
+        steps = self._append_all(pending, request)
         if next(steps, False):
-            self._openings.start(parked, request, steps)
+            self._openings.start(pending, request, steps)
 
-    def _append_all(self, parked: ParkedProduce, request: ProduceRequest) -> Iterator[bool]:
+    def _append_all(self, pending: PendingProduce, request: ProduceRequest) -> Iterator[bool]:
         """Validate and stage every batch. Yields only if records must be checked."""
         for topic in request.topic_data:
             answer = TopicProduceResponse(name=topic.name)
-            parked.response.responses.append(answer)
+            pending.response.responses.append(answer)
             for data in topic.partition_data:
                 one = PartitionProduceResponse(index=data.index, base_offset=-1)
                 answer.partition_responses.append(one)
-                config = self._append_one(parked, topic.name, data, one)
+                config = self._append_one(pending, topic.name, data, one)
                 if config is not None:
-                    yield from self._look_and_append(parked, topic.name, data, one, config)
-        self._staged.append(parked)
+                    yield from self._look_and_append(pending, topic.name, data, one, config)
+        self._staged.append(pending)
 
     def _look_and_append(
         self,
-        parked: ParkedProduce,
+        pending: PendingProduce,
         topic: str,
         data: PartitionProduceData,
         answer: PartitionProduceResponse,
@@ -126,11 +126,11 @@ class Produces:
                 return
             self._now_ms = self._clock.now_ms()
             # Repeat if the topic's settings have changed in the meantime.
-            wanted = self._append_one(parked, topic, data, answer, seen)
+            wanted = self._append_one(pending, topic, data, answer, seen)
 
     def _append_one(
         self,
-        parked: ParkedProduce,
+        pending: PendingProduce,
         topic: str,
         data: PartitionProduceData,
         answer: PartitionProduceResponse,
@@ -139,18 +139,18 @@ class Produces:
         """Stage or refuse one batch. Returns the settings if its records must be checked first."""
         batch = data.records
         try:
-            if parked.required_acks not in REQUIRED_ACKS:
+            if pending.required_acks not in REQUIRED_ACKS:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
-            if parked.has_two_producers:
+            if pending.has_two_producers:
                 raise ApiError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     "transactional batches of two producers in one request",
                 )
-            replica = self._judge.admit(parked, topic, data.index)
+            replica = self._judge.admit(pending, topic, data.index)
             if not batch:
                 raise ApiError(ErrorCode.INVALID_RECORD, "no record batch")
             header = read_header(batch)
-            appended = self._judge.append(parked, replica, batch, header, self._now_ms, seen)
+            appended = self._judge.append(pending, replica, batch, header, self._now_ms, seen)
         except RecordsUnseen:
             return replica.log.config
         except (ApiError, WireError) as error:
@@ -160,7 +160,7 @@ class Produces:
         answer.base_offset = appended.base_offset
         answer.log_append_time_ms = appended.log_append_time_ms
         answer.log_start_offset = replica.log.log_start_offset
-        parked.appended.append(Part(parked, replica, answer, appended.last_offset + 1))
+        pending.appended.append(Part(pending, replica, answer, appended.last_offset + 1))
         return None
 
     def append_quick(
@@ -190,23 +190,23 @@ class Produces:
             else:
                 self._replicas.counting.written(replica)
         if failed:
-            for parked in self._openings.parked:
-                self._withdraw(parked, failed)
+            for pending in self._openings.pending:
+                self._withdraw(pending, failed)
         for produce in staged:
             if failed:
-                parked = produce.as_parked()
-                self._withdraw(parked, failed)
-                parked.settle(self._parking)
+                pending = produce.as_pending()
+                self._withdraw(pending, failed)
+                pending.settle(self._parking)
             else:
                 produce.settle(self._parking)
 
-    def _withdraw(self, parked: ParkedProduce, failed: dict[Replica, DiskError]) -> None:
+    def _withdraw(self, pending: PendingProduce, failed: dict[Replica, DiskError]) -> None:
         kept = []
-        for part in parked.appended:
+        for part in pending.appended:
             error = failed.get(part.replica)
             # A request that takes several turns may have written to this log earlier.
             if error is None or part.end_offset <= part.replica.log.log_end_offset:
                 kept.append(part)
                 continue
             refuse(part.answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-        parked.appended = kept
+        pending.appended = kept

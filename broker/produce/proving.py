@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from broker.produce.opening import copy_batches
-from broker.produce.parked import ParkedProduce
+from broker.produce.pending import PendingProduce
 from broker.produce.verification import (
     Owner,
     Proofs,
@@ -36,13 +36,13 @@ class Proving:
         self._replicas = replicas
 
     def start(
-        self, parked: ParkedProduce, request: ProduceRequest, go_on: Callable[[], None]
+        self, pending: PendingProduce, request: ProduceRequest, go_on: Callable[[], None]
     ) -> bool:
         """Ask about a request's batches if necessary. Returns True if a question was sent; `go_on`
         is then called later, unless the session has been closed.
         """
         transactional_id = request.transactional_id
-        if transactional_id is None or parked.has_two_producers:
+        if transactional_id is None or pending.has_two_producers:
             return False
         if not self._verifier.is_elsewhere(transactional_id):
             return False
@@ -55,13 +55,13 @@ class Proving:
         if owner is None or not unproven:
             return False
         copy_batches(request)
-        session, slot = parked.call.session, parked.call.slot
+        session, slot = pending.call.session, pending.call.slot
         session.hold(slot)
 
         def proven(proofs: Proofs) -> None:
             if session.is_closed:
                 return
-            parked.proofs = proofs
+            pending.proofs = proofs
             session.let_go(slot)
             go_on()
 

@@ -16,7 +16,7 @@ from struct import error as StructError
 from typing import Protocol
 
 from broker.metrics.times import ApiTimes, Timing
-from broker.produce.parked import ParkedProduce, Parking, Part, line_of
+from broker.produce.pending import Parking, Part, PendingProduce, line_of
 from broker.produce.refusing import refuse
 from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
@@ -145,9 +145,9 @@ class QuickProduce:
 
     def lost(self, code: ErrorCode) -> None:
         self._parking.count -= 1
-        parked = self.as_parked()
-        refuse(parked.appended[0].answer, ApiError(code))
-        parked.complete()
+        pending = self.as_pending()
+        refuse(pending.appended[0].answer, ApiError(code))
+        pending.complete()
 
     def complete(self) -> None:
         """Send the answer for success."""
@@ -166,13 +166,13 @@ class QuickProduce:
         self.slot.answer = (answer,)
         session.answered()
 
-    def as_parked(self) -> ParkedProduce:
+    def as_pending(self) -> PendingProduce:
         """Convert the request to its form on the normal path, to report an error."""
         lane = self.lane
         version = self.frame_start[3]
         (correlation_id,) = _LENGTH.unpack_from(self.frame_start, 4)
         call = Call(self.session, self.slot, _PRODUCE, version, correlation_id, None)
-        parked = ParkedProduce(
+        pending = PendingProduce(
             call, ProduceRequest(acks=lane.required_acks, timeout_ms=lane.timeout_ms)
         )
         one = PartitionProduceResponse(
@@ -181,11 +181,11 @@ class QuickProduce:
             log_append_time_ms=self.appended.log_append_time_ms,
             log_start_offset=self.replica.log.log_start_offset,
         )
-        parked.response.responses.append(
+        pending.response.responses.append(
             TopicProduceResponse(name=lane.topic, partition_responses=[one])
         )
-        parked.appended.append(Part(parked, self.replica, one, self.appended.last_offset + 1))
-        return parked
+        pending.appended.append(Part(pending, self.replica, one, self.appended.last_offset + 1))
+        return pending
 
 
 class Stages(Protocol):

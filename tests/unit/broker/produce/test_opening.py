@@ -133,7 +133,7 @@ def values_in(rig: Rig) -> list[bytes | None]:
 
 
 def unfinished(produces: Produces) -> int:
-    return len(produces._openings.parked)
+    return len(produces._openings.pending)
 
 
 def test_a_turn_ends_after_twenty_milliseconds_and_all_is_taken(rig: Rig, looks: Looks) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.produce.parked import SYNC_MS_MIN
+from broker.produce.pending import SYNC_MS_MIN
 from broker.storage.known_producer import AWAITED_COUNT_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest

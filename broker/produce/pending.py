@@ -51,16 +51,16 @@ def line_of(replica: Replica, required_acks: int) -> OffsetWaiters:
 class Part:
     """What a request has appended to one partition; waits for its acknowledgement."""
 
-    __slots__ = ("answer", "end_offset", "leader_epoch", "parked", "replica")
+    __slots__ = ("answer", "end_offset", "leader_epoch", "pending", "replica")
 
     def __init__(
         self,
-        parked: ParkedProduce,
+        pending: PendingProduce,
         replica: Replica,
         answer: PartitionProduceResponse,
         end_offset: int,
     ) -> None:
-        self.parked = parked
+        self.pending = pending
         self.replica = replica
         self.answer = answer
         self.end_offset = end_offset
@@ -68,14 +68,14 @@ class Part:
         """The leader epoch in which it was appended."""
 
     def reached(self) -> None:
-        self.parked.part_ended()
+        self.pending.part_ended()
 
     def lost(self, code: ErrorCode) -> None:
         refuse(self.answer, ApiError(code))
-        self.parked.part_ended()
+        self.pending.part_ended()
 
 
-class ParkedProduce:
+class PendingProduce:
     """A Produce whose answer is ready but must wait."""
 
     __slots__ = ("_open_count", "_parking", "appended", "call", "has_two_producers", "proofs",
@@ -138,7 +138,7 @@ class ParkedProduce:
         """Send the answer."""
         self.call.answer(self.response)
 
-    def as_parked(self) -> ParkedProduce:
+    def as_pending(self) -> PendingProduce:
         """Return itself. `QuickProduce` has the same method, which converts it."""
         return self
 
