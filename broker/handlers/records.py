@@ -50,11 +50,11 @@ class _Trimmed:
 
     def reached(self) -> None:
         self.result.low_watermark = self.replica.state.low_watermark
-        self._deletion.part_ended()
+        self._deletion.wait_ended()
 
     def lost(self, code: ErrorCode) -> None:
         self.result.error_code = code
-        self._deletion.part_ended()
+        self._deletion.wait_ended()
 
 
 class _Deletion:
@@ -78,7 +78,7 @@ class _Deletion:
                 waits.await_(one.replica.low_line(), one.offset, one, self.deadline_ms)
             else:
                 one.lost(one.replica.why_lost)
-        self.part_ended()
+        self.wait_ended()
 
     def refuse(self, code: ErrorCode) -> None:
         """Answer with an error, because the deletion is not durable and may be undone."""
@@ -86,7 +86,7 @@ class _Deletion:
             one.result.error_code = code
         self.call.answer(self.response)
 
-    def part_ended(self) -> None:
+    def wait_ended(self) -> None:
         """Count down the waits. The last one sends the answer."""
         self._open_count -= 1
         if not self._open_count:

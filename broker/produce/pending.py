@@ -48,7 +48,7 @@ def line_of(replica: Replica, required_acks: int) -> OffsetWaiters:
     return replica.counted if required_acks == LEADER_ALONE else replica.committed
 
 
-class Part:
+class PartitionAppend:
     """What a request has appended to one partition; waits for its acknowledgement."""
 
     __slots__ = ("answer", "end_offset", "leader_epoch", "pending", "replica")
@@ -68,11 +68,11 @@ class Part:
         """The leader epoch in which it was appended."""
 
     def reached(self) -> None:
-        self.pending.part_ended()
+        self.pending.wait_ended()
 
     def lost(self, code: ErrorCode) -> None:
         refuse(self.answer, ApiError(code))
-        self.pending.part_ended()
+        self.pending.wait_ended()
 
 
 class PendingProduce:
@@ -91,7 +91,7 @@ class PendingProduce:
         self.has_two_producers = request.transactional_id is not None and has_two_producers(request)
         self.proofs = NO_PROOFS
         self.response = ProduceResponse()
-        self.appended: list[Part] = []
+        self.appended: list[PartitionAppend] = []
         self._open_count = 0
         """Number of waits that have not ended."""
         self._parking: Parking | None = None
@@ -104,16 +104,16 @@ class PendingProduce:
         # One extra wait, so that it is not answered while its waits are still being added.
         self._open_count = 1 + len(self.appended)
         deadline_ms = parking.deadline_ms(self.timeout_ms)
-        for part in self.appended:
-            if part.replica.leads_in(part.leader_epoch):
-                line = line_of(part.replica, self.required_acks)
-                parking.waits.await_(line, part.end_offset, part, deadline_ms)
+        for one in self.appended:
+            if one.replica.leads_in(one.leader_epoch):
+                line = line_of(one.replica, self.required_acks)
+                parking.waits.await_(line, one.end_offset, one, deadline_ms)
             else:
-                part.lost(part.replica.why_lost)
+                one.lost(one.replica.why_lost)
         if self._open_count > 1:
             parking.count += 1
             self._parking = parking
-        self.part_ended()
+        self.wait_ended()
 
     def _end_silently(self) -> None:
         """Send no answer. With acks=0, closing the connection tells the client of a refusal."""
@@ -125,7 +125,7 @@ class PendingProduce:
                     return
         self.call.answer_nothing()
 
-    def part_ended(self) -> None:
+    def wait_ended(self) -> None:
         """Count down the waits. The last one sends the answer."""
         self._open_count -= 1
         if self._open_count:

@@ -15,7 +15,7 @@ from broker.config import LogConfig
 from broker.offset_waiters import Waits
 from broker.produce.judge import Judge
 from broker.produce.opening import Openings
-from broker.produce.pending import Parking, Part, PendingProduce
+from broker.produce.pending import Parking, PartitionAppend, PendingProduce
 from broker.produce.proving import Proving
 from broker.produce.refusing import refuse
 from broker.produce.short import Lane, QuickProduce
@@ -160,7 +160,7 @@ class Produces:
         answer.base_offset = appended.base_offset
         answer.log_append_time_ms = appended.log_append_time_ms
         answer.log_start_offset = replica.log.log_start_offset
-        pending.appended.append(Part(pending, replica, answer, appended.last_offset + 1))
+        pending.appended.append(PartitionAppend(pending, replica, answer, appended.last_offset + 1))
         return None
 
     def append_quick(
@@ -202,11 +202,11 @@ class Produces:
 
     def _withdraw(self, pending: PendingProduce, failed: dict[Replica, DiskError]) -> None:
         kept = []
-        for part in pending.appended:
-            error = failed.get(part.replica)
+        for one in pending.appended:
+            error = failed.get(one.replica)
             # A request that takes several turns may have written to this log earlier.
-            if error is None or part.end_offset <= part.replica.log.log_end_offset:
-                kept.append(part)
+            if error is None or one.end_offset <= one.replica.log.log_end_offset:
+                kept.append(one)
                 continue
-            refuse(part.answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            refuse(one.answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         pending.appended = kept

@@ -16,7 +16,7 @@ from struct import error as StructError
 from typing import Protocol
 
 from broker.metrics.times import ApiTimes, Timing
-from broker.produce.pending import Parking, Part, PendingProduce, line_of
+from broker.produce.pending import Parking, PartitionAppend, PendingProduce, line_of
 from broker.produce.refusing import refuse
 from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
@@ -184,7 +184,9 @@ class QuickProduce:
         pending.response.responses.append(
             TopicProduceResponse(name=lane.topic, partition_responses=[one])
         )
-        pending.appended.append(Part(pending, self.replica, one, self.appended.last_offset + 1))
+        pending.appended.append(
+            PartitionAppend(pending, self.replica, one, self.appended.last_offset + 1)
+        )
         return pending
 
 
