@@ -9,7 +9,7 @@ from broker.cluster.metadata import Metadata
 from broker.controller.outcome import CreateOwnTopic
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.metadata.image import OFFSETS_TOPIC
-from broker.produce.judge import OF_A_PRODUCER
+from broker.produce.batch_validator import OF_A_PRODUCER
 from broker.produce.verification import (
     NO_PROOFS,
     Owner,

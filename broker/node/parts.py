@@ -16,7 +16,7 @@ from broker.fetch.listing import Listings
 from broker.metrics.metrics import Metrics
 from broker.node.transacting import Transacting
 from broker.offset_waiters import Waits
-from broker.produce.judge import Judge
+from broker.produce.batch_validator import BatchValidator
 from broker.produce.produces import Produces
 from broker.produce.proving import Proving
 from broker.produce.verification import Verifier
@@ -43,7 +43,7 @@ class Parts:
     folders: Folders
     checkpoints: CheckpointQueue
     replicas: Replicas
-    judge: Judge
+    validator: BatchValidator
     produces: Produces
     fetches: Fetches
     listings: Listings
@@ -70,7 +70,7 @@ def put_together(
 ) -> Parts:
     """Create the parts that write and read records, around the given partitions."""
     verifier = transacting.verifier
-    judge = Judge(settings, metrics, replicas, verifier)
+    validator = BatchValidator(settings, metrics, replicas, verifier)
     fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
     replicas.counting.on_advance = fetches.advanced
     return Parts(
@@ -82,8 +82,8 @@ def put_together(
         folders,
         checkpoints,
         replicas,
-        judge,
-        Produces(world, waits, judge, Proving(verifier, replicas), replicas, write_failed),
+        validator,
+        Produces(world, waits, validator, Proving(verifier, replicas), replicas, write_failed),
         fetches,
         Listings(replicas, world.soon, world.turn_ns),
         transacting.groups,

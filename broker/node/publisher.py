@@ -47,7 +47,7 @@ class NodePublisher:
         if delta.removed:
             names = {topic.name for topic in delta.removed}
             parts.groups.topics_removed(names)
-            parts.judge.first_refused.topics_removed(names)
+            parts.validator.first_refused.topics_removed(names)
         if OFFSETS_TOPIC in delta.touched:
             parts.groups.follow()
         if TRANSACTIONS_TOPIC in delta.touched:

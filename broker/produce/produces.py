@@ -1,9 +1,9 @@
 """Produce: batches are appended in order of arrival, written once per read, answered when durable.
 
-Floor: produce. `append` validates each batch (`judge`) and stages it. `settle`, called after every
-read, writes each changed log once. It then answers the request, or lets it wait (`pending`) until
-its batches are acknowledged. If records must be checked, `opening` schedules that; batches appended
-before are written in the meantime.
+Floor: produce. `append` validates each batch (`batch_validator`) and stages it. `settle`, called
+after every read, writes each changed log once. It then answers the request, or lets it wait
+(`pending`) until its batches are acknowledged. If records must be checked, `opening` schedules
+that; batches appended before are written in the meantime.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 
 from broker.config import LogConfig
 from broker.offset_waiters import Waits
-from broker.produce.judge import Judge
+from broker.produce.batch_validator import BatchValidator
 from broker.produce.opening import Openings
 from broker.produce.pending import Parking, PartitionAppend, PendingProduce
 from broker.produce.proving import Proving
@@ -46,13 +46,13 @@ class Produces:
         self,
         world: World,
         waits: Waits,
-        judge: Judge,
+        validator: BatchValidator,
         proving: Proving,
         replicas: Replicas,
         write_failed: WriteFailed,
     ) -> None:
         self._clock = world.clock
-        self._judge = judge
+        self._validator = validator
         self._proving = proving
         self._replicas = replicas
         self._write_failed = write_failed
@@ -146,16 +146,16 @@ class Produces:
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     "transactional batches of two producers in one request",
                 )
-            replica = self._judge.admit(pending, topic, data.index)
+            replica = self._validator.admit(pending, topic, data.index)
             if not batch:
                 raise ApiError(ErrorCode.INVALID_RECORD, "no record batch")
             header = read_header(batch)
-            appended = self._judge.append(pending, replica, batch, header, self._now_ms, seen)
+            appended = self._validator.append(pending, replica, batch, header, self._now_ms, seen)
         except RecordsUnseen:
             return replica.log.config
         except (ApiError, WireError) as error:
             refuse(answer, error)
-            self._judge.note_refusal(topic, data.index, batch, answer.error_code)
+            self._validator.note_refusal(topic, data.index, batch, answer.error_code)
             return None
         answer.base_offset = appended.base_offset
         answer.log_append_time_ms = appended.log_append_time_ms
@@ -169,8 +169,8 @@ class Produces:
         """Stage one batch of a quick request. If an error is raised, nothing has changed."""
         if not self._staged:
             self._now_ms = self._clock.now_ms()
-        replica = self._judge.admit(lane, lane.topic, lane.index)
-        return replica, self._judge.append(lane, replica, batch, header, self._now_ms)
+        replica = self._validator.admit(lane, lane.topic, lane.index)
+        return replica, self._validator.append(lane, replica, batch, header, self._now_ms)
 
     def stage(self, produce: QuickProduce) -> None:
         """Add a quick request, to be answered or parked when its batch is written."""
@@ -181,7 +181,7 @@ class Produces:
         staged, self._staged = self._staged, []
         failed: dict[Replica, DiskError] = {}
         now_ms = self._clock.now_ms()
-        for replica in self._judge.take_dirty():
+        for replica in self._validator.take_dirty():
             try:
                 replica.log.write_staged(now_ms)
             except DiskError as error:

@@ -61,7 +61,7 @@ class Terms(Protocol):
         """Answers of a coordinator on another broker about these batches."""
 
 
-class Judge:
+class BatchValidator:
     """Validates batches and stages them."""
 
     def __init__(
