@@ -23,7 +23,7 @@ from broker.metrics.warnings import Warnings
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FULL_EPOCH
-from broker.replication.follower_session import Fetcher, FollowerSession, hear
+from broker.replication.follower_session import FollowerIdentity, FollowerSession, hear
 from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import Leader, RoleChange
 from broker.sessions.call import Call
@@ -136,8 +136,8 @@ class ReplicaFetches:
         if asking is None or asking.replica_id < 0:
             # Consumers use the client listeners.
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
-        fetcher = Fetcher(asking.replica_id, asking.replica_epoch)
-        line = self._line(fetcher, call, request)
+        follower = FollowerIdentity(asking.replica_id, asking.replica_epoch)
+        line = self._line(follower, call, request)
         if line is None:
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         try:
@@ -163,7 +163,7 @@ class ReplicaFetches:
         line.max_bytes = request.max_bytes
         answer = Answer(line.session.session_id)
         for partition, asked in named:
-            refused = self._hear(line, partition, asked, fetcher)
+            refused = self._hear(line, partition, asked, follower)
             if refused is not None:
                 line.session.put_out(partition)
                 answer.add(partition.topic_id, refused)
@@ -178,12 +178,12 @@ class ReplicaFetches:
         self._park(line)
         return None
 
-    def _line(self, fetcher: Fetcher, call: Call, request: FetchRequest) -> _Line | None:
+    def _line(self, follower: FollowerIdentity, call: Call, request: FetchRequest) -> _Line | None:
         """Return the follower's line; None if its session belongs to another connection."""
-        known = self._lines.get(fetcher.node_id)
+        known = self._lines.get(follower.node_id)
         if request.session_epoch == FULL_EPOCH:
             session_id = self._ports.world.chance.randrange(1, SESSION_IDS_END)
-            line = self._lines[fetcher.node_id] = _Line(self, FollowerSession(session_id))
+            line = self._lines[follower.node_id] = _Line(self, FollowerSession(session_id))
             if known is not None and known.is_parked:
                 # That fetch is on a connection that the follower has abandoned.
                 self._answer(known, Answer(known.session.session_id))
@@ -193,7 +193,7 @@ class ReplicaFetches:
         return known
 
     def _hear(
-        self, line: _Line, partition: PartitionId, asked: FetchPartition, fetcher: Fetcher
+        self, line: _Line, partition: PartitionId, asked: FetchPartition, follower: FollowerIdentity
     ) -> PartitionData | None:
         """Return an error or divergence to answer; None if the fetch is valid and was recorded."""
         replica = self._ports.replicas.by_id(partition)
@@ -204,7 +204,7 @@ class ReplicaFetches:
             log = leader_log(replica, asked)
         except (DiskError, CorruptionError, WireError) as error:
             return self._unreadable(replica, error)
-        heard = hear(replica.state, log, asked, fetcher, self._ports.lived_ms())
+        heard = hear(replica.state, log, asked, follower, self._ports.lived_ms())
         if heard.is_refusal:
             return refused_data(replica, heard)
         self._ports.replicas.counting.take_over(replica)

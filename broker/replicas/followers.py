@@ -24,7 +24,7 @@ from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.follower import LeaderFetch
-from broker.replication.follower_session import Fetcher
+from broker.replication.follower_session import FollowerIdentity
 from broker.replication.follower_steps import (
     Append,
     Followed,
@@ -104,7 +104,7 @@ class FollowerPorts:
 class Followers(Deaf):
     """All that is followed here. To be put among `Replicas.hearers`."""
 
-    def __init__(self, ports: FollowerPorts, me: Fetcher, directory_id: Uuid) -> None:
+    def __init__(self, ports: FollowerPorts, me: FollowerIdentity, directory_id: Uuid) -> None:
         """`me` names the incarnation under which this broker is registered."""
         self._ports = ports
         self._clock = ports.world.clock
