@@ -191,7 +191,7 @@ class Replica:
         self.state.learned(high_watermark, self.log.written_end_offset)
         return self.take_over()
 
-    def cut(self) -> None:
+    def truncated(self) -> None:
         """The log of a follower ends, or begins, elsewhere: what was known of it goes by that."""
         self.state.counted(self.counted_end())
         self.learned(self.log.high_watermark)

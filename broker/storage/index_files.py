@@ -146,7 +146,7 @@ class IndexFiles:
             self._offsets_written = self._times_written = 0
             self.write()
 
-    def were_cut(self) -> None:
+    def were_truncated(self) -> None:
         """Record that entries were removed in memory. The next write shortens the files."""
         assert self.offset_index is not None and self.time_index is not None
         self._offsets_written = min(self._offsets_written, len(self.offset_index))

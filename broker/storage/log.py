@@ -376,7 +376,7 @@ class Log:
 
     # Truncating.
 
-    def begin_cut(self) -> None:
+    def prepare_truncation(self) -> None:
         """Prepare to truncate or reset the log, and give up a cleaning in progress.
 
         Until `truncated`, do not read or write it; it is neither flushed nor cleaned. Nothing may

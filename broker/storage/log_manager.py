@@ -34,7 +34,7 @@ from broker.storage.log import Log
 from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
 from broker.storage.open_report import OpenReport
 from broker.storage.stop_marks import StopMarks
-from broker.storage.truncation import Cut, Truncation
+from broker.storage.truncation import Truncation, TruncationPlan
 from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
 LOCK_FILE = ".lock"
@@ -119,8 +119,8 @@ class LogManager:
                 self.marked[log] = damage
             log.cleaned_offset = min(cleaned.get(topic_partition, -1), log.log_end_offset)
             if loaded.truncated_reason:
-                cut = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
-                report.truncated.append(cut)
+                tail = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
+                report.truncated.append(tail)
         self._miss_folders(points, dropped)
         report.offline = dict(self.offline)
         if dropped:
@@ -335,16 +335,16 @@ class LogManager:
 
     def begin_truncation(self, log: Log, offset: int, now_ms: int) -> Truncation | None:
         """Plan to keep only what is below `offset`, None if that is all. Then `Log.truncated`."""
-        cut = truncation.begin_truncation(log, offset, now_ms)
-        return None if cut is None else self._truncation(cut)
+        plan = truncation.begin_truncation(log, offset, now_ms)
+        return None if plan is None else self._truncation(plan)
 
     def begin_reset(self, log: Log, offset: int, now_ms: int) -> Truncation:
         """Plan to drop everything and continue at `offset`. Then call `Log.truncated`."""
         return self._truncation(truncation.begin_reset(log, offset, now_ms))
 
-    def _truncation(self, cut: Cut) -> Truncation:
+    def _truncation(self, plan: TruncationPlan) -> Truncation:
         # A truncation frees space on a full disk, so it may use the reserve.
-        return Truncation(self._disk, cut, self.checkpoint(frees_room=True))
+        return Truncation(self._disk, plan, self.checkpoint(frees_room=True))
 
     def clean(self, log: Log, job: CleaningJob) -> bool:
         """Do one slice of a cleaning in the thread that also deletes logs; True when committed.

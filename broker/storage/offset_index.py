@@ -34,7 +34,7 @@ class OffsetIndex:
         self.offsets.append(relative_offset)
         self.positions.append(position)
 
-    def cut(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""
         del self.offsets[count:], self.positions[count:]
 

@@ -135,7 +135,7 @@ class _Loading:
             next_base = bases[number + 1] if number + 1 < len(bases) else None
             fault = self._load_segment(base_offset, next_base)
             if fault is not None:
-                self._cut(fault, bases[len(self.segments) :])
+                self._truncate_tail(fault, bases[len(self.segments) :])
                 break
         if self.expected < log_start_offset and self._start_may_be_lost:
             self._begin_at_start()
@@ -346,7 +346,7 @@ class _Loading:
         if ended is not None and not marker.is_commit:
             segment.txn_index.add(AbortedEntry(header.producer_id, *ended))
 
-    def _cut(self, fault: str, later: Sequence[int]) -> None:
+    def _truncate_tail(self, fault: str, later: Sequence[int]) -> None:
         """Truncate a torn tail, or raise CorruptionError if the damaged data was durable."""
         last = self.segments[-1]
         if self.rules.is_clean or self.expected < self.rules.recovery_point:
@@ -366,8 +366,8 @@ class _Loading:
         is_vouched_for = True
         for segment in self.segments:
             is_last = segment is self.segments[-1]
-            was_cut = is_last and bool(self.truncated_reason)
-            if not rules.is_clean and (segment.next_offset > rules.recovery_point or was_cut):
+            was_truncated = is_last and bool(self.truncated_reason)
+            if not rules.is_clean and (segment.next_offset > rules.recovery_point or was_truncated):
                 segment.file.datasync()
                 is_vouched_for = False
             if segment.was_walked:

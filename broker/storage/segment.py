@@ -315,9 +315,9 @@ class Segment:
         self.largest_timestamp_offset = state.largest_timestamp_offset
         self._bytes_since_entry = state.bytes_since_entry
         self.untimed_ms = state.untimed_ms
-        self.index.cut(state.index_count)
-        self.time_index.cut(state.time_index_count)
-        self.indexes.were_cut()
+        self.index.truncate(state.index_count)
+        self.time_index.truncate(state.time_index_count)
+        self.indexes.were_truncated()
         self._marks.clear()
 
     # Searching.

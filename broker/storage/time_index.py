@@ -35,7 +35,7 @@ class TimeIndex:
             self.timestamps.append(timestamp_ms)
             self.offsets.append(relative_offset)
 
-    def cut(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""
         del self.timestamps[count:], self.offsets[count:]
 

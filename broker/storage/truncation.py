@@ -35,7 +35,7 @@ NOTHING_VOUCHED_FOR = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TruncationPlan:
     """The files that a truncation changes, and the rules for loading the log afterwards."""
 
     folder: str
@@ -50,13 +50,13 @@ class Cut:
     """True if the gap mark must be durable first, because the truncation is in a cleaned part."""
 
 
-def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
+def begin_truncation(log: Log, offset: int, now_ms: int) -> TruncationPlan | None:
     """Decide to keep only what is below `offset`. A batch that spans `offset` is removed whole.
 
-    Returns None if there is nothing to truncate. Otherwise the rules of `Log.begin_cut` apply from
-    here on. Raises DiskError or CorruptionError if the position of `offset` cannot be read; the log
-    then stays in service. A log that begins above `offset` is reset to `offset`, because what is
-    before its start is already gone, and a log cannot end below its start.
+    Returns None if there is nothing to truncate. Otherwise the rules of `Log.prepare_truncation`
+    apply from here on. Raises DiskError or CorruptionError if the position of `offset` cannot be
+    read; the log then stays in service. A log that begins above `offset` is reset to `offset`,
+    because what is before its start is already gone, and a log cannot end below its start.
     """
     if offset >= log.log_end_offset:
         return None
@@ -69,7 +69,7 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
     last = row[count - 1]
     # A log that cannot be read is not truncated. Until here nothing has been decided.
     shortened = last.log_path, last.locate(offset)
-    log.begin_cut()
+    log.prepare_truncation()
     # Above the new recovery point offsets can be missing without a torn tail or damage.
     marks_gaps = not log.has_gap_mark and last.base_offset < log.cleaned_offset
     log.has_gap_mark = log.has_gap_mark or marks_gaps
@@ -79,19 +79,21 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
     log.cleaned_offset = min(log.cleaned_offset, offset)
     log.leader_epochs.truncate_from_end(offset)
     unlinked = _paths(row[count:])
-    return Cut(log.folder, unlinked, shortened, offset, _rules(log, now_ms), marks_gaps)
+    return TruncationPlan(log.folder, unlinked, shortened, offset, _rules(log, now_ms), marks_gaps)
 
 
-def begin_reset(log: Log, offset: int, now_ms: int) -> Cut:
+def begin_reset(log: Log, offset: int, now_ms: int) -> TruncationPlan:
     """Decide to drop everything and continue at `offset`."""
-    log.begin_cut()
+    log.prepare_truncation()
     log.log_start_offset = log.high_watermark = offset
     # Nothing is durable any more: a start drops what it finds, wherever that begins.
     log.recovery_point = NOTHING_VOUCHED_FOR
     log.cleaned_offset = -1
     log.has_gap_mark = False
     log.leader_epochs.truncate_from_end(0)
-    return Cut(log.folder, _paths(list(log.segments)), None, NO_SNAPSHOT, _rules(log, now_ms))
+    return TruncationPlan(
+        log.folder, _paths(list(log.segments)), None, NO_SNAPSHOT, _rules(log, now_ms)
+    )
 
 
 def _paths(segments: Sequence[Segment]) -> tuple[str, ...]:
@@ -118,35 +120,35 @@ class Truncation:
     Until it has succeeded, the log cannot be used.
     """
 
-    __slots__ = ("_checkpoint", "_cut", "_disk")
+    __slots__ = ("_checkpoint", "_disk", "_plan")
 
-    def __init__(self, disk: Disk, cut: Cut, checkpoint: Checkpoint) -> None:
+    def __init__(self, disk: Disk, plan: TruncationPlan, checkpoint: Checkpoint) -> None:
         """`checkpoint` must have been taken after the decision."""
         self._disk = disk
-        self._cut = cut
+        self._plan = plan
         self._checkpoint = checkpoint
 
     def perform(self) -> recovery.Loaded:
         """Do it in the thread that writes checkpoints. Give the result to `Log.truncated`."""
-        disk, cut = self._disk, self._cut
-        if cut.marks_gaps:
-            GapMark(disk, cut.folder).perform()
+        disk, plan = self._disk, self._plan
+        if plan.marks_gaps:
+            GapMark(disk, plan.folder).perform()
         self._checkpoint.perform()
-        discard_swaps(disk, cut.folder)
-        for path in cut.unlinked:
+        discard_swaps(disk, plan.folder)
+        for path in plan.unlinked:
             unlink_if_there(disk, path)
-        for offset in snapshot_offsets(disk, cut.folder):
-            if offset > cut.snapshot_limit:
-                unlink_if_there(disk, snapshot_path(cut.folder, offset))
-        if cut.shortened is None:
-            unlink_if_there(disk, gap_mark_path(cut.folder))
+        for offset in snapshot_offsets(disk, plan.folder):
+            if offset > plan.snapshot_limit:
+                unlink_if_there(disk, snapshot_path(plan.folder, offset))
+        if plan.shortened is None:
+            unlink_if_there(disk, gap_mark_path(plan.folder))
         else:
-            path, size_bytes = cut.shortened
+            path, size_bytes = plan.shortened
             file = disk.open(path)
             file.truncate(size_bytes)
             file.datasync()
-        disk.sync_folder(cut.folder)
-        loaded = recovery.load(disk, cut.folder, cut.rules)
+        disk.sync_folder(plan.folder)
+        loaded = recovery.load(disk, plan.folder, plan.rules)
         # Loading removes files that no longer fit. They must not return beside later writes.
-        disk.sync_folder(cut.folder)
+        disk.sync_folder(plan.folder)
         return loaded

@@ -85,7 +85,7 @@ def _topic_id(patch: MonkeyPatch) -> None:
 
 
 def _drained_before_a_cut(patch: MonkeyPatch) -> None:
-    patch.setattr(Replicas, "begin_cut", lambda self, replica, ready: ready())
+    patch.setattr(Replicas, "begin_truncation", lambda self, replica, ready: ready())
 
 
 def _gap_mark(patch: MonkeyPatch) -> None:
