@@ -386,7 +386,7 @@ class ReplicaFetches:
                 if line.session.written(replica.partition_id):
                     self._wake_soon(line)
 
-    def counted(self, replica: Replica) -> None:
+    def durable_advanced(self, replica: Replica) -> None:
         """Do nothing: followers learn of durable offsets by the high watermark."""
 
     def damaged(self, replica: Replica) -> None:

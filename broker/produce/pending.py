@@ -45,7 +45,7 @@ class Parking:
 
 def line_of(replica: Replica, required_acks: int) -> OffsetWaiters:
     """Return the queue in which to wait for these `acks`."""
-    return replica.counted if required_acks == LEADER_ALONE else replica.committed
+    return replica.durable if required_acks == LEADER_ALONE else replica.committed
 
 
 class PartitionAppend:

@@ -139,10 +139,10 @@ class Followers(Deaf):
         if isinstance(replica.state.role, Follower):
             self._leave(replica, replica.state.role)
 
-    def counted(self, replica: Replica) -> None:
+    def durable_advanced(self, replica: Replica) -> None:
         """More of its log counts: it may be all that was brought, or what a first fetch needs."""
         role = replica.state.role
-        if not isinstance(role, Follower) or replica.is_busy or not replica.is_all_counted:
+        if not isinstance(role, Follower) or replica.is_busy or not replica.is_all_durable:
             return
         line = self._lines.get(role.leader)
         if line is not None and replica.partition_id in line.replicas:
@@ -154,7 +154,7 @@ class Followers(Deaf):
     def _begin(self, replica: Replica) -> None:
         """Follow, once all of the log counts: the first offset asked for is a durable end too."""
         role = replica.state.role
-        if not isinstance(role, Follower) or not replica.is_all_counted:
+        if not isinstance(role, Follower) or not replica.is_all_durable:
             return
         log = replica.log
         line = self._lines.setdefault(role.leader, _Line(role.leader))

@@ -318,7 +318,7 @@ class Replicas:
             self._on_lost(replica)
         if isinstance(change.after, Leader):
             led[replica.index] = replica
-        if not isinstance(change.after, Offline) and not replica.is_all_counted:
+        if not isinstance(change.after, Offline) and not replica.is_all_durable:
             self._flusher.mark(replica.log)
         for hearer in self.hearers:
             hearer.changed(replica, change)
