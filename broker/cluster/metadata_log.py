@@ -27,7 +27,7 @@ from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
-from broker.storage.recovery import Loaded
+from broker.storage.recovery import LoadedLog
 from broker.storage.truncation import Truncation
 from broker.storage.walk import check_region
 from broker.world import Clock, Jobs, World
@@ -239,7 +239,7 @@ class MetadataLog:
         self.log.advance_high_watermark(offset)
 
     def _truncate(self, job: Truncation | None, done: Done) -> None:
-        def taken_over(loaded: Loaded) -> None:
+        def taken_over(loaded: LoadedLog) -> None:
             self.log.truncated(loaded)
             self.is_truncating = False
             done()

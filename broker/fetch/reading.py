@@ -22,7 +22,7 @@ from broker.replication.fetch_session import (
 from broker.sessions.call import Call
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
-from broker.storage.outcomes import LogRead
+from broker.storage.outcomes import ReadResult
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -229,7 +229,7 @@ class Reading:
         return True
 
 
-def aborted_in(log: Log, start_offset: int, read: LogRead) -> list[AbortedTransaction]:
+def aborted_in(log: Log, start_offset: int, read: ReadResult) -> list[AbortedTransaction]:
     """Return the aborted transactions that a read-committed consumer must skip in an answer.
 
     An answer ends at the latest with its segment. Transactions listed beyond its last batch do no

@@ -10,7 +10,7 @@ from broker.replicas.replica import Replica
 from broker.replication.follower_session import LeaderLog
 from broker.storage.log import Log
 from broker.storage.lookup import first_batch_offset
-from broker.storage.outcomes import LogRead
+from broker.storage.outcomes import ReadResult
 from protocol.messages.fetch import FetchPartition
 from protocol.types import NO_LEADER_EPOCH
 
@@ -28,7 +28,7 @@ def leader_log(replica: Replica, asked: FetchPartition) -> LeaderLog:
     return LeaderLog(log.leader_epochs, start_offset, log.written_end_offset)
 
 
-def read(log: Log, asked: FetchPartition, max_bytes: int, *, min_one_batch: bool) -> LogRead:
+def read(log: Log, asked: FetchPartition, max_bytes: int, *, min_one_batch: bool) -> ReadResult:
     """Return whole batches from the end of a follower's log. ApiError if the leader has none."""
     offset = asked.fetch_offset
     if _start(log, asked) <= offset < log.log_start_offset:

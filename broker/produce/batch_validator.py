@@ -15,7 +15,7 @@ from broker.produce.first_refused import FirstRefused
 from broker.produce.verification import Proofs, Verifier, refuse_batch
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
-from broker.storage.outcomes import Appended, Seen
+from broker.storage.outcomes import AppendResult, CheckedRecords
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.compression import Codec
@@ -112,8 +112,8 @@ class BatchValidator:
         batch: memoryview,
         header: BatchHeader,
         now_ms: int,
-        seen: Seen | None = None,
-    ) -> Appended:
+        seen: CheckedRecords | None = None,
+    ) -> AppendResult:
         """Stage one batch. Raises ApiError, WireError, or RecordsUnseen if its records must be
         checked.
         """

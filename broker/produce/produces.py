@@ -24,7 +24,7 @@ from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from broker.storage.errors import DiskError, RecordsUnseen
-from broker.storage.outcomes import Appended, Seen
+from broker.storage.outcomes import AppendResult, CheckedRecords
 from broker.storage.validation import look_at_records
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode, WireError
@@ -134,7 +134,7 @@ class Produces:
         topic: str,
         data: PartitionProduceData,
         answer: PartitionProduceResponse,
-        seen: Seen | None = None,
+        seen: CheckedRecords | None = None,
     ) -> LogConfig | None:
         """Stage or refuse one batch. Returns the settings if its records must be checked first."""
         batch = data.records
@@ -165,7 +165,7 @@ class Produces:
 
     def append_quick(
         self, lane: Lane, batch: memoryview, header: BatchHeader
-    ) -> tuple[Replica, Appended]:
+    ) -> tuple[Replica, AppendResult]:
         """Stage one batch of a quick request. If an error is raised, nothing has changed."""
         if not self._staged:
             self._now_ms = self._clock.now_ms()

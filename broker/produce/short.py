@@ -23,7 +23,7 @@ from broker.replicas.replica import Replica
 from broker.sessions.call import Asking, Call
 from broker.sessions.pipeline import Slot
 from broker.storage.errors import RecordsUnseen
-from broker.storage.outcomes import Appended
+from broker.storage.outcomes import AppendResult
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import decode_request_header, encode_response
@@ -118,7 +118,7 @@ class QuickProduce:
         frame: memoryview,
         lane: Lane,
         replica: Replica,
-        appended: Appended,
+        appended: AppendResult,
     ) -> None:
         self.session = session
         self.slot = slot
@@ -195,7 +195,7 @@ class Stages(Protocol):
 
     def append_quick(
         self, lane: Lane, batch: memoryview, header: BatchHeader
-    ) -> tuple[Replica, Appended]:
+    ) -> tuple[Replica, AppendResult]:
         """Stage one batch. If an error is raised, nothing has changed."""
 
     def stage(self, produce: QuickProduce) -> None:

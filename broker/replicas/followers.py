@@ -38,7 +38,7 @@ from broker.sessions.peers import LinkKind, Peers
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.follower_append import BeginsBelow, GapsUnmarked
 from broker.storage.log import Log
-from broker.storage.recovery import Loaded
+from broker.storage.recovery import LoadedLog
 from broker.storage.truncation import Truncation
 from broker.world import End, Jobs, World
 from protocol.errors import WireError
@@ -360,7 +360,7 @@ class Followers(Deaf):
             # It was tried before. By now another log may lie in its folder's place.
             return
 
-        def truncated(loaded: Loaded) -> None:
+        def truncated(loaded: LoadedLog) -> None:
             if not self._ports.replicas.holds(replica):
                 return
             replica.log.truncated(loaded)

@@ -14,14 +14,14 @@ from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import CorruptionError
 from broker.storage.leader_epochs import UNKNOWN, LeaderEpochs
 from broker.storage.producer_files import snapshot_offsets, snapshot_path
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segment import Segment
 from broker.storage.walk import BatchWalk
 
 
 def good_snapshot(
     disk: Disk, folder: str, bases: Sequence[int], limit: int, expiration_ms: int, count_max: int
-) -> tuple[int, ProducerState] | None:
+) -> tuple[int, ProducerStateManager] | None:
     """Return the newest usable snapshot at or below `limit`, as offset and state.
 
     An unreadable snapshot is removed. Snapshots above a damaged transaction index are skipped,

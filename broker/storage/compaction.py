@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from broker.config import LogConfig
 from broker.settings import INT_MAX, LONG_MAX
 from broker.storage.cleaner import CleaningPlan
-from broker.storage.known_producer import Producer
+from broker.storage.known_producer import KnownProducer
 from broker.storage.offset_index import ENTRY_BYTES
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 
@@ -95,7 +95,7 @@ def plan_of(
     segments: Segments,
     config: LogConfig,
     dirt: Dirt,
-    state: ProducerState,
+    state: ProducerStateManager,
     map_bytes: int,
     now_ms: int,
 ) -> CleaningPlan:
@@ -116,6 +116,6 @@ def plan_of(
     )
 
 
-def _telling(producer: Producer, limit_offset: int) -> set[int]:
+def _telling(producer: KnownProducer, limit_offset: int) -> set[int]:
     last_offsets = [one.last_offset for one in producer.batches if one.last_offset >= 0]
     return {*last_offsets[-1:], *[one for one in last_offsets if one < limit_offset][-1:]}

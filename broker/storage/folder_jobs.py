@@ -18,7 +18,7 @@ from broker.storage.disk import Disk
 from broker.storage.errors import DiskError, FolderError
 from broker.storage.folder import folder_name
 from broker.storage.log import Log
-from broker.storage.node_checkpoints import Checkpoint
+from broker.storage.node_checkpoints import CheckpointJob
 from protocol.types import TopicPartition
 
 DELETE_SUFFIX = "-delete"
@@ -37,8 +37,8 @@ Refusals = dict[TopicPartition, DiskError | FolderError]
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
-    """The result of a `Removal`."""
+class RenamedFolders:
+    """The result of a `FolderRemoval`."""
 
     paths: dict[TopicPartition, str | None]
     """The new paths of the folders; None for a folder that was missing."""
@@ -47,7 +47,7 @@ class Renamed:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class FolderRemoval:
     """Folders to put aside by renaming them. No flush of them may be in progress."""
 
     disk: Disk
@@ -59,9 +59,9 @@ class Removal:
     suffix: str
     """The suffix of the new names."""
 
-    def perform(self) -> Renamed:
+    def perform(self) -> RenamedFolders:
         """Rename the folders durably. Raises DiskError if the error is final."""
-        done = Renamed({}, {})
+        done = RenamedFolders({}, {})
         for topic_partition in (*self.logs, *self.offline):
             name = folder_name(topic_partition)
             target = None
@@ -120,7 +120,7 @@ class Making:
     """Partitions that the checkpoints still name because of a deleted partition with the same name.
     Their old recovery point would make an empty log look like a loss.
     """
-    forgetting: Checkpoint | None
+    forgetting: CheckpointJob | None
     """The checkpoint that must be written before any of these is created."""
     topic_id: UUID
     config: LogConfig

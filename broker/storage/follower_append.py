@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from broker.storage.known_producer import LastMarker
 from broker.storage.markers import marker_of
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.txn_index import AbortedEntry
 from protocol.errors import CorruptBatch
 from protocol.wire.record import Marker
@@ -90,7 +90,7 @@ def markers_of(batches: Sequence[Fetched]) -> dict[int, Marker]:
 
 
 def take_over(
-    state: ProducerState, header: BatchHeader, marker: Marker | None, now_ms: int
+    state: ProducerStateManager, header: BatchHeader, marker: Marker | None, now_ms: int
 ) -> AbortedEntry | None:
     """Update the producer state for a staged batch. Returns the transaction that it aborts.
 

@@ -70,7 +70,7 @@ class ActiveProducer(NamedTuple):
     """-1 unless a transaction is open."""
 
 
-class Producer:
+class KnownProducer:
     """One producer id in one partition."""
 
     __slots__ = ("batches", "last_used_ms", "producer_epoch")

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from broker.storage.outcomes import Staged
+from broker.storage.outcomes import StagedBatch
 
 UNKNOWN = (-1, -1)
 
@@ -42,7 +42,7 @@ class LeaderEpochs:
         self.entries.append(EpochStart(leader_epoch, start_offset))
         self._changed()
 
-    def assign_staged(self, staged: Sequence[Staged]) -> None:
+    def assign_staged(self, staged: Sequence[StagedBatch]) -> None:
         """Do the same for batches that are being written."""
         for one in staged:
             self.assign(one.leader_epoch, one.base_offset)

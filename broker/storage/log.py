@@ -23,11 +23,11 @@ from broker.storage.known_producer import LastMarker
 from broker.storage.log_writer import LogWriter
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker
-from broker.storage.outcomes import NOTHING, Appended, LogRead, Seen
+from broker.storage.outcomes import NOTHING, AppendResult, CheckedRecords, ReadResult
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.segments import Segments
 from broker.storage.storing import as_stored
-from broker.storage.txn_index import AbortedEntry, AbortedTransaction
+from broker.storage.txn_index import AbortedEntry, AbortedRange
 from broker.storage.validation import check_client_batch, check_own_batch
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
@@ -44,7 +44,7 @@ class Log:
         topic_partition: TopicPartition,
         topic_id: UUID,
         config: LogConfig,
-        loaded: recovery.Loaded,
+        loaded: recovery.LoadedLog,
         high_watermark: int,
     ) -> None:
         self.topic_partition = topic_partition
@@ -64,7 +64,7 @@ class Log:
         self._is_out_of_service = False
         self._unflushed_since_ms = -1
 
-    def _adopt(self, loaded: recovery.Loaded) -> None:
+    def _adopt(self, loaded: recovery.LoadedLog) -> None:
         self.segments = Segments(self.disk, self.folder, loaded.segments)
         self.leader_epochs = loaded.leader_epochs
         self.producer_state = loaded.producer_state
@@ -113,8 +113,8 @@ class Log:
 
     def append(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int,
-        seen: Seen | None = None,
-    ) -> Appended:  # fmt: skip
+        seen: CheckedRecords | None = None,
+    ) -> AppendResult:  # fmt: skip
         """Validate a client's batch, assign its offsets and stage it.
 
         `batch` is writable and all that the request has for this partition. If `ApiError` or
@@ -128,7 +128,7 @@ class Log:
             if known is not None:
                 is_stamped = config.message_timestamp_type == LOG_APPEND_TIME
                 stamp_ms = known.max_timestamp_ms if is_stamped else -1
-                return Appended(known.base_offset, known.last_offset, True, stamp_ms)
+                return AppendResult(known.base_offset, known.last_offset, True, stamp_ms)
             if state.transactions.open:
                 state.check_transaction(header)
         if seen is not None:
@@ -141,7 +141,7 @@ class Log:
 
     def append_own(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
-    ) -> Appended:
+    ) -> AppendResult:
         """Do the same as `append` for a batch that the broker made: metadata, offsets or states.
 
         Sequences are not checked. A transactional batch (offsets committed in a transaction) opens
@@ -165,7 +165,7 @@ class Log:
         coordinator_epoch: int,
         leader_epoch: int,
         now_ms: int,
-    ) -> Appended:
+    ) -> AppendResult:
         """Stage the marker that ends the producer's transaction, even if it wrote nothing here.
 
         Raises ApiError: INVALID_PRODUCER_EPOCH for a fenced producer,
@@ -233,7 +233,7 @@ class Log:
 
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool = True
-    ) -> LogRead:
+    ) -> ReadResult:
         """Return whole batches from `offset`, all below `limit_offset`, of at most `max_bytes`.
 
         The first batch is returned whole even if it is larger, unless `min_one_batch` is off.
@@ -283,7 +283,7 @@ class Log:
         offset = min(self.high_watermark, self.producer_state.transactions.first_unstable_offset)
         return max(offset, self.log_start_offset)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedRange]:
         """Return every aborted transaction with data in [start, end), ordered by first offset."""
         if not self.producer_files.has_aborted:
             return []
@@ -386,7 +386,7 @@ class Log:
         assert not self._flushing.is_under_way, "a flush under way would cover truncated batches"
         self.retire()
 
-    def truncated(self, loaded: recovery.Loaded) -> None:
+    def truncated(self, loaded: recovery.LoadedLog) -> None:
         """Load the log's state again after a thread has truncated its files."""
         assert self._is_out_of_service
         self._is_out_of_service = False

@@ -22,16 +22,16 @@ from broker.storage.folder import folder_name, parse_folder_name
 from broker.storage.folder_jobs import (
     DELETE_STEM_MAX,
     DELETE_SUFFIX,
+    FolderRemoval,
     MadeLogs,
     Making,
     Refusals,
-    Removal,
-    Renamed,
+    RenamedFolders,
 )
 from broker.storage.gap_mark import gap_mark_path
 from broker.storage.identity import read_topic_id, take_identity
 from broker.storage.log import Log
-from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
+from broker.storage.node_checkpoints import CheckpointJob, NodeCheckpoints, Offsets
 from broker.storage.open_report import OpenReport
 from broker.storage.stop_marks import StopMarks
 from broker.storage.truncation import Truncation, TruncationPlan
@@ -273,7 +273,7 @@ class LogManager:
 
     def begin_removal(
         self, topic_partitions: Iterable[TopicPartition], suffix: str = DELETE_SUFFIX
-    ) -> Removal | None:
+    ) -> FolderRemoval | None:
         """Plan to rename the folders of partitions. Perform it in a thread, then call `removed`.
 
         The partitions are out of service at once, and no checkpoint names them any more. No flush
@@ -286,9 +286,9 @@ class LogManager:
             return None
         self.logs = {tp: log for tp, log in self.logs.items() if tp not in gone}
         self.offline = {tp: why for tp, why in self.offline.items() if tp not in gone}
-        return Removal(self._disk, self._folder, logs, offline, suffix)
+        return FolderRemoval(self._disk, self._folder, logs, offline, suffix)
 
-    def removed(self, removal: Removal, done: Renamed) -> list[DroppedFiles]:
+    def removed(self, removal: FolderRemoval, done: RenamedFolders) -> list[DroppedFiles]:
         """Record which folders were renamed. A partition whose renaming failed is back in service.
 
         The files can be removed only after a checkpoint that no longer names the partitions,
@@ -321,14 +321,14 @@ class LogManager:
         self.offline = {**self.offline, topic_partition: reason}
         log.let_go()
 
-    def checkpoint(self, *, frees_room: bool = False) -> Checkpoint:
+    def checkpoint(self, *, frees_room: bool = False) -> CheckpointJob:
         """Return the checkpoints as of now. Perform the job in a thread.
 
         `frees_room`: files can go once it is written, so on a full disk it may use the reserve.
         """
         return self._checkpoints.take(self.logs, self.offline, frees_room=frees_room)
 
-    def checkpoint_points(self) -> Checkpoint:
+    def checkpoint_points(self) -> CheckpointJob:
         """Return a smaller checkpoint: only the recovery points and leader epochs."""
         only = checkpoint.RECOVERY_POINTS
         return self._checkpoints.take(self.logs, self.offline, only=only)

@@ -11,9 +11,9 @@ from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.settings import INT_MAX
 from broker.storage.errors import DiskError
 from broker.storage.leader_epochs import LeaderEpochs
-from broker.storage.outcomes import NO_SEGMENT, Appended, Staged
+from broker.storage.outcomes import NO_SEGMENT, AppendResult, StagedBatch
 from broker.storage.producer_files import ProducerFiles
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segments import Segments
 from broker.storage.tail import Tail
 from protocol.errors import ApiError, ErrorCode
@@ -43,7 +43,7 @@ class LogWriter:
         config: LogConfig,
         segments: Segments,
         leader_epochs: LeaderEpochs,
-        producer_state: ProducerState,
+        producer_state: ProducerStateManager,
         producer_files: ProducerFiles,
         chance: str,
     ) -> None:
@@ -52,7 +52,7 @@ class LogWriter:
         self._leader_epochs = leader_epochs
         self._producer_state = producer_state
         self._producer_files = producer_files
-        self._staged: list[Staged] = []
+        self._staged: list[StagedBatch] = []
         self._staged_rolls = False
         self._tail = Tail(segments.active, config, chance)
         self.end_offset = segments.active.next_offset
@@ -72,7 +72,7 @@ class LogWriter:
 
     def stage(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
-    ) -> Appended:
+    ) -> AppendResult:
         """Assign offset and epoch to a validated batch, in place, and stage it."""
         if leader_epoch < self._leader_epochs.latest:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written here")
@@ -84,7 +84,7 @@ class LogWriter:
         patch(batch, base_offset, leader_epoch)
         last_offset = base_offset + header.last_offset_delta
         self._place(batch, base_offset, last_offset, max_timestamp_ms, leader_epoch, now_ms)
-        return Appended(base_offset, last_offset, False, log_append_time_ms)
+        return AppendResult(base_offset, last_offset, False, log_append_time_ms)
 
     def stage_fetched(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         """Stage a batch with its leader's offset and epoch, at or above the log end offset."""
@@ -119,7 +119,7 @@ class LogWriter:
             batch, base_offset, last_offset, size_bytes, max_timestamp_ms, leader_epoch,
             segment_base,
         )  # fmt: skip
-        self._staged.append(_new_staged(Staged, place))
+        self._staged.append(_new_staged(StagedBatch, place))
         self.end_offset = last_offset + 1
 
     def write(self, now_ms: int) -> bool:

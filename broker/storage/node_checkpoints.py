@@ -30,7 +30,7 @@ OFFSET_CHECKPOINTS = (
 )
 
 
-class Checkpoint:
+class CheckpointJob:
     """The node's checkpoints as of one moment. The file thread writes and syncs them.
 
     An older checkpoint never overwrites a newer one, in whatever order they are performed.
@@ -111,7 +111,7 @@ class NodeCheckpoints:
         *,
         only: str | None = None,
         frees_room: bool = False,
-    ) -> Checkpoint:
+    ) -> CheckpointJob:
         """Take the checkpoints of these logs, or `only` one of the four together with the epochs.
 
         Offline partitions keep their entries, because these show what data existed.
@@ -136,12 +136,12 @@ class NodeCheckpoints:
             for log in logs.values()
             if log.leader_epochs.change_count != self._written_epochs.get(log.folder, 0)
         }
-        return Checkpoint(self, number, offsets, epochs, frees_room=frees_room)
+        return CheckpointJob(self, number, offsets, epochs, frees_room=frees_room)
 
     def write(
         self, number: int, offsets: dict[str, Offsets], epochs: Epochs, *, frees_room: bool
     ) -> None:
-        """Write the files of one `Checkpoint`. Its `perform` calls this in the one file thread."""
+        """Write the files of one `CheckpointJob`. Called in the one file thread."""
         # Epochs first, because below a recovery point they are not read from the batches again.
         for folder, (change_count, entries) in epochs.items():
             if change_count < self._written_epochs.get(folder, 0):

@@ -13,7 +13,7 @@ from broker.storage.disk import FileRegion
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CheckedRecords:
     """The result of a successful check of all records in a client's batch."""
 
     under: LogConfig
@@ -23,7 +23,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Appended:
+class AppendResult:
     """The offsets of a batch. A duplicate has those of its first copy, and nothing was staged."""
 
     base_offset: int
@@ -34,7 +34,7 @@ class Appended:
 
 
 @dataclass(slots=True)
-class LogRead:
+class ReadResult:
     """The result of a read: whole batches in one file, or nothing.
 
     `region` is None if nothing is readable below the limit. The first batch can begin below the
@@ -52,14 +52,14 @@ class LogRead:
     """True if the limit is in a later segment, so that waiting adds no bytes to this read."""
 
 
-NOTHING = LogRead(None, 0)
+NOTHING = ReadResult(None, 0)
 
 
 NO_SEGMENT = -1
 """The `segment_base` of a batch that does not begin a segment."""
 
 
-class Staged(NamedTuple):
+class StagedBatch(NamedTuple):
     """A batch that has its offsets and its place in a segment, but is not yet written."""
 
     batch: memoryview

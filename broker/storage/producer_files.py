@@ -10,7 +10,7 @@ from __future__ import annotations
 from broker.storage.disk import Disk
 from broker.storage.errors import DiskError
 from broker.storage.producer_snapshot import ProducerSnapshot
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segment import BASE_DIGITS, SNAPSHOT_SUFFIX, Segment
 from broker.storage.segments import Segments
 from broker.storage.txn_index import AbortedEntry
@@ -89,7 +89,7 @@ class ProducerFiles:
     )
 
     def __init__(
-        self, disk: Disk, folder: str, state: ProducerState, segments: list[Segment]
+        self, disk: Disk, folder: str, state: ProducerStateManager, segments: list[Segment]
     ) -> None:
         self._disk = disk
         self._folder = folder

@@ -15,8 +15,14 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from broker.storage.known_producer import NO_BATCH, UNKNOWN_BATCH, KnownBatch, LastMarker, Producer
-from broker.storage.producer_state import ProducerState
+from broker.storage.known_producer import (
+    NO_BATCH,
+    UNKNOWN_BATCH,
+    KnownBatch,
+    KnownProducer,
+    LastMarker,
+)
+from broker.storage.producer_state import ProducerStateManager
 from protocol.wire.batch_header import SEQUENCE_MAX
 from protocol.wire.crc32c import crc32c
 
@@ -44,7 +50,7 @@ class ProducerSnapshot:
 
     __slots__ = ("_markers", "_open", "_producers", "offset")
 
-    def __init__(self, state: ProducerState, offset: int) -> None:
+    def __init__(self, state: ProducerStateManager, offset: int) -> None:
         self.offset = offset
         self._producers = [
             (producer_id, producer.producer_epoch, tuple(producer.batches))
@@ -99,12 +105,12 @@ def decode(data: bytes) -> list[SnapshotEntry]:
 
 def restore(
     entries: Sequence[SnapshotEntry], expiration_ms: int, count_max: int, used_ms: int
-) -> ProducerState:
+) -> ProducerStateManager:
     """Return the state that the entries describe, with `used_ms` as time of last use.
 
     The entries of a producer are sorted by epoch, because each writer has its own order.
     """
-    state = ProducerState(expiration_ms, count_max)
+    state = ProducerStateManager(expiration_ms, count_max)
     for entry in sorted(entries, key=lambda one: (one.producer_epoch, one.last_offset)):
         producer_id = entry.producer_id
         batch = UNKNOWN_BATCH if entry.last_offset == UNKNOWN_BATCH.last_offset else NO_BATCH
@@ -120,7 +126,7 @@ def restore(
             )
         known = state.producers.get(producer_id)
         if known is None or known.producer_epoch != entry.producer_epoch:
-            state.producers[producer_id] = Producer(entry.producer_epoch, [batch], used_ms)
+            state.producers[producer_id] = KnownProducer(entry.producer_epoch, [batch], used_ms)
         else:
             known.batches.append(batch)
         if entry.coordinator_epoch >= 0:

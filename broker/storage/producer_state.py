@@ -19,12 +19,12 @@ from broker.storage.known_producer import (
     ActiveProducer,
     Awaited,
     KnownBatch,
+    KnownProducer,
     LastMarker,
-    Producer,
     note_refused,
 )
 from broker.storage.refused_next import RefusedNext
-from broker.storage.transactions import Finished, Transactions
+from broker.storage.transactions import Finished, LogTransactions
 from broker.storage.verifications import Verifications
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.batch_header import SEQUENCE_MAX, TRANSACTIONAL
@@ -40,7 +40,7 @@ NO_COORDINATOR_EPOCH = -1
 _new_batch = tuple.__new__
 
 
-class ProducerState:
+class ProducerStateManager:
     """All producers of one partition.
 
     `check` validates a batch, `update` records it. `roll_back` reverts the updates since the last
@@ -64,14 +64,14 @@ class ProducerState:
     def __init__(self, expiration_ms: int, count_max: int) -> None:
         self.expiration_ms = expiration_ms
         self.count_max = count_max
-        self.producers: OrderedDict[int, Producer] = OrderedDict()
-        self.transactions = Transactions()
+        self.producers: OrderedDict[int, KnownProducer] = OrderedDict()
+        self.transactions = LogTransactions()
         self.verifications = Verifications()
         self.markers: dict[int, LastMarker] = {}
         self.awaited: Awaited = {}
         """Producers whose first batch was refused and that could begin with any sequence."""
         self._refused_next = RefusedNext()
-        self._before: dict[int, Producer | None] = {}
+        self._before: dict[int, KnownProducer | None] = {}
         self._first: dict[int, tuple[int, int]] = {}
         """Epoch and sequence of the first batch of producers that could begin with any sequence,
         since the last `keep`.
@@ -248,7 +248,7 @@ class ProducerState:
 
     def _note_before(self, producer_id: int) -> None:
         producer = self.producers.get(producer_id)
-        self._before[producer_id] = producer and Producer(
+        self._before[producer_id] = producer and KnownProducer(
             producer.producer_epoch, producer.batches.copy(), producer.last_used_ms
         )
 
@@ -280,7 +280,7 @@ class ProducerState:
         self.verifications.void(producer_id)
         producer = self.producers.get(producer_id)
         if producer is None:
-            self.producers[producer_id] = Producer(producer_epoch, [UNKNOWN_BATCH], now_ms)
+            self.producers[producer_id] = KnownProducer(producer_epoch, [UNKNOWN_BATCH], now_ms)
         else:
             if producer.producer_epoch != producer_epoch:
                 producer.producer_epoch = producer_epoch
@@ -302,7 +302,9 @@ class ProducerState:
         batch = _new_batch(KnownBatch, values)
         producer = self.producers.get(header.producer_id)
         if producer is None:
-            self.producers[header.producer_id] = Producer(header.producer_epoch, [batch], now_ms)
+            self.producers[header.producer_id] = KnownProducer(
+                header.producer_epoch, [batch], now_ms
+            )
             return
         if producer.producer_epoch != header.producer_epoch:
             producer.producer_epoch = header.producer_epoch

@@ -25,7 +25,7 @@ from broker.storage.errors import CorruptionError
 from broker.storage.known_producer import LastMarker
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.markers import read_marker_at
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segment import BASE_DIGITS, DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
 from broker.storage.swap import finish_swaps
 from broker.storage.txn_index import AbortedEntry
@@ -63,12 +63,12 @@ class LoadRules:
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedLog:
     """A log in the state after loading."""
 
     segments: list[Segment]
     leader_epochs: LeaderEpochs
-    producer_state: ProducerState
+    producer_state: ProducerStateManager
     log_start_offset: int
     recovery_point: int
     has_gap_mark: bool
@@ -76,7 +76,7 @@ class Loaded:
     truncated_reason: str = ""
 
 
-def load(disk: Disk, folder: str, rules: LoadRules) -> Loaded:
+def load(disk: Disk, folder: str, rules: LoadRules) -> LoadedLog:
     """Load the segments of a partition folder. An empty folder becomes an empty log.
 
     Raises CorruptionError for damage and DiskError if the disk refuses.
@@ -118,14 +118,14 @@ class _Loading:
         self.known_epochs = _whole(rules)
         self.epochs = LeaderEpochs(self.known_epochs)
         self.last_epoch = -1
-        self.producers = ProducerState(rules.expiration_ms, rules.producer_count_max)
+        self.producers = ProducerStateManager(rules.expiration_ms, rules.producer_count_max)
         self.known_below = 0
         """Offset of the snapshot in `producers`. Batches below it do not change the state."""
         self.segments: list[Segment] = []
         self.truncated_bytes = 0
         self.truncated_reason = ""
 
-    def run(self) -> Loaded:
+    def run(self) -> LoadedLog:
         rules = self.rules
         bases = self._tidy()
         log_start_offset = rules.log_start_offset
@@ -153,7 +153,7 @@ class _Loading:
         self.epochs.truncate_from_start(log_start_offset)
         self.epochs.change_count = int(self.epochs.entries != list(rules.epochs or ()))
         self.producers.expire(rules.now_ms)
-        return Loaded(
+        return LoadedLog(
             self.segments,
             self.epochs,
             self.producers,
@@ -221,7 +221,7 @@ class _Loading:
         self.expected = self.rules.log_start_offset
         self.segments = [self._new_segment(self.expected)]
         rules = self.rules
-        self.producers = ProducerState(rules.expiration_ms, rules.producer_count_max)
+        self.producers = ProducerStateManager(rules.expiration_ms, rules.producer_count_max)
 
     def _recall_producers(self, bases: Sequence[int]) -> None:
         """Start from the newest snapshot below everything that must be read anyway."""

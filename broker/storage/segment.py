@@ -45,7 +45,7 @@ AHEAD_BYTES = 256 * 1024
 """How far a file is extended beyond the written data."""
 
 
-class State(NamedTuple):
+class SegmentState(NamedTuple):
     """The state of a segment, for `restore`."""
 
     next_offset: int
@@ -291,9 +291,9 @@ class Segment:
 
     # Rolling back.
 
-    def state(self) -> State:
+    def state(self) -> SegmentState:
         """Return the segment's state, for `restore`."""
-        return State(
+        return SegmentState(
             self.next_offset,
             self.size_bytes,
             self.first_timestamp_ms,
@@ -305,7 +305,7 @@ class Segment:
             self.untimed_ms,
         )
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: SegmentState) -> None:
         """Return to `state`. The caller must truncate the file."""
         self._file_end = 0
         self.next_offset = state.next_offset

@@ -14,9 +14,9 @@ from broker.storage import txn_index
 from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import DiskError
-from broker.storage.outcomes import NO_SEGMENT, LogRead, Staged
-from broker.storage.segment import DELETED_SUFFIX, Segment, State
-from broker.storage.txn_index import AbortedEntry, AbortedTransaction
+from broker.storage.outcomes import NO_SEGMENT, ReadResult, StagedBatch
+from broker.storage.segment import DELETED_SUFFIX, Segment, SegmentState
+from broker.storage.txn_index import AbortedEntry, AbortedRange
 
 WARM_SEGMENTS_MAX = 3
 """Closed segments per log that keep file descriptor and indexes in memory, the last used ones.
@@ -26,12 +26,12 @@ that rolls keeps this many even if nothing reads them.
 """
 
 
-class Standing(NamedTuple):
+class SegmentsState(NamedTuple):
     """The state of the segment list, to return to after a failed write."""
 
     segment_count: int
     closed_bytes: int
-    active: State
+    active: SegmentState
 
 
 class Segments:
@@ -92,7 +92,7 @@ class Segments:
 
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool
-    ) -> LogRead:
+    ) -> ReadResult:
         """Return whole batches of one segment from `offset`, all below `limit_offset`."""
         segment = self.holding(offset)
         position = segment.locate(offset)
@@ -106,7 +106,7 @@ class Segments:
         if readable_bytes > max_bytes:
             end = segment.whole_batches_end(position, max_bytes, min_one_batch=min_one_batch)
         length = max(end - position, 0)
-        return LogRead(
+        return ReadResult(
             FileRegion(segment.file, position, length) if length else None,
             length,
             segment.next_offset,
@@ -158,7 +158,7 @@ class Segments:
         self.unload_cold(segments)
         return files
 
-    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedRange]:
         """Return every aborted transaction with data in [start, end), by first offset."""
         searched: list[Segment] = []
 
@@ -205,7 +205,7 @@ class Segments:
         self.roll_count += 1
         self._keep_warm(old)
 
-    def write_run(self, run: Sequence[Staged], now_ms: int) -> None:
+    def write_run(self, run: Sequence[StagedBatch], now_ms: int) -> None:
         """Append batches with one write call. On DiskError nothing has changed."""
         segment = self.active
         size_bytes = sum([one.size_bytes for one in run])
@@ -220,7 +220,7 @@ class Segments:
             segment.take(one.last_offset, one.size_bytes, one.max_timestamp_ms)
         segment.mark_end()
 
-    def write_runs(self, staged: Sequence[Staged], interval_bytes: int, now_ms: int) -> None:
+    def write_runs(self, staged: Sequence[StagedBatch], interval_bytes: int, now_ms: int) -> None:
         """Do the same for batches of which some begin a new segment."""
         standing = self._standing()
         starts = [number for number, one in enumerate(staged) if one.segment_base != NO_SEGMENT]
@@ -234,10 +234,10 @@ class Segments:
             self._take_back(standing)
             raise
 
-    def _standing(self) -> Standing:
-        return Standing(len(self._row), self.closed_bytes, self.active.state())
+    def _standing(self) -> SegmentsState:
+        return SegmentsState(len(self._row), self.closed_bytes, self.active.state())
 
-    def _take_back(self, standing: Standing) -> None:
+    def _take_back(self, standing: SegmentsState) -> None:
         """Return to the state before a failed write.
 
         The files are truncated and removed at once if the disk permits, else by `repair`.

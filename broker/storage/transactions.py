@@ -26,7 +26,7 @@ class Finished(NamedTuple):
     """
 
 
-class Transactions:
+class LogTransactions:
     """The transactions of one log, at most one per producer id."""
 
     __slots__ = ("_undo", "finished", "first_unstable_offset", "open")

@@ -22,7 +22,7 @@ from broker.storage.disk import Disk
 from broker.storage.dropped import unlink_if_there
 from broker.storage.gap_mark import GapMark, gap_mark_path
 from broker.storage.log import Log
-from broker.storage.node_checkpoints import Checkpoint
+from broker.storage.node_checkpoints import CheckpointJob
 from broker.storage.producer_files import snapshot_offsets, snapshot_path
 from broker.storage.segment import Segment
 from broker.storage.swap import discard_swaps
@@ -122,13 +122,13 @@ class Truncation:
 
     __slots__ = ("_checkpoint", "_disk", "_plan")
 
-    def __init__(self, disk: Disk, plan: TruncationPlan, checkpoint: Checkpoint) -> None:
+    def __init__(self, disk: Disk, plan: TruncationPlan, checkpoint: CheckpointJob) -> None:
         """`checkpoint` must have been taken after the decision."""
         self._disk = disk
         self._plan = plan
         self._checkpoint = checkpoint
 
-    def perform(self) -> recovery.Loaded:
+    def perform(self) -> recovery.LoadedLog:
         """Do it in the thread that writes checkpoints. Give the result to `Log.truncated`."""
         disk, plan = self._disk, self._plan
         if plan.marks_gaps:

@@ -20,7 +20,7 @@ _ENTRY = Struct(">hqqqq")
 _LAST_OFFSET = attrgetter("last_offset")
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedRange(NamedTuple):
     """An aborted transaction, for read-committed consumers: skip this producer up to its marker."""
 
     producer_id: int
@@ -65,7 +65,7 @@ def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry
 
 def overlapping(
     indexes: Iterable[Sequence[AbortedEntry]], start_offset: int, end_offset: int
-) -> list[AbortedTransaction]:
+) -> list[AbortedRange]:
     """Return the aborted transactions with a batch in [start, end), by first offset.
 
     `indexes` are those of the segments from the one that contains the start on, and are read only
@@ -77,11 +77,11 @@ def overlapping(
         for number in range(bisect_left(entries, start_offset, key=_LAST_OFFSET), len(entries)):
             entry = entries[number]
             if entry.first_offset < end_offset:
-                found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
+                found.append(AbortedRange(entry.producer_id, entry.first_offset))
             if entry.last_stable_offset >= end_offset:
                 return _by_first_offset(found)
     return _by_first_offset(found)
 
 
-def _by_first_offset(found: list[AbortedTransaction]) -> list[AbortedTransaction]:
+def _by_first_offset(found: list[AbortedRange]) -> list[AbortedRange]:
     return sorted(found, key=lambda one: (one.first_offset, one.producer_id))

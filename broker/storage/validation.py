@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator
 from broker.config import LOG_APPEND_TIME, PRODUCERS_CODEC, LogConfig
 from broker.settings import LONG_MAX
 from broker.storage.errors import InvalidRecords, RecordsUnseen
-from broker.storage.outcomes import Seen
+from broker.storage.outcomes import CheckedRecords
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.compression import Codec
 from protocol.wire.record import Place
@@ -49,7 +49,7 @@ def check_client_batch(
     header: BatchHeader,
     config: LogConfig,
     now_ms: int,
-    seen: Seen | None = None,
+    seen: CheckedRecords | None = None,
 ) -> None:
     """Refuse a client's batch that is damaged, too large, or not what a producer may send.
 
@@ -146,7 +146,7 @@ def _refuse_unowned(header: BatchHeader) -> None:
 
 def look_at_records(
     batch: memoryview, config: LogConfig, now_ms: int
-) -> Generator[bool, None, Seen]:
+) -> Generator[bool, None, CheckedRecords]:
     """Check the records of a batch and refuse it with the numbers of the bad ones.
 
     The batch is opened by this call and is not needed afterwards. The caller runs the returned
@@ -169,7 +169,7 @@ def _look(
     runs: Iterator[list[Place]],
     bounds: tuple[int, int] | None,
     config: LogConfig,
-) -> Generator[bool, None, Seen]:
+) -> Generator[bool, None, CheckedRecords]:
     untimely: list[int] = []
     keyless: list[int] = []
     count = 0
@@ -198,7 +198,7 @@ def _look(
         _refuse(untimely, ErrorCode.INVALID_TIMESTAMP, "timestamp out of the topic's bounds")
     if keyless:
         _refuse(keyless, ErrorCode.INVALID_RECORD, "compacted topic needs keys")
-    return Seen(config, max_timestamp_ms)
+    return CheckedRecords(config, max_timestamp_ms)
 
 
 def _refuse(numbers: list[int], code: ErrorCode, reason: str) -> None:

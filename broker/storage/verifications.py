@@ -9,7 +9,7 @@ marker of the producer in this log breaks the guard (KIP-890).
 from __future__ import annotations
 
 
-class Guard:
+class VerificationGuard:
     """The guard of one check: the answer is valid as long as the guard is not broken."""
 
     __slots__ = ("is_broken",)
@@ -24,7 +24,7 @@ class Verifications:
     __slots__ = ("_guards",)
 
     def __init__(self) -> None:
-        self._guards: dict[int, list[Guard]] = {}
+        self._guards: dict[int, list[VerificationGuard]] = {}
         """By producer id. A guard that is never forgotten goes with the marker, which the
         coordinator sends to every partition that it confirmed.
         """
@@ -32,13 +32,13 @@ class Verifications:
     def __len__(self) -> int:
         return sum(map(len, self._guards.values()))
 
-    def begin(self, producer_id: int) -> Guard:
+    def begin(self, producer_id: int) -> VerificationGuard:
         """Take a guard before asking about this producer."""
-        guard = Guard()
+        guard = VerificationGuard()
         self._guards.setdefault(producer_id, []).append(guard)
         return guard
 
-    def forget(self, producer_id: int, guard: Guard) -> None:
+    def forget(self, producer_id: int, guard: VerificationGuard) -> None:
         """Remove a guard: nothing will be appended on the answer to its check."""
         guards = self._guards.get(producer_id, [])
         if guard in guards:
