@@ -22,7 +22,7 @@ NO_MARK = -1
 """No offset is known to be reached, not even offset 0."""
 
 
-class Waiter(Protocol):
+class OffsetWaiter(Protocol):
     """A waiting object. Exactly one of its two methods is called, once."""
 
     def reached(self) -> None:
@@ -38,7 +38,7 @@ class OffsetWaiters:
     __slots__ = ("_line", "mark", "next_deadline_ms")
 
     def __init__(self, mark: int = NO_MARK) -> None:
-        self._line: deque[tuple[int, int | None, Waiter]] = deque()
+        self._line: deque[tuple[int, int | None, OffsetWaiter]] = deque()
         """Offset, deadline, waiter. Offsets never fall."""
         self.mark = mark
         """Everything below this offset is reached."""
@@ -50,7 +50,7 @@ class OffsetWaiters:
     def __len__(self) -> int:
         return len(self._line)
 
-    def await_(self, offset: int, waiter: Waiter, deadline_ms: int | None) -> None:
+    def await_(self, offset: int, waiter: OffsetWaiter, deadline_ms: int | None) -> None:
         """Wait until everything below `offset` is reached. If it already is, call `reached` at
         once.
 
@@ -103,8 +103,8 @@ class OffsetWaiters:
         """End the waits whose deadline has come, with REQUEST_TIMED_OUT."""
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
             return
-        due: list[Waiter] = []
-        kept: deque[tuple[int, int | None, Waiter]] = deque()
+        due: list[OffsetWaiter] = []
+        kept: deque[tuple[int, int | None, OffsetWaiter]] = deque()
         earliest: int | None = None
         for entry in self._line:
             deadline_ms = entry[1]
@@ -133,7 +133,9 @@ class Waits:
         self.next_deadline_ms: int | None = None
         """When to call `expire`: no queue's deadline is earlier."""
 
-    def await_(self, line: OffsetWaiters, offset: int, waiter: Waiter, deadline_ms: int) -> None:
+    def await_(
+        self, line: OffsetWaiters, offset: int, waiter: OffsetWaiter, deadline_ms: int
+    ) -> None:
         """Wait in a queue, as in `OffsetWaiters.await_`, at most until the deadline."""
         line.await_(offset, waiter, deadline_ms)
         if not line:

@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 Request = TypeVar("Request")
 
 
-class Parked(Generic[Key, Request]):
+class ParkedRequest(Generic[Key, Request]):
     """A waiting request: its thresholds and its deadline."""
 
     __slots__ = ("request", "thresholds", "timer")
@@ -25,7 +25,7 @@ class Parked(Generic[Key, Request]):
         self.request = request
         self.thresholds = thresholds
         """Key -> the value at which the request is complete."""
-        self.timer: Timer[Parked[Key, Request]] | None = None
+        self.timer: Timer[ParkedRequest[Key, Request]] | None = None
 
 
 class Purgatory(Generic[Key, Request]):
@@ -37,8 +37,8 @@ class Purgatory(Generic[Key, Request]):
     __slots__ = ("_timers", "waiting")
 
     def __init__(self) -> None:
-        self._timers: Timers[Parked[Key, Request]] = Timers()
-        self.waiting: dict[Key, dict[Parked[Key, Request], None]] = {}
+        self._timers: Timers[ParkedRequest[Key, Request]] = Timers()
+        self.waiting: dict[Key, dict[ParkedRequest[Key, Request], None]] = {}
         """Key -> its requests in the order of parking; the dict serves as an ordered set. While it
         is empty, `release` need not be called.
         """
@@ -55,7 +55,7 @@ class Purgatory(Generic[Key, Request]):
         request: Request,
         thresholds: Iterable[tuple[Key, int]],
         deadline_ms: int,
-    ) -> Parked[Key, Request]:
+    ) -> ParkedRequest[Key, Request]:
         """Park a request until one of its keys reaches its threshold, or until the deadline.
 
         If a key is given twice, its higher threshold is used. Without keys the request waits for
@@ -65,7 +65,7 @@ class Purgatory(Generic[Key, Request]):
         wanted: dict[Key, int] = {}
         for key, threshold in thresholds:
             wanted[key] = max(threshold, wanted.get(key, threshold))
-        parked = Parked(request, wanted)
+        parked = ParkedRequest(request, wanted)
         for key in wanted:
             self.waiting.setdefault(key, {})[parked] = None
         parked.timer = self._timers.add(deadline_ms, parked)
@@ -97,17 +97,17 @@ class Purgatory(Generic[Key, Request]):
             self._forget(parked)
         return [parked.request for parked in due]
 
-    def remove(self, parked: Parked[Key, Request]) -> None:
+    def remove(self, parked: ParkedRequest[Key, Request]) -> None:
         """Remove one request, such as one whose connection closed. It may have left before."""
         if parked.timer is not None:
             self._timers.cancel(parked.timer)
         self._forget(parked)
 
-    def _forget(self, parked: Parked[Key, Request]) -> None:
+    def _forget(self, parked: ParkedRequest[Key, Request]) -> None:
         for key in parked.thresholds:
             self._leave(parked, key)
 
-    def _leave(self, parked: Parked[Key, Request], key: Key) -> None:
+    def _leave(self, parked: ParkedRequest[Key, Request], key: Key) -> None:
         waiting = self.waiting.get(key)
         if waiting is not None and parked in waiting:
             del waiting[parked]

@@ -14,9 +14,9 @@ from random import Random
 
 from broker.alarm import Alarm
 from broker.config import BROKER_LISTENER, InForce
-from broker.fetch.reading import Reading, ReadingPorts
+from broker.fetch.reading import FetchReading, ReadingPorts
 from broker.metrics.metrics import Metrics
-from broker.purgatory import Parked, Purgatory
+from broker.purgatory import ParkedRequest, Purgatory
 from broker.replicas.replica import READ_COMMITTED, READ_UNCOMMITTED, Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FetchSession, FetchSessions
@@ -74,7 +74,7 @@ class ParkedFetch:
         self.seen_count = 0
         """How many later frames have been inspected. None of them starts while the fetch waits."""
         self.thresholds: list[tuple[Awaited, int]] = []
-        self.entry: Parked[Awaited, ParkedFetch] | None = None
+        self.entry: ParkedRequest[Awaited, ParkedFetch] | None = None
 
     def hasten(self, behind: Iterable[bytes]) -> None:
         """End the wait soon if one of these frames asks for offsets of a partition it reads.
@@ -142,13 +142,13 @@ class Fetches:
             )
         except ApiError as error:
             return FetchResponse(error_code=error.code)
-        reading = Reading(self._ports, call, request, session)
+        reading = FetchReading(self._ports, call, request, session)
         if request.max_wait_ms <= 0 or reading.is_enough():
             return reading.finish(now_ms)
         self._park(ParkedFetch(self, call, request, session, now_ms), reading)
         return None
 
-    def _park(self, parked: ParkedFetch, reading: Reading) -> None:
+    def _park(self, parked: ParkedFetch, reading: FetchReading) -> None:
         parked.call.session.parked_fetch = parked
         is_committed = parked.request.isolation_level == READ_COMMITTED
         isolation_level = READ_COMMITTED if is_committed else READ_UNCOMMITTED
@@ -218,10 +218,10 @@ class Fetches:
         for parked in self._parked.expire(END_OF_TIME_MS):
             self._complete(parked, self._read(parked))
 
-    def _read(self, parked: ParkedFetch) -> Reading:
-        return Reading(self._ports, parked.call, parked.request, parked.session)
+    def _read(self, parked: ParkedFetch) -> FetchReading:
+        return FetchReading(self._ports, parked.call, parked.request, parked.session)
 
-    def _complete(self, parked: ParkedFetch, reading: Reading) -> None:
+    def _complete(self, parked: ParkedFetch, reading: FetchReading) -> None:
         parked.call.session.parked_fetch = None
         parked.call.answer(reading.finish(self._clock.monotonic_ms()))
 

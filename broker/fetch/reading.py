@@ -56,7 +56,7 @@ class ReadingPorts:
     sessions: FetchSessions
 
 
-class Reading:
+class FetchReading:
     """One attempt to read everything that a fetch asks for."""
 
     __slots__ = ("_call", "_found", "_has_error", "_is_behind", "_left_bytes", "_may_read",

@@ -17,7 +17,7 @@ from protocol.messages.fetch import (
 from protocol.types import NO_OFFSET, Uuid
 
 
-class Answer:
+class ReplicaFetchAnswer:
     """An answer that is being built."""
 
     __slots__ = ("_topics", "response", "size_bytes")

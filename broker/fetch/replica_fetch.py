@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.alarm import Alarm
-from broker.fetch.replica_answer import Answer, partition_data, refused_data
+from broker.fetch.replica_answer import ReplicaFetchAnswer, partition_data, refused_data
 from broker.fetch.replica_read import leader_log, read
 from broker.metrics.warnings import Warnings
 from broker.replicas.replica import Replica
@@ -39,15 +39,13 @@ logger = logging.getLogger(__name__)
 SESSION_IDS_END = 2**31
 
 NEWS_MS = 1_000
-"""How long after the start of a leadership its followers may not yet know of it."""
+"""How long followers may not yet know of a new leadership."""
 
 NEWS_WAIT_MS = 20
-"""In that time a fetch waits no longer than this. A fetch sent before the follower knew of the new
-leader would delay its fetch of the new partitions, and so their commits.
-"""
+"""In that time a fetch waits at most this long, so that the next one asks for new partitions."""
 
 
-class _Line:
+class _Follower:
     """One follower: its connection, its session, and its waiting fetch, if any."""
 
     __slots__ = (
@@ -72,9 +70,7 @@ class _Line:
         self.owed: set[Replica] = set()
         """Replicas with bytes in an answer that may not have arrived."""
         self.asked_again: set[PartitionId] = set()
-        """Partitions fetched again at the same offset. The follower may have found the bytes
-        corrupt, so the leader checks the bytes that it is about to send.
-        """
+        """Partitions fetched again at the same offset: their next bytes are checked first."""
 
     @property
     def is_parked(self) -> bool:
@@ -125,7 +121,7 @@ class ReplicaFetches:
     def __init__(self, ports: ReplicaFetchPorts) -> None:
         self._ports = ports
         self._clock = ports.world.clock
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _Follower] = {}
         """By the follower's node id."""
         self._alarm = Alarm(ports.world, self._on_time)
         self._news_until_ms = 0
@@ -161,7 +157,7 @@ class ReplicaFetches:
         # A follower that asks again has received all earlier answers.
         line.owed.clear()
         line.max_bytes = request.max_bytes
-        answer = Answer(line.session.session_id)
+        answer = ReplicaFetchAnswer(line.session.session_id)
         for partition, asked in named:
             refused = self._hear(line, partition, asked, follower)
             if refused is not None:
@@ -178,22 +174,28 @@ class ReplicaFetches:
         self._park(line)
         return None
 
-    def _line(self, follower: FollowerIdentity, call: Call, request: FetchRequest) -> _Line | None:
+    def _line(
+        self, follower: FollowerIdentity, call: Call, request: FetchRequest
+    ) -> _Follower | None:
         """Return the follower's line; None if its session belongs to another connection."""
         known = self._lines.get(follower.node_id)
         if request.session_epoch == FULL_EPOCH:
             session_id = self._ports.world.chance.randrange(1, SESSION_IDS_END)
-            line = self._lines[follower.node_id] = _Line(self, FollowerSession(session_id))
+            line = self._lines[follower.node_id] = _Follower(self, FollowerSession(session_id))
             if known is not None and known.is_parked:
                 # That fetch is on a connection that the follower has abandoned.
-                self._answer(known, Answer(known.session.session_id))
+                self._answer(known, ReplicaFetchAnswer(known.session.session_id))
             return line
         if known is None or known.call is None or known.call.session is not call.session:
             return None
         return known
 
     def _hear(
-        self, line: _Line, partition: PartitionId, asked: FetchPartition, follower: FollowerIdentity
+        self,
+        line: _Follower,
+        partition: PartitionId,
+        asked: FetchPartition,
+        follower: FollowerIdentity,
     ) -> PartitionData | None:
         """Return an error or divergence to answer; None if the fetch is valid and was recorded."""
         replica = self._ports.replicas.by_id(partition)
@@ -215,7 +217,7 @@ class ReplicaFetches:
             line.asked_again.discard(partition)
         return None
 
-    def _collect(self, line: _Line, answer: Answer) -> None:
+    def _collect(self, line: _Follower, answer: ReplicaFetchAnswer) -> None:
         """Add everything that the follower needs, within the size limit."""
         session = line.session
         for partition in session.due():
@@ -234,11 +236,9 @@ class ReplicaFetches:
             answer.add(partition.topic_id, data)
 
     def _read(
-        self, line: _Line, partition: PartitionId, replica: Replica | None, taken_bytes: int
+        self, line: _Follower, partition: PartitionId, replica: Replica | None, taken_bytes: int
     ) -> PartitionData | None:
-        """Return one partition's data. None if there is none, or if its next batch does not fit;
-        then the partition stays due.
-        """
+        """Return one partition's data; None if there is none, or no room for its next batch."""
         index = partition.partition_index
         if replica is None:
             return partition_data(index, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -272,13 +272,13 @@ class ReplicaFetches:
 
     # Waiting and leaving.
 
-    def _park(self, line: _Line) -> None:
+    def _park(self, line: _Follower) -> None:
         assert line.call is not None
         line.call.session.parked_fetch = line
         line.session.park()
         self._alarm.wake_by(line.deadline_ms)
 
-    def _leave(self, line: _Line, answer: Answer) -> FetchResponse:
+    def _leave(self, line: _Follower, answer: ReplicaFetchAnswer) -> FetchResponse:
         """Add new high watermarks and log start offsets to an answer that is sent anyway."""
         for partition in line.session.also():
             replica = self._ports.replicas.by_id(partition)
@@ -288,23 +288,23 @@ class ReplicaFetches:
             line.session.served(partition)
         return answer.response
 
-    def _answer(self, line: _Line, answer: Answer) -> None:
+    def _answer(self, line: _Follower, answer: ReplicaFetchAnswer) -> None:
         assert line.call is not None
         line.session.is_parked = False
         line.call.session.parked_fetch = None
         line.call.answer(self._leave(line, answer))
 
-    def _wake_soon(self, line: _Line) -> None:
+    def _wake_soon(self, line: _Follower) -> None:
         """Schedule one wake-up for all writes of this turn."""
         if not line.is_wake_wanted:
             line.is_wake_wanted = True
             self._ports.world.soon(self._wake, line)
 
-    def _wake(self, line: _Line) -> None:
+    def _wake(self, line: _Follower) -> None:
         line.is_wake_wanted = False
         if not line.is_parked:
             return
-        answer = Answer(line.session.session_id)
+        answer = ReplicaFetchAnswer(line.session.session_id)
         self._collect(line, answer)
         if answer.is_empty:
             line.session.park()
@@ -315,17 +315,17 @@ class ReplicaFetches:
         """Answer the fetches whose time is up."""
         for line in list(self._lines.values()):
             if line.is_parked and line.deadline_ms <= now_ms:
-                self._answer(line, Answer(line.session.session_id))
+                self._answer(line, ReplicaFetchAnswer(line.session.session_id))
         waiting = [line.deadline_ms for line in self._lines.values() if line.is_parked]
         return min(waiting, default=None)
 
-    def forget(self, line: _Line) -> None:
+    def forget(self, line: _Follower) -> None:
         """Remove the state of a follower whose connection is closed."""
         for node_id, known in list(self._lines.items()):
             if known is line:
                 del self._lines[node_id]
 
-    def make_way(self, line: _Line) -> None:
+    def make_way(self, line: _Follower) -> None:
         """End the wait of a fetch now."""
         line.deadline_ms = self._clock.monotonic_ms()
         self._alarm.wake_by(line.deadline_ms)
@@ -334,7 +334,7 @@ class ReplicaFetches:
         """Answer every waiting fetch, because the broker stops."""
         for line in list(self._lines.values()):
             if line.is_parked:
-                self._answer(line, Answer(line.session.session_id))
+                self._answer(line, ReplicaFetchAnswer(line.session.session_id))
 
     @property
     def parked_count(self) -> int:
@@ -343,7 +343,7 @@ class ReplicaFetches:
 
     # Notifications from replicas.
 
-    def _open_lines(self) -> Iterator[_Line]:
+    def _open_lines(self) -> Iterator[_Follower]:
         for node_id, line in list(self._lines.items()):
             if line.is_closed:
                 del self._lines[node_id]

@@ -12,7 +12,7 @@ from functools import partial
 from broker.budget import Budget, NoBudget, TurnBudget
 from broker.config import BROKER_LISTENER, InForce
 from broker.metrics.metrics import Metrics
-from broker.produce.short import lane_of
+from broker.produce.short import template_of
 from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.reception import NoShortWay, Reception, ShortWay
 from broker.sessions.session import Session
@@ -28,9 +28,9 @@ class Listeners:
         """Binds them. Raises PortTaken."""
         self.sessions = Sessions(settings)
         self.receptions: dict[str, Reception] = {}
-        self.clients = Dispatcher({}, {}, metrics, lane_of)
+        self.clients = Dispatcher({}, {}, metrics, template_of)
         """Serves the clients, from `open_to_clients` on."""
-        self._brokers = Dispatcher({}, {}, metrics, lane_of)
+        self._brokers = Dispatcher({}, {}, metrics, template_of)
         self._settings = settings
         self._world = world
         self._metrics = metrics

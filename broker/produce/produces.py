@@ -18,7 +18,7 @@ from broker.produce.opening import Openings
 from broker.produce.pending import Parking, PartitionAppend, PendingProduce
 from broker.produce.proving import Proving
 from broker.produce.refusing import refuse
-from broker.produce.short import Lane, QuickProduce
+from broker.produce.short import ProduceTemplate, QuickProduce
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
@@ -164,13 +164,13 @@ class Produces:
         return None
 
     def append_quick(
-        self, lane: Lane, batch: memoryview, header: BatchHeader
+        self, template: ProduceTemplate, batch: memoryview, header: BatchHeader
     ) -> tuple[Replica, AppendResult]:
         """Stage one batch of a quick request. If an error is raised, nothing has changed."""
         if not self._staged:
             self._now_ms = self._clock.now_ms()
-        replica = self._validator.admit(lane, lane.topic, lane.index)
-        return replica, self._validator.append(lane, replica, batch, header, self._now_ms)
+        replica = self._validator.admit(template, template.topic, template.index)
+        return replica, self._validator.append(template, replica, batch, header, self._now_ms)
 
     def stage(self, produce: QuickProduce) -> None:
         """Add a quick request, to be answered or parked when its batch is written."""

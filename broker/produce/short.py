@@ -2,11 +2,11 @@
 
 Floor: produce. The small requests of a producer differ only in correlation id and batch. Header,
 acks, topic and partition are the same bytes each time. So a connection keeps its last such request
-as a `Lane`: the position of the batch, the bytes before it, and the answer with three values to
-fill in. If the next frame begins with the same bytes, it is neither decoded nor is its answer
-encoded field by field. Only successful requests take the fast path. On any other outcome `start`
-declines before anything has changed, and the request takes the normal path, which handles every
-error.
+as a `ProduceTemplate`: the position of the batch, the bytes before it, and the answer with three
+values to fill in. If the next frame begins with the same bytes, it is neither decoded nor is its
+answer encoded field by field. Only successful requests take the fast path. On any other outcome
+`start` declines before anything has changed, and the request takes the normal path, which handles
+every error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.produce.pending import Parking, PartitionAppend, PendingProduce, lin
 from broker.produce.refusing import refuse
 from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
-from broker.sessions.call import Asking, Call
+from broker.sessions.call import Call, RequestingSession
 from broker.sessions.pipeline import Slot
 from broker.storage.errors import RecordsUnseen
 from broker.storage.outcomes import AppendResult
@@ -52,7 +52,7 @@ _TAGS = b"\0\0\0"
 """No tagged fields of the partition, of the topic, of the request."""
 
 
-class Lane:
+class ProduceTemplate:
     """The bytes that stay the same from one request of a connection to the next."""
 
     __slots__ = ("answer", "fill", "fill_at", "head", "index", "is_flexible", "prefix",
@@ -78,7 +78,7 @@ class Lane:
         self.fill = Packed(">qqq" if version >= _LOG_START_SINCE else ">qq")
 
     def fits(self, frame: memoryview) -> bool:
-        """Return True if a frame begins like the lane's request, except for the correlation id."""
+        """Return True if a frame begins like the template's, except for the correlation id."""
         return (
             frame[:_KEY_AND_VERSION_BYTES] == self.head
             and frame[_CORRELATION_END : self.prefix_end] == self.prefix
@@ -105,39 +105,39 @@ class Lane:
 class QuickProduce:
     """A request on the fast path, until it is answered."""
 
-    __slots__ = ("_parking", "appended", "frame_start", "lane", "replica", "session",
-                 "slot")  # fmt: skip
+    __slots__ = ("_parking", "appended", "frame_start", "replica", "session", "slot",
+                 "template")  # fmt: skip
 
     _parking: Parking
     """Where it waits; set only once it waits."""
 
     def __init__(
         self,
-        session: Asking,
+        session: RequestingSession,
         slot: Slot,
         frame: memoryview,
-        lane: Lane,
+        template: ProduceTemplate,
         replica: Replica,
         appended: AppendResult,
     ) -> None:
         self.session = session
         self.slot = slot
         self.frame_start = bytes(frame[:_CORRELATION_END])
-        self.lane = lane
+        self.template = template
         self.replica = replica
         self.appended = appended
 
     def settle(self, parking: Parking) -> None:
         """After the batch is written: answer the request, or let it wait."""
         end_offset = self.appended.last_offset + 1
-        lane = self.lane
-        line = line_of(self.replica, lane.required_acks)
+        template = self.template
+        line = line_of(self.replica, template.required_acks)
         if end_offset <= line.mark:
             self.complete()
             return
         self._parking = parking
         parking.count += 1
-        parking.waits.await_(line, end_offset, self, parking.deadline_ms(lane.timeout_ms))
+        parking.waits.await_(line, end_offset, self, parking.deadline_ms(template.timeout_ms))
 
     def reached(self) -> None:
         self._parking.count -= 1
@@ -156,33 +156,33 @@ class QuickProduce:
             return
         if self.slot.timing is not None:
             self.slot.timing.ready()
-        lane, appended = self.lane, self.appended
-        answer = bytearray(lane.answer)
+        template, appended = self.template, self.appended
+        answer = bytearray(template.answer)
         answer[4:8] = self.frame_start[4:]
         offsets = (
             appended.base_offset, appended.log_append_time_ms, self.replica.log.log_start_offset
         )  # fmt: skip
-        lane.fill.pack_into(answer, lane.fill_at, *offsets[: lane.fill.size // 8])
+        template.fill.pack_into(answer, template.fill_at, *offsets[: template.fill.size // 8])
         self.slot.answer = (answer,)
         session.answered()
 
     def as_pending(self) -> PendingProduce:
         """Convert the request to its form on the normal path, to report an error."""
-        lane = self.lane
+        template = self.template
         version = self.frame_start[3]
         (correlation_id,) = _LENGTH.unpack_from(self.frame_start, 4)
         call = Call(self.session, self.slot, _PRODUCE, version, correlation_id, None)
         pending = PendingProduce(
-            call, ProduceRequest(acks=lane.required_acks, timeout_ms=lane.timeout_ms)
+            call, ProduceRequest(acks=template.required_acks, timeout_ms=template.timeout_ms)
         )
         one = PartitionProduceResponse(
-            index=lane.index,
+            index=template.index,
             base_offset=self.appended.base_offset,
             log_append_time_ms=self.appended.log_append_time_ms,
             log_start_offset=self.replica.log.log_start_offset,
         )
         pending.response.responses.append(
-            TopicProduceResponse(name=lane.topic, partition_responses=[one])
+            TopicProduceResponse(name=template.topic, partition_responses=[one])
         )
         pending.appended.append(
             PartitionAppend(pending, self.replica, one, self.appended.last_offset + 1)
@@ -190,11 +190,11 @@ class QuickProduce:
         return pending
 
 
-class Stages(Protocol):
+class QuickAppender(Protocol):
     """Appends batches, and answers or parks their requests (`produces`)."""
 
     def append_quick(
-        self, lane: Lane, batch: memoryview, header: BatchHeader
+        self, template: ProduceTemplate, batch: memoryview, header: BatchHeader
     ) -> tuple[Replica, AppendResult]:
         """Stage one batch. If an error is raised, nothing has changed."""
 
@@ -205,38 +205,40 @@ class Stages(Protocol):
 class QuickProduces:
     """Begins Produce requests on the fast path. One object for all sessions."""
 
-    def __init__(self, produces: Stages, times: ApiTimes) -> None:
+    def __init__(self, produces: QuickAppender, times: ApiTimes) -> None:
         self._produces = produces
         self._times = times
 
-    def start(self, session: Asking, slot: Slot, frame: memoryview, lane: Lane) -> bool:
-        """Stage the batch of a frame that fits its lane. False: take the normal path from the
+    def start(
+        self, session: RequestingSession, slot: Slot, frame: memoryview, template: ProduceTemplate
+    ) -> bool:
+        """Stage the batch of a frame that fits its template. False: take the normal path from the
         start.
         """
         times = self._times
         if not (times.count + 1) & times.mask:
             # If this declines, the normal path continues this timing.
             slot.timing = Timing(times, 0)
-        batch = lane.batch_in(frame)
+        batch = template.batch_in(frame)
         if batch is None:
             return False
         try:
             header = read_header(batch)
             if header.attributes & TRANSACTIONAL:
                 return False
-            done = self._produces.append_quick(lane, batch, header)
+            done = self._produces.append_quick(template, batch, header)
         except (ApiError, WireError, RecordsUnseen):
             return False
         times.count += 1
-        self._produces.stage(QuickProduce(session, slot, frame, lane, *done))
+        self._produces.stage(QuickProduce(session, slot, frame, template, *done))
         session.has_staged = True
         if slot.timing is not None:
             slot.timing.handled()
         return True
 
 
-def lane_of(frame: memoryview, request: ProduceRequest) -> Lane | None:
-    """Return a lane made from this request, which took the normal path; None if not possible."""
+def template_of(frame: memoryview, request: ProduceRequest) -> ProduceTemplate | None:
+    """Return a template made from this request, or None if it needs the normal path."""
     if request.transactional_id is not None or request.acks not in (-1, 1) or frame[3] < 3:
         return None
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
@@ -254,7 +256,7 @@ def lane_of(frame: memoryview, request: ProduceRequest) -> Lane | None:
         return None
     if decode_request_header(frame)[1] >= prefix_end:
         return None
-    return Lane(frame, prefix_end, request)
+    return ProduceTemplate(frame, prefix_end, request)
 
 
 def _pattern(topic: str, index: int, version: int) -> tuple[bytes, int]:

@@ -25,7 +25,7 @@ FAULT = "a fault of the broker"
 """The logged reason when an internal error closes a connection. The error has its own log entry."""
 
 
-class Parked(Protocol):
+class WaitingFetch(Protocol):
     """A Fetch that waits for data."""
 
     def hasten(self, behind: Iterable[bytes]) -> None:
@@ -44,12 +44,12 @@ class Parked(Protocol):
         """End the wait without an answer, and free the request's place in the pipeline."""
 
 
-class Asking(Protocol):
+class RequestingSession(Protocol):
     """A session, as seen by the code that serves its requests."""
 
-    parked_fetch: Parked | None
+    parked_fetch: WaitingFetch | None
     """The session's Fetch that waits for data."""
-    lane: Any
+    template: Any
     """The last Produce, with which the next one is compared (`reception.Lane`)."""
     has_staged: bool
     """True if batches of this session are staged for the write at the end of its read."""
@@ -105,7 +105,7 @@ class Call:
 
     def __init__(
         self,
-        session: Asking,
+        session: RequestingSession,
         slot: Slot,
         api_key: int,
         version: int,

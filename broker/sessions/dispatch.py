@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.metrics.metrics import Metrics
 from broker.metrics.times import ApiTimes, Timing
-from broker.sessions.call import Asking, Call
+from broker.sessions.call import Call, RequestingSession
 from broker.sessions.pipeline import Slot
 from protocol.errors import ApiError, ErrorCode, UnknownVersion
 from protocol.log import escape
@@ -36,12 +36,12 @@ class Dispatcher:
         handlers: Mapping[ApiKey, Handler],
         offered: Mapping[ApiKey, range],
         metrics: Metrics,
-        lane_of: Callable[[memoryview, ProduceRequest], object],
+        template_of: Callable[[memoryview, ProduceRequest], object],
     ) -> None:
-        """`offered` has the versions of each API. `lane_of` makes from a Produce the lane with
-        which the next one of its session is compared.
+        """`offered` has the versions of each API. `template_of` makes a template of a Produce, to
+        compare the next one with.
         """
-        self._lane_of = lane_of
+        self._template_of = template_of
         self._metrics = metrics
         self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {}
         self.serve(handlers, offered)
@@ -57,7 +57,9 @@ class Dispatcher:
                 self._metrics.times_of(key),
             )
 
-    def start(self, session: Asking, slot: Slot, frame: memoryview, waited_ns: int = 0) -> None:
+    def start(
+        self, session: RequestingSession, slot: Slot, frame: memoryview, waited_ns: int = 0
+    ) -> None:
         """Serve one request. Raises WireError if the connection must be closed."""
         header, position = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
@@ -72,8 +74,8 @@ class Dispatcher:
         if not times.count & times.mask:
             timing = slot.timing = slot.timing or Timing(times, waited_ns)
         request, _ = entry[1].decode(frame, version, position)
-        if isinstance(request, ProduceRequest) and session.lane is None:
-            session.lane = self._lane_of(frame, request)
+        if isinstance(request, ProduceRequest) and session.template is None:
+            session.template = self._template_of(frame, request)
         try:
             answer = entry[2](call, request)
         except ApiError as error:

@@ -57,7 +57,7 @@ class CorrelationIds:
         return taken
 
 
-class Asked(NamedTuple):
+class SentRequest(NamedTuple):
     """One sent request without an answer."""
 
     api_key: int
@@ -86,7 +86,7 @@ class Peer:
         self._end: End | None = None
         self._unsent: list[Any] = []
         """Requests that wait for the connection, as chunks."""
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, SentRequest] = {}
         self.has_answered = False
         """True if the other side has ever sent a valid answer on this link."""
         self._given_up: set[int] = set()
@@ -127,7 +127,9 @@ class Peer:
             self._break(f"{ASKED_MAX} requests are not answered")
             return correlation_id
         chunks = encode_request_chunks(request, version, correlation_id, self._client_id)
-        self._asked[correlation_id] = Asked(request.api_key, version, deadline_ms, answered, failed)
+        self._asked[correlation_id] = SentRequest(
+            request.api_key, version, deadline_ms, answered, failed
+        )
         self._wake_by(deadline_ms)
         if self._is_standing:
             assert self._link is not None

@@ -71,7 +71,7 @@ class Silence:
     end: End | None
 
 
-class _Line:
+class _PeerLine:
     """One node and kind: its link, if any, and the earliest time to connect again."""
 
     __slots__ = ("dial_at_ms", "peer", "redial", "wait_ms")
@@ -106,7 +106,7 @@ class Peers:
         self._voters = dict(voters)
         self._on_end = on_end
         self._registrations: dict[int, _Registration] = {}
-        self._lines: dict[tuple[int, LinkKind], _Line] = {}
+        self._lines: dict[tuple[int, LinkKind], _PeerLine] = {}
         self._is_closed = False
         self._began_ms = world.clock.monotonic_ms()
         self._silent: dict[int, Silence] = {}
@@ -167,7 +167,7 @@ class Peers:
         if self._is_closed or address is None:
             self._world.soon(failed, End.CLOSED if self._is_closed else End.UNRESOLVED)
             return self._ids.take()
-        line = self._lines.setdefault((node_id, kind), _Line())
+        line = self._lines.setdefault((node_id, kind), _PeerLine())
         peer = line.peer or self._begin(node_id, kind, line)
         return peer.ask(request, version, deadline_ms, answered, failed)
 
@@ -179,7 +179,7 @@ class Peers:
 
     # Inside.
 
-    def _begin(self, node_id: int, kind: LinkKind, line: _Line) -> Peer:
+    def _begin(self, node_id: int, kind: LinkKind, line: _PeerLine) -> Peer:
         peer = Peer(self._world, self._ids, self._client_id, lambda end: ended(peer, end))
         ended = partial(self._ended, node_id, kind, line)
         line.peer = peer
@@ -190,7 +190,7 @@ class Peers:
             self._dial(node_id, line)
         return peer
 
-    def _dial(self, node_id: int, line: _Line) -> None:
+    def _dial(self, node_id: int, line: _PeerLine) -> None:
         line.redial = None
         address = self.address_of(node_id)
         assert line.peer is not None and address is not None, "a redial is cancelled with its link"
@@ -198,7 +198,7 @@ class Peers:
         if line.peer.is_open:
             line.peer.dial(address)
 
-    def _ended(self, node_id: int, kind: LinkKind, line: _Line, peer: Peer, end: End) -> None:
+    def _ended(self, node_id: int, kind: LinkKind, line: _PeerLine, peer: Peer, end: End) -> None:
         line.peer = None
         if peer.has_answered:
             since_ms = self._world.clock.monotonic_ms()
@@ -222,7 +222,7 @@ class Peers:
             if line.peer is not None:
                 line.peer.close()
 
-    def _stop_redial(self, line: _Line) -> None:
+    def _stop_redial(self, line: _PeerLine) -> None:
         if line.redial is not None:
             line.redial.cancel()
             line.redial = None

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from broker.budget import Budget
 from broker.config import InForce
 from broker.metrics.warnings import Warnings
-from broker.sessions.call import Asking
+from broker.sessions.call import RequestingSession
 from broker.sessions.pipeline import Slot
 from broker.world import Clock, Soon
 
 
-class Lane(Protocol):
+class RequestTemplate(Protocol):
     """The bytes that stay the same from one Produce of a session to the next."""
 
     def fits(self, frame: memoryview) -> bool:
@@ -28,25 +28,31 @@ class Lane(Protocol):
 class ShortWay(Protocol):
     """Serves a Produce that resembles the previous one, without decoding it field by field."""
 
-    def start(self, session: Asking, slot: Slot, frame: memoryview, lane: Any) -> bool:
+    def start(
+        self, session: RequestingSession, slot: Slot, frame: memoryview, template: Any
+    ) -> bool:
         """Serve it. False: nothing has changed, and it must take the normal path."""
 
 
 class NoShortWay:
     """For listeners without Produce."""
 
-    def start(self, session: Asking, slot: Slot, frame: memoryview, lane: Any) -> bool:
+    def start(
+        self, session: RequestingSession, slot: Slot, frame: memoryview, template: Any
+    ) -> bool:
         return False
 
 
 class Starts(Protocol):
     """Serves whole requests."""
 
-    def start(self, session: Asking, slot: Slot, frame: memoryview, waited_ns: int = 0) -> None:
+    def start(
+        self, session: RequestingSession, slot: Slot, frame: memoryview, waited_ns: int = 0
+    ) -> None:
         """Serve one request. Raises WireError if the connection must be closed."""
 
 
-class Counted(Protocol):
+class CountedSession(Protocol):
     """A session, as seen by the limits."""
 
     @property
@@ -62,16 +68,16 @@ class Counted(Protocol):
         """True if it has sent anything."""
 
 
-class Limits(Protocol):
+class SessionLimits(Protocol):
     """The limits on sessions, and the sessions counted in them (`sessions`)."""
 
     def admit(self, session: Any, now_ms: int) -> str:
         """Admit a session and return an empty string, or return the limit that it exceeds."""
 
-    def spoke(self, session: Counted) -> None:
+    def spoke(self, session: CountedSession) -> None:
         """Record that a session has sent its first byte."""
 
-    def account(self, session: Counted, added_bytes: int) -> str:
+    def account(self, session: CountedSession, added_bytes: int) -> str:
         """Record a change of the session's memory; return the limit if the total exceeds it."""
 
     def release(self, session: Any) -> None:
@@ -89,7 +95,7 @@ class Reception:
     soon: Soon
     budget: Budget
     """The time that its sessions may use in one turn of the loop."""
-    sessions: Limits
+    sessions: SessionLimits
     dispatcher: Starts
     short: ShortWay
     settle: Callable[[], None]

@@ -19,9 +19,9 @@ import logging
 from collections.abc import Callable, Iterator
 
 from broker.budget import SESSION_TURN_NS_MAX, TURN_GAP_NS
-from broker.sessions.call import FAULT, Parked
+from broker.sessions.call import FAULT, WaitingFetch
 from broker.sessions.pipeline import Pipeline, Slot, is_produce_frame
-from broker.sessions.reception import Lane, Reception
+from broker.sessions.reception import Reception, RequestTemplate
 from broker.world import End, Link
 from protocol.errors import WireError
 from protocol.log import fields
@@ -39,8 +39,8 @@ class Session:
         self.reception = reception
         self.is_closed = False
         self.number = 0
-        self.parked_fetch: Parked | None = None
-        self.lane: Lane | None = None
+        self.parked_fetch: WaitingFetch | None = None
+        self.template: RequestTemplate | None = None
         """The last Produce, if the next one may resemble it."""
         self.last_active_ms = 0
         self.has_spoken = False
@@ -217,8 +217,8 @@ class Session:
             self.link.resume()
 
     def _arrived(self, frame: memoryview) -> None:
-        lane = self.lane
-        is_like_last = lane is not None and lane.fits(frame)
+        known = self.template
+        is_like_last = known is not None and known.fits(frame)
         is_produce = is_like_last or is_produce_frame(frame)
         pipeline = self._pipeline
         slot = pipeline.admit(is_produce, len(frame))
@@ -232,10 +232,10 @@ class Session:
                 pipeline.wait(bytes(frame), self._turn_ns())
                 return
         reception = self.reception
-        if lane is not None and is_like_last and reception.short.start(self, slot, frame, lane):
+        if known is not None and is_like_last and reception.short.start(self, slot, frame, known):
             return
         if is_produce and not is_like_last:
-            self.lane = None
+            self.template = None
         reception.dispatcher.start(self, slot, frame)
 
     def _count(self, held_bytes: int) -> None:
@@ -367,7 +367,7 @@ class Session:
         self._is_stopping = True
         self.link.pause()
 
-    def _drop_fetch(self, parked: Parked) -> None:
+    def _drop_fetch(self, parked: WaitingFetch) -> None:
         """Drop a waiting Fetch of a peer that has ended, because it would only delay the close.
 
         No more answers are sent, because the next one would be taken for the Fetch's answer.

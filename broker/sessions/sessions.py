@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Protocol
 
 from broker.config import BROKER_LISTENER, BrokerConfig, InForce
-from broker.sessions.reception import Counted
+from broker.sessions.reception import CountedSession
 
 SHRINK_AFTER_MS = 5_000
 """A connection that is silent for this long releases its read buffer."""
@@ -23,7 +23,7 @@ POTS = ("MILL", BROKER_LISTENER)
 """Listeners with their own counts: the mill's parts and other brokers. Clients use the others."""
 
 
-class Seated(Counted, Protocol):
+class SweptSession(CountedSession, Protocol):
     """A session, as seen by `sweep`."""
 
     number: int
@@ -59,7 +59,7 @@ class Seated(Counted, Protocol):
         """Close it."""
 
 
-class Tally:
+class ConnectionCounts:
     """The counts of connections that share the limits on new ones."""
 
     def __init__(self) -> None:
@@ -106,22 +106,22 @@ class Sessions:
     """The sessions of all listeners."""
 
     def __init__(self, settings: InForce) -> None:
-        self.open: dict[Seated, None] = {}
+        self.open: dict[SweptSession, None] = {}
         self._admitted_count = 0
         self._settings = settings
-        self._clients = Tally()
-        self._pots = {name: Tally() for name in POTS}
+        self._clients = ConnectionCounts()
+        self._pots = {name: ConnectionCounts() for name in POTS}
 
     @property
     def buffer_bytes(self) -> int:
         """Bytes of all unfinished and waiting requests."""
         return sum(tally.buffer_bytes for tally in (self._clients, *self._pots.values()))
 
-    def tally(self, listener_name: str) -> Tally:
+    def tally(self, listener_name: str) -> ConnectionCounts:
         """Return the counts for sessions of this listener."""
         return self._pots.get(listener_name, self._clients)
 
-    def admit(self, session: Seated, now_ms: int) -> str:
+    def admit(self, session: SweptSession, now_ms: int) -> str:
         """Admit a session and return an empty string, or return the limit that it exceeds."""
         tally, host = self.tally(session.listener_name), session.peer_host
         refusal = tally.refusal(self._settings.config, host, now_ms)
@@ -132,11 +132,11 @@ class Sessions:
             tally.add(host)
         return refusal
 
-    def spoke(self, session: Counted) -> None:
+    def spoke(self, session: CountedSession) -> None:
         """Record that a session has sent its first byte."""
         self.tally(session.listener_name).silent_count -= 1
 
-    def account(self, session: Counted, added_bytes: int) -> str:
+    def account(self, session: CountedSession, added_bytes: int) -> str:
         """Record a change of a session's memory; return the limit if the total exceeds it."""
         tally = self.tally(session.listener_name)
         tally.buffer_bytes += added_bytes
@@ -145,7 +145,7 @@ class Sessions:
             return f"queued.max.request.bytes {bytes_max} is reached by all connections"
         return ""
 
-    def release(self, session: Seated) -> None:
+    def release(self, session: SweptSession) -> None:
         """Remove a session from the counts."""
         if session in self.open:
             del self.open[session]
@@ -169,7 +169,7 @@ class Sessions:
             elif silent_ms > SHRINK_AFTER_MS:
                 session.shrink()
 
-    def _overdue(self, session: Seated, now_ms: int) -> str:
+    def _overdue(self, session: SweptSession, now_ms: int) -> str:
         frame_ms_max = self._settings.config.connection_frame_timeout_ms
         since_ms = session.frame_since_ms
         if since_ms and now_ms - since_ms > frame_ms_max and not session.is_paused:
