@@ -28,14 +28,14 @@ LOOP_TURN_NS_MAX = 50_000_000
 """The most work for clients before the loop handles its other events."""
 
 
-class Budget(Protocol):
+class WorkBudget(Protocol):
     """The part of one loop turn that the sessions of a listener share."""
 
     def is_spent(self, now_ns: int) -> bool:
         """Return True if no more work may begin in this turn."""
 
 
-class NoBudget:
+class UnlimitedBudget:
     """A budget that is never spent, for connections that never wait for others."""
 
     def is_spent(self, now_ns: int) -> bool:

@@ -16,8 +16,8 @@ from broker.node_keys import BrokerKeys
 from broker.settings import (
     INT_MAX,
     ConfigError,
+    ConfigType,
     Fault,
-    Kind,
     Setting,
     Synonym,
     Value,
@@ -208,7 +208,7 @@ def foreign_setting(key: str) -> Setting:
     some keys that only Kafka uses.
     """
     why = "not a setting of this broker; stored because it was set, without any effect"
-    return Setting(key, Kind.STRING, "", "", why, None, None, (), (), is_dynamic=True)
+    return Setting(key, ConfigType.STRING, "", "", why, None, None, (), (), is_dynamic=True)
 
 
 def check_dynamic_settings(settings: Mapping[str, str]) -> list[Fault]:

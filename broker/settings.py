@@ -29,7 +29,7 @@ _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
 _DECIMAL = re.compile(r"\s*[+-]?[0-9]{0,19}\.?[0-9]{0,19}([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 
 
-class Kind(IntEnum):
+class ConfigType(IntEnum):
     """The type of a value; the numbers are those of DescribeConfigs."""
 
     BOOLEAN = 1
@@ -54,7 +54,7 @@ class Setting:
     """One row: Kafka's dotted key with type, default, limits and reason."""
 
     key: str
-    kind: Kind
+    kind: ConfigType
     default: Value
     unit: str
     why: str
@@ -76,14 +76,14 @@ class Setting:
             return self.form
         if len(self.choices) == 1:
             return f"{self.choices[0]}: {self.why}"
-        if self.kind is Kind.BOOLEAN and not self.choices:
+        if self.kind is ConfigType.BOOLEAN and not self.choices:
             return "true or false"
         if self.choices:
             words = ", ".join(self.choices)
-            return f"a list of: {words}" if self.kind is Kind.LIST else f"one of: {words}"
-        if self.kind is Kind.STRING:
+            return f"a list of: {words}" if self.kind is ConfigType.LIST else f"one of: {words}"
+        if self.kind is ConfigType.STRING:
             return "a text"
-        number = "a number" if self.kind is Kind.DOUBLE else "a whole number"
+        number = "a number" if self.kind is ConfigType.DOUBLE else "a whole number"
         unit = f" of {self.unit}" if self.unit else ""
         if self.high is not None and self.low is not None:
             return f"{number}{unit} from {self.low:g} to {_digits(self.high)}"
@@ -106,7 +106,7 @@ class ConfigError(Exception):
 
 def setting(
     key: str,
-    kind: Kind,
+    kind: ConfigType,
     default: Value,
     unit: str = "",
     *,
@@ -120,9 +120,9 @@ def setting(
     form: str = "",
 ) -> Any:
     """Return a dataclass field that is also a row of the table."""
-    if kind is Kind.INT and high is None:
+    if kind is ConfigType.INT and high is None:
         high = INT_MAX
-    if kind is Kind.LONG and high is None:
+    if kind is ConfigType.LONG and high is None:
         high = LONG_MAX
     row = Setting(
         key, kind, default, unit, why, low, high, choices, synonyms, is_dynamic,
@@ -142,13 +142,13 @@ def parse(row: Setting, given: object) -> Value:
     """Convert a value from a configuration file or a request to its type. Raises WrongValue."""
     if isinstance(given, str) and len(given) > VALUE_LENGTH_MAX:
         raise WrongValue(f"at most {VALUE_LENGTH_MAX} characters")
-    if row.kind is Kind.BOOLEAN:
+    if row.kind is ConfigType.BOOLEAN:
         return _parse_boolean(row, given)
     if row.pattern:
         return _parse_form(row, given)
-    if row.kind is Kind.LIST:
+    if row.kind is ConfigType.LIST:
         return _parse_list(row, given)
-    if row.kind is Kind.STRING:
+    if row.kind is ConfigType.STRING:
         if not isinstance(given, str) or (row.choices and given not in row.choices):
             raise WrongValue(row.expected)
         return given
@@ -210,11 +210,11 @@ def _parse_number(row: Setting, given: object) -> int | float:
     if isinstance(given, bool) or not isinstance(given, (int, float, str)):
         raise WrongValue(row.expected)
     if isinstance(given, str):
-        spelling = _DECIMAL if row.kind is Kind.DOUBLE else _WHOLE
+        spelling = _DECIMAL if row.kind is ConfigType.DOUBLE else _WHOLE
         if spelling.fullmatch(given) is None:
             raise WrongValue(row.expected)
     try:
-        value = float(given) if row.kind is Kind.DOUBLE else int(given)
+        value = float(given) if row.kind is ConfigType.DOUBLE else int(given)
     except (ValueError, OverflowError):
         raise WrongValue(row.expected) from None
     if isinstance(given, float) and value != given:

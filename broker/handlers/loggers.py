@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from broker.controller.config_changes import Operation
-from broker.metadata.configs import Source
+from broker.metadata.configs import SettingSource
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -56,7 +56,7 @@ def describe_loggers(resource: DescribeConfigsResource, node_id: int) -> Describ
         DescribeConfigsResourceResult(
             name=name,
             value=_level_name(_logger(name).getEffectiveLevel()),
-            config_source=Source.DYNAMIC_BROKER_LOGGER,
+            config_source=SettingSource.DYNAMIC_BROKER_LOGGER,
         )
         for name in _names()
         if wanted is None or name in wanted

@@ -16,7 +16,7 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.names import check_topic_name
 from broker.metadata.own_entries import own_values
 from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
-from broker.settings import Kind, Setting, Synonym, Value, scaled, text
+from broker.settings import ConfigType, Setting, Synonym, Value, scaled, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -29,7 +29,7 @@ from protocol.messages.configs import (
 from protocol.messages.topics import CreatableTopicConfigs
 
 
-class Source(IntEnum):
+class SettingSource(IntEnum):
     """The source of a value, with the numbers of DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
@@ -46,7 +46,7 @@ class Layer:
 
     name: str
     value: str
-    source: Source
+    source: SettingSource
 
 
 def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfig) -> list[Layer]:
@@ -61,9 +61,9 @@ def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfi
 
 def _own_layer(row: Setting, stored: str) -> Layer:
     """Return a topic's own value: stored as the client sent it, shown without blanks."""
-    is_list = row.kind is Kind.LIST
+    is_list = row.kind is ConfigType.LIST
     value = ",".join(part.strip() for part in stored.split(",")) if is_list else stored.strip()
-    return Layer(row.key, value, Source.DYNAMIC_TOPIC)
+    return Layer(row.key, value, SettingSource.DYNAMIC_TOPIC)
 
 
 def _node_layers(keys: Collection[str], config: BrokerConfig) -> Iterator[Layer]:
@@ -74,35 +74,35 @@ def _node_layers(keys: Collection[str], config: BrokerConfig) -> Iterator[Layer]
                 yield Layer(key, text(values[key]), source)
 
 
-def _node_values(config: BrokerConfig) -> Iterator[tuple[Source, Mapping[str, Value]]]:
-    yield Source.DYNAMIC_BROKER, config.dynamic
-    yield Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_for_all
-    yield Source.STATIC_BROKER, config.given
+def _node_values(config: BrokerConfig) -> Iterator[tuple[SettingSource, Mapping[str, Value]]]:
+    yield SettingSource.DYNAMIC_BROKER, config.dynamic
+    yield SettingSource.DYNAMIC_DEFAULT_BROKER, config.dynamic_for_all
+    yield SettingSource.STATIC_BROKER, config.given
 
 
 def _default_layer(row: Setting) -> Layer:
     """Return the default under the broker key with the coarsest unit."""
     if not row.synonyms:
-        return Layer(row.key, text(row.default), Source.DEFAULT)
+        return Layer(row.key, text(row.default), SettingSource.DEFAULT)
     synonym = row.synonyms[-1]
     default = row.default
     if synonym.factor != 1 and isinstance(default, int) and default > 0:
         default = default // synonym.factor
-    return Layer(synonym.key, text(default), Source.DEFAULT)
+    return Layer(synonym.key, text(default), SettingSource.DEFAULT)
 
 
 def topic_value(row: Setting, layers: list[Layer], config: BrokerConfig) -> str:
     """Return the effective value, in the topic setting's own unit."""
     strongest = layers[0]
-    if strongest.source is Source.DYNAMIC_TOPIC:
+    if strongest.source is SettingSource.DYNAMIC_TOPIC:
         return strongest.value
-    if strongest.source is Source.DEFAULT:
+    if strongest.source is SettingSource.DEFAULT:
         return text(row.default)
     synonym = next(one for one in row.synonyms if one.key == strongest.name)
     return text(scaled(_node_value(synonym, strongest.source, config), synonym))
 
 
-def _node_value(synonym: Synonym, source: Source, config: BrokerConfig) -> Value:
+def _node_value(synonym: Synonym, source: SettingSource, config: BrokerConfig) -> Value:
     return next(values for one, values in _node_values(config) if one is source)[synonym.key]
 
 
@@ -221,7 +221,11 @@ def _broker_entries(
         # An empty name means only what was set at run time for all brokers.
         for_all = config.dynamic_for_all
         return (
-            (row, [Layer(row.key, text(for_all[row.key]), Source.DYNAMIC_DEFAULT_BROKER)], False)
+            (
+                row,
+                [Layer(row.key, text(for_all[row.key]), SettingSource.DYNAMIC_DEFAULT_BROKER)],
+                False,
+            )
             for row in rows
             if row.key in for_all
         )
@@ -236,7 +240,7 @@ def _own_entries(
         if wanted is not None and row.key not in wanted:
             continue
         if value is not None:
-            layer = Layer(row.key, value, Source.STATIC_BROKER)
+            layer = Layer(row.key, value, SettingSource.STATIC_BROKER)
             yield _entry(row, [layer], value, request, is_read_only=True)
         else:
             yield _entry(row, [], None, request, is_read_only=True)
@@ -255,14 +259,16 @@ def _foreign_entries(
     own = image.settings(BROKER_RESOURCE, name) if name else {}
     for key in sorted((for_all.keys() | own.keys()) - BROKER_ROWS.keys()):
         if wanted is None or key in wanted:
-            source = Source.DYNAMIC_BROKER if key in own else Source.DYNAMIC_DEFAULT_BROKER
+            source = (
+                SettingSource.DYNAMIC_BROKER if key in own else SettingSource.DYNAMIC_DEFAULT_BROKER
+            )
             entry = _entry(foreign_setting(key), [], None, request)
             entry.config_source, entry.is_sensitive = source, True
             yield entry
 
 
 def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
-    default = Layer(row.key, text(_broker_default(row)), Source.DEFAULT)
+    default = Layer(row.key, text(_broker_default(row)), SettingSource.DEFAULT)
     return [*_node_layers([row.key], config), default]
 
 
@@ -295,7 +301,7 @@ def _entry(
         name=row.key,
         value=value,
         read_only=is_read_only,
-        config_source=layers[0].source if layers else Source.DEFAULT,
+        config_source=layers[0].source if layers else SettingSource.DEFAULT,
         is_sensitive=False,
         synonyms=synonyms,
         config_type=row.kind,

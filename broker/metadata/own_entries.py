@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.config import BrokerConfig
-from broker.settings import Kind, Setting
+from broker.settings import ConfigType, Setting
 
 OwnValue = str | None
 
@@ -37,28 +37,31 @@ def _url(name: str, host: str, port: int) -> str:
     return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
 
-def _row(key: str, kind: Kind, why: str) -> Setting:
+def _row(key: str, kind: ConfigType, why: str) -> Setting:
     return Setting(key, kind, "", "", why, None, None, (), ())
 
 
 _OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
     (
-        _row("advertised.listeners", Kind.LIST, "where clients of each listener are sent"),
+        _row("advertised.listeners", ConfigType.LIST, "where clients of each listener are sent"),
         _advertised_listeners,
     ),
     (
-        _row("broker.id", Kind.INT, "the number of this node, under its older name"),
+        _row("broker.id", ConfigType.INT, "the number of this node, under its older name"),
         lambda config: str(config.node_id),
     ),
-    (_row("broker.rack", Kind.STRING, "the rack of this node"), lambda _: None),
-    (_row("listeners", Kind.LIST, "where the node listens"), _listeners),
-    (_row("log.dirs", Kind.LIST, "the folder of all partitions"), lambda config: config.log_dir),
+    (_row("broker.rack", ConfigType.STRING, "the rack of this node"), lambda _: None),
+    (_row("listeners", ConfigType.LIST, "where the node listens"), _listeners),
     (
-        _row("node.id", Kind.INT, "the number of this node in its cluster"),
+        _row("log.dirs", ConfigType.LIST, "the folder of all partitions"),
+        lambda config: config.log_dir,
+    ),
+    (
+        _row("node.id", ConfigType.INT, "the number of this node in its cluster"),
         lambda config: str(config.node_id),
     ),
     (
-        _row("process.roles", Kind.LIST, "what this process does in its cluster"),
+        _row("process.roles", ConfigType.LIST, "what this process does in its cluster"),
         lambda _: PROCESS_ROLES,
     ),
 )

@@ -89,7 +89,7 @@ class ApiTimes:
         return found
 
 
-class Timing:
+class RequestTiming:
     """The measurement of one request, from its start until its answer has been sent."""
 
     __slots__ = ("_since_ns", "_times", "is_handled")

@@ -18,7 +18,7 @@ IN_WINDOW_MAX = 10
 """Lines of one kind that are logged in one window."""
 
 
-class _Window:
+class _WarningWindow:
     """The warnings of one kind since the first one of this window."""
 
     __slots__ = ("count", "ends_ms")
@@ -35,7 +35,7 @@ class Warnings:
         self.left_out_count = 0
         """Warnings not logged since the start, of all kinds."""
         self._clock = clock
-        self._windows: dict[str, _Window] = {}
+        self._windows: dict[str, _WarningWindow] = {}
 
     def warn(self, teller: Logger, kind: str, **values: object) -> None:
         """Log one line with the caller's logger, or only count it above the limit of the minute."""
@@ -43,7 +43,7 @@ class Warnings:
         window = self._windows.get(kind)
         if window is None or window.ends_ms <= now_ms:
             self._close(kind)
-            window = self._windows[kind] = _Window(now_ms + WINDOW_MS)
+            window = self._windows[kind] = _WarningWindow(now_ms + WINDOW_MS)
         window.count += 1
         if window.count <= IN_WINDOW_MAX:
             teller.warning(kind, extra=fields(**values))

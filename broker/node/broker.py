@@ -23,10 +23,10 @@ from broker.metadata.image import (
     METADATA_TOPIC_ID,
 )
 from broker.metrics.metrics import Metrics
-from broker.node.joining import Joining, OwnDisk
-from broker.node.leaving import Leaving
+from broker.node.joining import ClusterJoin, OwnDisk
+from broker.node.leaving import ClusterLeave
 from broker.node.listeners import Listeners
-from broker.node.parts import Parts, put_together
+from broker.node.parts import BrokerParts, put_together
 from broker.node.publisher import NodePublisher, reconfigure
 from broker.node.replication import Replication
 from broker.node.serving import Serving
@@ -90,7 +90,7 @@ class Broker:
         )
         self.write_failed = note_refusals(self.metrics, self._disk_died)
         self.is_serving = False
-        self.joining: Joining | None = None
+        self.joining: ClusterJoin | None = None
         self._metadata: Metadata | None = None
         self._replication: Replication | None = None
         """None for a broker without others."""
@@ -149,7 +149,7 @@ class Broker:
         )
         own = OwnDisk(self._disk, self._logs, log, Hands(self._metadata_worker, self.worker))
         self._controller = Controller(self.config, self._world.chance)
-        joining = self.joining = Joining(
+        joining = self.joining = ClusterJoin(
             self.settings,
             self._world,
             own,
@@ -214,7 +214,7 @@ class Broker:
         self._leaving.may_stop()
 
     @property
-    def _leaving(self) -> Leaving:
+    def _leaving(self) -> ClusterLeave:
         assert self.joining is not None and self.joining.leaving is not None, "no other brokers"
         return self.joining.leaving
 
@@ -267,7 +267,7 @@ class Broker:
         )
         self.listeners.serve_brokers(replication.handlers(self.joining.messenger))
 
-    def _put_together(self, broker_epoch: int) -> Parts:
+    def _put_together(self, broker_epoch: int) -> BrokerParts:
         """Create everything that serves clients."""
         assert self._logs is not None
         world, settings, alarm, metrics = self._world, self.settings, self.alarm, self.metrics
@@ -317,7 +317,7 @@ class Broker:
             self.listeners.serve_brokers(transacting.handlers())
         return self.parts
 
-    def _keep_house(self, parts: Parts) -> None:
+    def _keep_house(self, parts: BrokerParts) -> None:
         house = self.housekeeping = Housekeeping(
             self.settings,
             self._world,

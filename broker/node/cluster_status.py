@@ -34,7 +34,7 @@ Followed = Mapping[TopicPartition, tuple[FollowerStanding, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class PartitionCounts:
     """Kafka's counts, for the partitions led here; `offline` is for the whole cluster."""
 
     leads: int
@@ -54,10 +54,12 @@ def followed_of(replicas: Iterable[Replica], now_ms: int) -> Followed:
     }
 
 
-def tally_of(image: MetadataImage, replicas: Iterable[Replica], followed: Followed) -> Tally:
+def tally_of(
+    image: MetadataImage, replicas: Iterable[Replica], followed: Followed
+) -> PartitionCounts:
     """Count the partitions."""
     led = [one for one in replicas if one.is_led]
-    return Tally(
+    return PartitionCounts(
         leads=len(led),
         under_replicated=sum(one.state.has_outsiders for one in led),
         under_min_isr=sum(one.state.is_under_min_isr for one in led),

@@ -30,7 +30,7 @@ from broker.config import InForce
 from broker.controller.active import Limits
 from broker.controller.controller import Controller
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
-from broker.node.leaving import Leaving
+from broker.node.leaving import ClusterLeave
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import RoleChange
 from broker.quorum.voters import ReplicaKey
@@ -56,7 +56,7 @@ class OwnDisk:
     hands: Hands
 
 
-class Joining:
+class ClusterJoin:
     """The joining of one process. `joined(metadata)` or `refused(why)` is called once."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Joining:
         self.membership: MembershipDriver | None = None
         self.liveness: LivenessDriver | None = None
         """Used while this node is the controller; None for a broker without others."""
-        self.leaving: Leaving | None = None
+        self.leaving: ClusterLeave | None = None
         """The stop procedure; None for a broker without others to hand over to."""
         self._told = told
         self._watcher: LeaderWatcher | None = None
@@ -180,7 +180,7 @@ class Joining:
             self.registration(), self._told, controller, liveness, self.peers, self._world
         )
 
-        leaving = self.leaving = Leaving(config.node_id, membership, driver, self._world)
+        leaving = self.leaving = ClusterLeave(config.node_id, membership, driver, self._world)
 
         def role_changed(role: RoleChange) -> None:
             watcher.role(role)

@@ -20,7 +20,7 @@ SUCCESSOR_MS_MAX = 1_000
 """How long a resigned quorum leader waits for a new one. If none can lead, it stops anyway."""
 
 
-class Leaving:
+class ClusterLeave:
     """The leaving of one process, which may never begin."""
 
     def __init__(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from broker.budget import Budget, NoBudget, TurnBudget
+from broker.budget import TurnBudget, UnlimitedBudget, WorkBudget
 from broker.config import BROKER_LISTENER, InForce
 from broker.metrics.metrics import Metrics
 from broker.produce.short import template_of
@@ -51,7 +51,9 @@ class Listeners:
     def open_to_brokers(self) -> None:
         """Open the listener for other brokers, if there is one."""
         if BROKER_LISTENER in self._listening:
-            self._open(BROKER_LISTENER, self._brokers, NoShortWay(), lambda: None, NoBudget())
+            self._open(
+                BROKER_LISTENER, self._brokers, NoShortWay(), lambda: None, UnlimitedBudget()
+            )
 
     def open_to_clients(
         self, handlers: Mapping[ApiKey, Handler], short: ShortWay, settle: Callable[[], None]
@@ -68,7 +70,7 @@ class Listeners:
         dispatcher: Dispatcher,
         short: ShortWay,
         settle: Callable[[], None],
-        budget: Budget,
+        budget: WorkBudget,
     ) -> None:
         world, metrics = self._world, self._metrics
         self.receptions[name] = Reception(

@@ -32,7 +32,7 @@ from broker.world import Clock, World
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class BrokerParts:
     """The parts that `put_together` has created."""
 
     settings: InForce
@@ -67,13 +67,13 @@ def put_together(
     transacting: Transacting,
     producer_ids: ProducerIds,
     write_failed: WriteFailed,
-) -> Parts:
+) -> BrokerParts:
     """Create the parts that write and read records, around the given partitions."""
     verifier = transacting.verifier
     validator = BatchValidator(settings, metrics, replicas, verifier)
     fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
     replicas.counting.on_advance = fetches.advanced
-    return Parts(
+    return BrokerParts(
         settings,
         world.clock,
         metrics,

@@ -17,7 +17,7 @@ from broker.metadata.image import (
     MetadataImage,
 )
 from broker.metadata.records import BROKER_RESOURCE
-from broker.node.parts import Parts
+from broker.node.parts import BrokerParts
 from broker.settings import nearest
 from protocol.log import escape
 
@@ -27,7 +27,9 @@ logger = logging.getLogger(__name__)
 class NodePublisher:
     """Applies commits on this node."""
 
-    def __init__(self, own_config: BrokerConfig, controller: Controller, parts: Parts) -> None:
+    def __init__(
+        self, own_config: BrokerConfig, controller: Controller, parts: BrokerParts
+    ) -> None:
         """`own_config` is the configuration with which the node was started."""
         self._own_config = own_config
         self._controller = controller

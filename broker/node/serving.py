@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.node.listeners import Listeners
-from broker.node.parts import Parts
+from broker.node.parts import BrokerParts
 from broker.node.replication import Replication
 from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.replica import Replica
@@ -25,7 +25,9 @@ class Serving:
     _house: Housekeeping
     """Set by `keep`."""
 
-    def __init__(self, parts: Parts, listeners: Listeners, replication: Replication | None) -> None:
+    def __init__(
+        self, parts: BrokerParts, listeners: Listeners, replication: Replication | None
+    ) -> None:
         """`replication` is None for a broker without others."""
         self._parts = parts
         self._listeners = listeners

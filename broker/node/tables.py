@@ -28,17 +28,17 @@ from broker.interbroker.membership import membership_handlers
 from broker.interbroker.partitions import partition_handlers
 from broker.interbroker.quorum import quorum_handlers
 from broker.interbroker.transactions import MarkerHandler
-from broker.node.parts import Parts
+from broker.node.parts import BrokerParts
 from broker.sessions.dispatch import Handler
 from protocol.messages.api import ApiKey
 
 
-def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
+def client_table(parts: BrokerParts) -> Mapping[ApiKey, Handler]:
     """Return the handlers for clients and for the mill's parts."""
     return {**_of_records(parts), **_of_groups(parts), **_of_cluster(parts)}
 
 
-def _of_records(parts: Parts) -> dict[ApiKey, Handler]:
+def _of_records(parts: BrokerParts) -> dict[ApiKey, Handler]:
     """Produce, fetch and transactions."""
     records = RecordHandlers(parts.replicas, parts.checkpoints, parts.waits, parts.clock)
     transactions = TransactionHandlers(
@@ -69,7 +69,7 @@ def _of_records(parts: Parts) -> dict[ApiKey, Handler]:
     }
 
 
-def _of_groups(parts: Parts) -> dict[ApiKey, Handler]:
+def _of_groups(parts: BrokerParts) -> dict[ApiKey, Handler]:
     """Consumer groups and their offsets."""
     group_admin = GroupAdminHandlers(parts.groups, parts.metadata)
     group_membership = MembershipHandlers(parts.groups)
@@ -88,7 +88,7 @@ def _of_groups(parts: Parts) -> dict[ApiKey, Handler]:
     }
 
 
-def _of_cluster(parts: Parts) -> dict[ApiKey, Handler]:
+def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     """Topics, brokers, leaders and settings."""
     admin = TopicHandlers(parts.metadata)
     cluster = ClusterHandlers(parts.metadata, parts.settings, parts.groups, parts.transactions)

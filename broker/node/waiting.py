@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sized
 
 from broker.cluster.found import listed
 from broker.cluster.metadata import Metadata
-from broker.node.joining import Joining
+from broker.node.joining import ClusterJoin
 from broker.sessions.peers import Peers, Silence
 from broker.world import End
 from protocol.status import Problem
@@ -27,7 +27,7 @@ _WORDS = {
 
 
 def waits(
-    joining: Joining, metadata: Metadata | None, node_id: int, now_ms: int, *, is_serving: bool
+    joining: ClusterJoin, metadata: Metadata | None, node_id: int, now_ms: int, *, is_serving: bool
 ) -> list[Problem]:
     """Return what keeps this broker of a cluster from working; empty if all is well.
 

@@ -15,7 +15,7 @@ from struct import Struct as Packed
 from struct import error as StructError
 from typing import Protocol
 
-from broker.metrics.times import ApiTimes, Timing
+from broker.metrics.times import ApiTimes, RequestTiming
 from broker.produce.pending import Parking, PartitionAppend, PendingProduce, line_of
 from broker.produce.refusing import refuse
 from broker.produce.verification import NO_PROOFS
@@ -218,7 +218,7 @@ class QuickProduces:
         times = self._times
         if not (times.count + 1) & times.mask:
             # If this declines, the normal path continues this timing.
-            slot.timing = Timing(times, 0)
+            slot.timing = RequestTiming(times, 0)
         batch = template.batch_in(frame)
         if batch is None:
             return False

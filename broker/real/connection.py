@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from broker.real.output import Output, PeerTooSlow
+from broker.real.output import ConnectionOutput, PeerTooSlow
 from broker.real.warmer import Warmer
 from broker.storage.errors import DiskError
 from broker.world import End, Receiver
@@ -61,7 +61,7 @@ class SocketLink(asyncio.BufferedProtocol):
         self._unread_bytes_max = unread_bytes_max
         self._frames = FrameBuffer(frame_bytes_max)
         self._transport: asyncio.Transport | None = None
-        self._output: Output | None = None
+        self._output: ConnectionOutput | None = None
         self._is_closed = False
         self._has_ended = False
         """True if the receiver was notified of the peer's end."""
@@ -85,7 +85,7 @@ class SocketLink(asyncio.BufferedProtocol):
             self._transport.abort()
             self._unlinked(error)
             return
-        self._output = Output(
+        self._output = ConnectionOutput(
             socket.socket(fileno=own_fd),
             self._loop,
             self._drained,

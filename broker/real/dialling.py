@@ -10,7 +10,7 @@ import asyncio
 import socket
 
 from broker.real.connection import ENDS, SocketLink
-from broker.real.names import Found, Names
+from broker.real.names import Names, ResolvedAddress
 from broker.real.silence import end_when_silent
 from broker.real.warmer import Warmer
 from broker.world import Address, End, Receiver
@@ -67,7 +67,7 @@ class DialledLink(SocketLink):
                 failures.append(_told_by(error))
         self._loop.call_soon(self._end, *max(failures, key=lambda told: WEIGHT.index(told[0])))
 
-    async def _connect(self, found: Found) -> None:
+    async def _connect(self, found: ResolvedAddress) -> None:
         """Connect to one address. Raises OSError, also on a timeout."""
         made = socket.socket(found.family, socket.SOCK_STREAM)
         try:

@@ -26,7 +26,7 @@ NAMES_MAX = 256
 """The most cached names. Beyond that, the oldest lookup is removed."""
 
 
-class Found(NamedTuple):
+class ResolvedAddress(NamedTuple):
     """One address of a name, in the form that `socket` needs, for any port."""
 
     family: int
@@ -49,10 +49,10 @@ class Names:
     ) -> None:
         self._loop = loop
         self._resolve = resolve
-        self._known: dict[str, Sequence[Found]] = {}
+        self._known: dict[str, Sequence[ResolvedAddress]] = {}
         self._lookups: dict[str, asyncio.Future[None]] = {}
 
-    async def find(self, host: str, *, asks_resolver: bool) -> Sequence[Found]:
+    async def find(self, host: str, *, asks_resolver: bool) -> Sequence[ResolvedAddress]:
         """Return the addresses of a name or of a literal address; empty if unknown."""
         if literal := _literal(host):
             return literal
@@ -76,30 +76,30 @@ class Names:
             if not lookup.done():
                 lookup.set_result(None)
 
-        def done(found: Sequence[Found]) -> None:
+        def done(found: Sequence[ResolvedAddress]) -> None:
             self._remember(host, found)
             over()
 
         worker.run(lambda: self._ask(host), done, lambda error: over())
         return lookup
 
-    def _ask(self, host: str) -> Sequence[Found]:
+    def _ask(self, host: str) -> Sequence[ResolvedAddress]:
         """Runs in the thread. Raises OSError."""
         try:
             answer = self._resolve(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
         except UnicodeError as error:
             # An invalid name, such as one with a label of more than 63 characters.
             raise OSError(f"{host!r} is not a valid host name: {error}") from error
-        return [Found(family, sockaddr) for family, _, _, _, sockaddr in answer]
+        return [ResolvedAddress(family, sockaddr) for family, _, _, _, sockaddr in answer]
 
-    def _remember(self, host: str, found: Sequence[Found]) -> None:
+    def _remember(self, host: str, found: Sequence[ResolvedAddress]) -> None:
         self._known.pop(host, None)
         self._known[host] = found
         while len(self._known) > NAMES_MAX:
             del self._known[next(iter(self._known))]
 
 
-def _literal(host: str) -> Sequence[Found]:
+def _literal(host: str) -> Sequence[ResolvedAddress]:
     """Return the address if the host is a literal address."""
     try:
         answer = socket.getaddrinfo(
@@ -107,4 +107,4 @@ def _literal(host: str) -> Sequence[Found]:
         )
     except (OSError, UnicodeError):
         return ()
-    return [Found(family, sockaddr) for family, _, _, _, sockaddr in answer]
+    return [ResolvedAddress(family, sockaddr) for family, _, _, _, sockaddr in answer]

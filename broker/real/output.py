@@ -41,7 +41,7 @@ class PeerTooSlow(Exception):
     """The peer does not read its answers, which would fill the memory."""
 
 
-class Output:
+class ConnectionOutput:
     """The sending half of one connection. `own_socket` is a duplicate of its descriptor."""
 
     __slots__ = (

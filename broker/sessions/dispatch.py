@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.metrics.metrics import Metrics
-from broker.metrics.times import ApiTimes, Timing
+from broker.metrics.times import ApiTimes, RequestTiming
 from broker.sessions.call import Call, RequestingSession
 from broker.sessions.pipeline import Slot
 from protocol.errors import ApiError, ErrorCode, UnknownVersion
@@ -72,7 +72,7 @@ class Dispatcher:
         times.count += 1
         timing = None
         if not times.count & times.mask:
-            timing = slot.timing = slot.timing or Timing(times, waited_ns)
+            timing = slot.timing = slot.timing or RequestTiming(times, waited_ns)
         request, _ = entry[1].decode(frame, version, position)
         if isinstance(request, ProduceRequest) and session.template is None:
             session.template = self._template_of(frame, request)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.metrics.times import Timing
+    from broker.metrics.times import RequestTiming
 
 
 class Slot:
@@ -28,7 +28,7 @@ class Slot:
         self.size_bytes = size_bytes
         self.answer: Sequence[object] | None = None
         """The chunks to send; empty if the request gets no answer; None while there is none yet."""
-        self.timing: Timing | None = None
+        self.timing: RequestTiming | None = None
         """Set if this request is measured."""
 
 
@@ -56,7 +56,7 @@ class Pipeline:
         """Size of waiting frames, and of requests whose batches are being opened."""
         self.waited_since_ns = 0
         """Since when the last frame from `start_waiting` had waited."""
-        self.leaving: list[Timing] = []
+        self.leaving: list[RequestTiming] = []
         """Measured requests whose answers have been taken but perhaps not yet sent."""
 
     @property

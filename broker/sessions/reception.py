@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from broker.budget import Budget
+from broker.budget import WorkBudget
 from broker.config import InForce
 from broker.metrics.warnings import Warnings
 from broker.sessions.call import RequestingSession
@@ -93,7 +93,7 @@ class Reception:
     clock: Clock
     turn_ns: Callable[[], int]
     soon: Soon
-    budget: Budget
+    budget: WorkBudget
     """The time that its sessions may use in one turn of the loop."""
     sessions: SessionLimits
     dispatcher: Starts

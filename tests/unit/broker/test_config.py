@@ -22,7 +22,7 @@ from broker.settings import (
     LONG_MAX,
     VALUE_LENGTH_MAX,
     ConfigError,
-    Kind,
+    ConfigType,
     WrongValue,
     parse,
     rows,
@@ -217,7 +217,7 @@ def test_every_row_is_whole_and_its_default_passes_its_own_check() -> None:
     for key, (attribute, row) in {**BROKER_ROWS, **TOPIC_ROWS}.items():
         assert row.key == key
         assert row.why
-        assert row.unit or row.kind not in (Kind.INT, Kind.LONG, Kind.SHORT)
+        assert row.unit or row.kind not in (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT)
         if attribute:
             assert parse(row, text(row.default)) == row.default
     for attribute, row in rows(LogConfig):
