@@ -33,7 +33,7 @@ from broker.node.serving import Serving
 from broker.node.tables import client_table, controller_table, quorum_table
 from broker.node.transacting import Transacting
 from broker.offset_waiters import Waits
-from broker.produce.short import QuickProduces
+from broker.produce.fast_path import QuickProduces
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import STOP_S_MAX, Flusher
 from broker.replicas.folders import Folders
@@ -235,7 +235,7 @@ class Broker:
             self.housekeeping.unlink(files)
         parts.groups.follow()
         parts.transactions.follow()
-        self.short = QuickProduces(parts.produces, self.metrics.times_of(ApiKey.PRODUCE))
+        self.fast_path = QuickProduces(parts.produces, self.metrics.times_of(ApiKey.PRODUCE))
         self.alarm.wake_by(self.housekeeping.next_deadline_ms)
         self.is_serving = True
 
@@ -249,7 +249,9 @@ class Broker:
         if self.is_serving and not self._are_clients_in:
             self._are_clients_in = True
             parts = self.parts
-            self.listeners.open_to_clients(client_table(parts), self.short, parts.produces.settle)
+            self.listeners.open_to_clients(
+                client_table(parts), self.fast_path, parts.produces.settle
+            )
 
     def _replicate(self, membership: MembershipDriver, broker_epoch: int) -> None:
         """Set up the replication between brokers, before any partition is opened."""

@@ -12,9 +12,9 @@ from functools import partial
 from broker.budget import TurnBudget, UnlimitedBudget, WorkBudget
 from broker.config import BROKER_LISTENER, InForce
 from broker.metrics.metrics import Metrics
-from broker.produce.short import template_of
+from broker.produce.fast_path import template_of
 from broker.sessions.dispatch import Dispatcher, Handler
-from broker.sessions.reception import NoShortWay, Reception, ShortWay
+from broker.sessions.reception import FastPath, NoFastPath, Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.world import Listening, World
@@ -52,23 +52,23 @@ class Listeners:
         """Open the listener for other brokers, if there is one."""
         if BROKER_LISTENER in self._listening:
             self._open(
-                BROKER_LISTENER, self._brokers, NoShortWay(), lambda: None, UnlimitedBudget()
+                BROKER_LISTENER, self._brokers, NoFastPath(), lambda: None, UnlimitedBudget()
             )
 
     def open_to_clients(
-        self, handlers: Mapping[ApiKey, Handler], short: ShortWay, settle: Callable[[], None]
+        self, handlers: Mapping[ApiKey, Handler], fast_path: FastPath, settle: Callable[[], None]
     ) -> None:
-        """Open the client listeners. `short` and `settle` are as in `Reception`."""
+        """Open the client listeners. `fast_path` and `settle` are as in `Reception`."""
         self.clients.serve(handlers, SERVED)
         for name in self._listening:
             if name != BROKER_LISTENER:
-                self._open(name, self.clients, short, settle, self._budget)
+                self._open(name, self.clients, fast_path, settle, self._budget)
 
     def _open(
         self,
         name: str,
         dispatcher: Dispatcher,
-        short: ShortWay,
+        fast_path: FastPath,
         settle: Callable[[], None],
         budget: WorkBudget,
     ) -> None:
@@ -82,7 +82,7 @@ class Listeners:
             budget,
             self.sessions,
             dispatcher,
-            short,
+            fast_path,
             settle,
             metrics.connection_came,
             metrics.warnings,

@@ -14,11 +14,11 @@ from functools import partial
 from broker.config import LogConfig
 from broker.offset_waiters import Waits
 from broker.produce.batch_validator import BatchValidator
+from broker.produce.fast_path import ProduceTemplate, QuickProduce
 from broker.produce.opening import Openings
 from broker.produce.pending import Parking, PartitionAppend, PendingProduce
 from broker.produce.proving import Proving
 from broker.produce.refusing import refuse
-from broker.produce.short import ProduceTemplate, QuickProduce
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas

@@ -25,7 +25,7 @@ class RequestTemplate(Protocol):
         """Return True if a frame begins like the one before it."""
 
 
-class ShortWay(Protocol):
+class FastPath(Protocol):
     """Serves a Produce that resembles the previous one, without decoding it field by field."""
 
     def start(
@@ -34,7 +34,7 @@ class ShortWay(Protocol):
         """Serve it. False: nothing has changed, and it must take the normal path."""
 
 
-class NoShortWay:
+class NoFastPath:
     """For listeners without Produce."""
 
     def start(
@@ -97,7 +97,7 @@ class Reception:
     """The time that its sessions may use in one turn of the loop."""
     sessions: SessionLimits
     dispatcher: Starts
-    short: ShortWay
+    fast_path: FastPath
     settle: Callable[[], None]
     """Writes what the requests of a read have staged."""
     noted: Callable[[str], None]

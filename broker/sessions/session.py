@@ -232,7 +232,11 @@ class Session:
                 pipeline.wait(bytes(frame), self._turn_ns())
                 return
         reception = self.reception
-        if known is not None and is_like_last and reception.short.start(self, slot, frame, known):
+        if (
+            known is not None
+            and is_like_last
+            and reception.fast_path.start(self, slot, frame, known)
+        ):
             return
         if is_produce and not is_like_last:
             self.template = None
@@ -368,12 +372,10 @@ class Session:
         self.link.pause()
 
     def _drop_fetch(self, parked: WaitingFetch) -> None:
-        """Drop a waiting Fetch of a peer that has ended, because it would only delay the close.
-
-        No more answers are sent, because the next one would be taken for the Fetch's answer.
-        """
+        """Drop the waiting Fetch of a peer that has ended, because it only delays the close."""
         self.parked_fetch = None
         parked.drop()
+        # The next answer would be taken for the one to the Fetch.
         self._is_mute = True
 
     def _warn(self, kind: str, reason: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.produce.short import template_of
+from broker.produce.fast_path import template_of
 from broker.sessions.pipeline import Slot
 from protocol.errors import ErrorCode, WireError
 from protocol.messages.api import ApiKey
@@ -31,13 +31,13 @@ VERSIONS = range(3, 10)
 
 
 class Way:
-    """One connection to a broker of its own; `is_short` lets it take the short way."""
+    """One connection to a broker of its own; `is_fast` lets it take the short way."""
 
-    def __init__(self, *, is_short: bool, **settings: Any) -> None:
+    def __init__(self, *, is_fast: bool, **settings: Any) -> None:
         self.rig = Rig(SimDisk(), **settings)
         self.rig.create("t", 2)
         self.session: Any = FakeSession()
-        self.is_short = is_short
+        self.is_fast = is_fast
         self.short_count = 0
 
     def send(self, frame: bytes) -> Slot:
@@ -46,8 +46,8 @@ class Way:
         view = memoryview(bytearray(frame))
         slot = Slot(True, len(view))
         template = session.template
-        is_like_last = self.is_short and template is not None and template.fits(view)
-        if is_like_last and self.rig.broker.short.start(session, slot, view, template):
+        is_like_last = self.is_fast and template is not None and template.fits(view)
+        if is_like_last and self.rig.broker.fast_path.start(session, slot, view, template):
             self.short_count += 1
         else:
             if not is_like_last:
@@ -89,7 +89,7 @@ def framed(request: ProduceRequest, version: int, correlation_id: int = 7) -> by
 
 @pytest.fixture
 def ways() -> Iterator[tuple[Way, Way]]:
-    short, long = Way(is_short=True), Way(is_short=False)
+    short, long = Way(is_fast=True), Way(is_fast=False)
     yield short, long
 
 
@@ -336,7 +336,7 @@ def test_unknown_tagged_fields_have_no_template() -> None:
 
 
 def test_a_name_that_looks_like_the_marks_confuses_nobody() -> None:
-    way = Way(is_short=True)
+    way = Way(is_fast=True)
     name = "x" * 24
     way.rig.create(name)
     frame = framed(produce_request(name, batch_of([b"x"])), 9)
