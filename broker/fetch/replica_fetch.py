@@ -370,7 +370,7 @@ class ReplicaFetches:
             if replica in line.owed and line.call is not None and not line.is_closed:
                 session = line.call.session
                 logger.info(
-                    "connection of a follower is closed, because its answer may be truncated data",
+                    "closed a follower's connection: its answer may contain truncated data",
                     extra=fields(partition=replica.topic_partition, peer=session.peer),
                 )
                 session.close("a leadership has ended", is_logged=False)

@@ -206,7 +206,11 @@ class ClusterHandlers:
                     error_code=ErrorCode.NONE,
                     error_message=None,
                 )
-        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not on this listener")
+        return _no_coordinator(
+            key,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "the coordinator has no address on this listener",
+        )
 
     def _controller_id(self, call: Call) -> int:
         return controller_on(

@@ -107,7 +107,7 @@ def _checked(changes: Sequence[AlterableConfig]) -> list[tuple[str, int]]:
         if change.name in levels:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is changed twice")
         if change.config_operation not in (Operation.SET, Operation.DELETE):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a level is set or deleted, nothing else")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a level can only be set or deleted")
         if change.name not in known:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"there is no logger '{change.name}'")
         levels[change.name] = _new_level(change)

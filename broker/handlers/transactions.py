@@ -99,7 +99,9 @@ class TransactionHandlers:
             if (request.producer_id == NO_PRODUCER_ID) != (
                 request.producer_epoch == NO_PRODUCER_EPOCH
             ):
-                raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch go together")
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, "a producer id and its epoch must be sent together"
+                )
             if request.transactional_id is None:
                 self._producer_ids.take(given, refused)
             else:
@@ -122,7 +124,7 @@ class TransactionHandlers:
             expected = None
         elif min(request.producer_id, request.producer_epoch) < 0:
             raise ApiError(
-                ErrorCode.INVALID_REQUEST, "a producer id and its epoch are not negative"
+                ErrorCode.INVALID_REQUEST, "a producer id and its epoch must not be negative"
             )
 
         def moved(transactions: Sequence[Transaction]) -> None:

@@ -366,7 +366,9 @@ class MetadataDelta:
     def _set_config(self, record: ConfigRecord) -> None:
         if record.resource_type == TOPIC_RESOURCE and record.resource_name not in self._topics:
             # A later topic with this name would inherit the setting.
-            raise ImpossibleRecord(f"{record.name} is set for an unknown '{record.resource_name}'")
+            raise ImpossibleRecord(
+                f"{record.name} is set for an unknown topic '{record.resource_name}'"
+            )
         key = (record.resource_type, record.resource_name)
         settings = dict(self._configs.get(key, NO_SETTINGS))
         if record.value is None:

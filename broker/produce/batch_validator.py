@@ -80,7 +80,7 @@ class BatchValidator:
         if self.first_refused.by_place:
             self.first_refused.hand_over(replica)
         if replica.is_internal:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is an internal topic")
         if terms.required_acks == ALL_REPLICAS and replica.state.is_under_min_isr:
             in_sync = len(replica.state.in_sync_replicas)
             raise ApiError(
@@ -123,7 +123,7 @@ class BatchValidator:
                 f"{header.record_count} records; max.batch.records is {self._batch_records_max}",
             )
         if header.attributes & CODEC_BITS == ZSTD and terms.version < ZSTD_SINCE:
-            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd in an old Produce")
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
         if header.attributes & TRANSACTIONAL:
             refuse_batch(self._verifier, terms.transactional_id, header, replica, terms.proofs)
         try:

@@ -54,7 +54,9 @@ class DialledLink(SocketLink):
     async def _dial(self, names: Names, asks_resolver: bool) -> None:
         found = await names.find(self._address.host, asks_resolver=asks_resolver)
         if not found:
-            self._loop.call_soon(self._end, End.UNRESOLVED, f"{self.peer_host} is not known")
+            self._loop.call_soon(
+                self._end, End.UNRESOLVED, f"host name {self.peer_host} is not known"
+            )
             return
         deadline_s = self._loop.time() + CONNECT_S_MAX
         failures: list[tuple[End, str]] = []

@@ -75,7 +75,7 @@ class AcceptedLink(SocketLink):
         self._warnings = warnings
 
     def _unlinked(self, error: OSError) -> None:
-        self._warnings.warn(logger, "connection not taken in", peer=self.peer, reason=error)
+        self._warnings.warn(logger, "connection not accepted", peer=self.peer, reason=error)
 
 
 class SocketListening:

@@ -121,7 +121,7 @@ def die(reason: str) -> NoReturn:
 
 def _thread_died(args: threading.ExceptHookArgs) -> None:
     logger.critical("thread failed", exc_info=args.exc_value)
-    die(f"fault in thread {args.thread.name if args.thread else '?'}: {args.exc_value!r}")
+    die(f"exception in thread {args.thread.name if args.thread else '?'}: {args.exc_value!r}")
 
 
 def _loop_failed(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
@@ -129,8 +129,8 @@ def _loop_failed(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) ->
     if error is None or isinstance(error, OSError):
         logger.warning("loop", extra=fields(message=context.get("message"), error=error))
         return
-    logger.critical("fault in the loop", exc_info=error)
-    die(f"fault in the loop: {error!r}")
+    logger.critical("unhandled exception in the event loop", exc_info=error)
+    die(f"unhandled exception in the event loop: {error!r}")
 
 
 def _raise_descriptor_limit() -> None:

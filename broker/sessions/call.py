@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _FETCH = int(ApiKey.FETCH)
 
-FAULT = "a fault of the broker"
+FAULT = "internal error of the broker"
 """The logged reason when an internal error closes a connection. The error has its own log entry."""
 
 

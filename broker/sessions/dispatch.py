@@ -48,7 +48,7 @@ class Dispatcher:
 
     def serve(self, handlers: Mapping[ApiKey, Handler], offered: Mapping[ApiKey, range]) -> None:
         """Add handlers and the versions they serve."""
-        assert handlers.keys() == offered.keys(), "what is offered and what is handled differ"
+        assert handlers.keys() == offered.keys(), "the offered APIs and the handlers differ"
         for key, handler in handlers.items():
             self._table[int(key)] = (
                 offered[key],

@@ -191,11 +191,15 @@ class Peer:
             return None
         asked = self._asked.get(correlation_id)
         if asked is None:
-            raise WireError(f"an answer to request {correlation_id}, which was not asked here")
+            raise WireError(
+                f"an answer to request {correlation_id}, which was not sent on this link"
+            )
         _, position = decode_response_header(frame, asked.api_key, asked.version)
         answer, end = response_class(asked.api_key).decode(frame, asked.version, position)
         if end != len(frame):
-            raise WireError(f"{len(frame) - end} bytes behind the answer {correlation_id}")
+            raise WireError(
+                f"{len(frame) - end} extra bytes after the answer to request {correlation_id}"
+            )
         del self._asked[correlation_id]
         self.has_answered = True
         return asked.answered, answer
@@ -203,7 +207,7 @@ class Peer:
     def _break(self, reason: str) -> None:
         """Close the link, because the other side violates the protocol."""
         logger.warning(
-            "link to another broker is ended",
+            "closed the link to another broker",
             extra=fields(peer=self._link.peer if self._link is not None else "", reason=reason),
         )
         self._finish(End.CLOSED)

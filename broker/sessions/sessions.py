@@ -163,9 +163,9 @@ class Sessions:
                 session.close(reason)
             elif not session.has_spoken and silent_ms > first_ms_max:
                 # kafkajs connects before it has anything to send, so this is not worth a warning.
-                session.close("connection.first.byte.timeout.ms is over", is_logged=False)
+                session.close("no byte within connection.first.byte.timeout.ms", is_logged=False)
             elif silent_ms > idle_ms_max and (session.is_idle or session.is_stalled):
-                session.close("connections.max.idle.ms is over", is_logged=False)
+                session.close("idle for longer than connections.max.idle.ms", is_logged=False)
             elif silent_ms > SHRINK_AFTER_MS:
                 session.shrink()
 

@@ -54,7 +54,7 @@ def _first_damage(disk: Disk, folder: str, bases: Sequence[int], limit: int) -> 
         try:
             data = disk.read_all(segment.txn_index.path)
             if not data:
-                raise ValueError("an index without entries has no file")
+                raise ValueError("an index file has no entries")
             txn_index.decode(data, base_offset, next_base)
         except ValueError:
             return base_offset

@@ -196,7 +196,7 @@ class Log:
         Raises before anything has changed: CorruptBatch or another WireError for invalid batches,
         GapsUnmarked before the first gap, BeginsBelow if the log must start lower.
         """
-        assert not self._writer.has_staged, "a fetch follows what is written"
+        assert not self._writer.has_staged, "staged batches must be written first"
         end_offset = self.log_end_offset
         batches = fitting(records, self.log_start_offset, end_offset, self.leader_epochs.latest)
         if not self.has_gap_mark and has_gaps(batches, end_offset):

@@ -225,7 +225,7 @@ class LogManager:
         for topic_partition in topic_partitions:
             log, path = self.logs.get(topic_partition), self._path_of(topic_partition)
             if log is not None and log.topic_id != topic_id:
-                reason = "holds a partition of another topic id"
+                reason = "contains a partition of another topic id"
                 impossible[topic_partition] = FolderError(path, reason)
             elif log is not None:
                 there[topic_partition] = log

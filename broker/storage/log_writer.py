@@ -75,7 +75,9 @@ class LogWriter:
     ) -> AppendResult:
         """Assign offset and epoch to a validated batch, in place, and stage it."""
         if leader_epoch < self._leader_epochs.latest:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written here")
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written to this log"
+            )
         base_offset = self.end_offset
         max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1
         if self._config.message_timestamp_type == LOG_APPEND_TIME:

@@ -92,7 +92,7 @@ def _entered(batches: Sequence[KnownBatch]) -> Sequence[KnownBatch]:
 def decode(data: bytes) -> list[SnapshotEntry]:
     """Read a file. Raises ValueError if it is incomplete."""
     if len(data) < _HEAD.size:
-        raise ValueError(f"{len(data)} bytes are no snapshot")
+        raise ValueError(f"{len(data)} bytes are too few for a snapshot")
     version, crc, count = _HEAD.unpack_from(data)
     if version != VERSION:
         raise ValueError(f"version {version} is not known")

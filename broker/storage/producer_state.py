@@ -150,7 +150,7 @@ class ProducerStateManager:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "
-                f"{producer_epoch}, of which a batch was refused and has not come again",
+                f"{producer_epoch}, whose refused batch has not been sent again",
             )
         if producer_epoch == header.producer_epoch and sequence != header.base_sequence:
             raise self._gap(header, sequence)

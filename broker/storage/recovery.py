@@ -334,7 +334,9 @@ class _Loading:
         try:
             marker = read_marker_at(segment.file, position, header)
         except WireError as error:
-            raise CorruptionError(segment.log_path, position, f"a marker: {error}") from error
+            raise CorruptionError(
+                segment.log_path, position, f"unreadable transaction marker: {error}"
+            ) from error
         if marker is None:
             return
         ended = self.producers.replay_marker(

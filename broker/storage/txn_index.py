@@ -55,9 +55,9 @@ def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry
         if not last_offset < entry.last_offset < next_offset:
             raise ValueError("entries are not in the order of the segment's markers")
         if not 0 <= entry.first_offset < entry.last_offset or entry.producer_id < 0:
-            raise ValueError("an entry begins behind its end")
+            raise ValueError("an entry begins after its end")
         if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
-            raise ValueError("an entry's last stable offset lies behind it")
+            raise ValueError("an entry's last stable offset is above its end")
         last_offset = entry.last_offset
         entries.append(entry)
     return entries

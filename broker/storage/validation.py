@@ -71,12 +71,16 @@ def check_client_batch(
         raise ApiError(ErrorCode.INVALID_RECORD, "the base offset must be 0")
     check_counts(header)
     if header.attributes & CODEC_BITS > CODEC_MAX:
-        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the attributes name no codec")
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the attributes name an unknown codec"
+        )
     # Bits 4 and 5: transactional and control.
     if header.attributes & 0x30 and (header.is_control or header.producer_id < 0):
         _refuse_unowned(header)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise ApiError(ErrorCode.INVALID_RECORD, "an idempotent batch without a sequence")
+        raise ApiError(
+            ErrorCode.INVALID_RECORD, "an idempotent batch needs a sequence and a producer epoch"
+        )
     if header.is_log_append_time:
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set LogAppendTime")
     if seen is not None and seen.under is config:
@@ -103,7 +107,7 @@ def check_size(size_bytes: int, config: LogConfig) -> None:
             f"a batch of {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}",
         )
     if size_bytes > config.segment_bytes:
-        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "larger than a segment")
+        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
 
 
 def check_own_batch(batch: memoryview, header: BatchHeader, config: LogConfig) -> None:
@@ -111,7 +115,7 @@ def check_own_batch(batch: memoryview, header: BatchHeader, config: LogConfig) -
     if header.magic != MAGIC or header.size_bytes != len(batch):
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "not one whole batch")
     if header.size_bytes > config.segment_bytes:
-        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "larger than a segment")
+        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
     check_counts(header)
 
 
@@ -141,7 +145,7 @@ def _are_timestamps_wanted(header: BatchHeader, config: LogConfig, now_ms: int) 
 def _refuse_unowned(header: BatchHeader) -> None:
     if header.is_control:
         raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer")
+    raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
 
 
 def look_at_records(

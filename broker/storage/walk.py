@@ -70,7 +70,7 @@ class BatchWalk:
 
     def _is_whole(self, header: BatchHeader, size_bytes: int, left: int) -> bool:
         if size_bytes > left:
-            self.fault = f"{left} of {size_bytes} bytes of a batch are there"
+            self.fault = f"only {left} of {size_bytes} bytes of a batch are there"
         elif header.last_offset_delta < 0:
             self.fault = f"a batch has last offset delta {header.last_offset_delta}"
         else:
