@@ -99,7 +99,7 @@ GROUND_MODULES = {
         "world",
         "alarm",
         "budget",
-        "commitments",
+        "offset_waiters",
         "timers",
         "purgatory",
         "config",
