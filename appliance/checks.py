@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from appliance.config.replication import BROKERS_MAX
-from appliance.files import restoring
 from appliance.folders import brokers_of
 from appliance.home import Home
 from appliance.init import read_meta_properties
-from appliance.java import MAJOR_MIN, find_java
+from appliance.machine.files import restoring
+from appliance.machine.java import MAJOR_MIN, find_java
+from appliance.machine.processes import Holder, holder_of, port_is_free
 from appliance.parts import broker_names, bundles_mysql, bundles_redis
-from appliance.processes import Holder, holder_of, port_is_free
 from appliance.servers import find_program
 from appliance.settings import Mill
 from stream.spark.jars import jar_paths, missing_jars, pinned_jars

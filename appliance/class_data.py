@@ -17,7 +17,7 @@ from typing import Any
 
 from appliance.config.load import load
 from appliance.home import CODE
-from appliance.java import Java, find_java
+from appliance.machine.java import Java, find_java
 from protocol.log import configure, fields
 
 BATCHES = 2

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.home import Home
-from appliance.processes import read_record
+from appliance.machine.processes import read_record
 from appliance.supervisor import children, control
 from appliance.supervisor.logs import tail
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from appliance import parts
 from appliance.errors import Failure
-from appliance.files import PRIVATE, write_atomically
 from appliance.home import Home
 from appliance.init import read_secret
+from appliance.machine.files import PRIVATE, write_atomically
 from appliance.settings import DATABASE, READER, SINK_USER, Mill
 
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/libexec")

@@ -16,7 +16,7 @@ from appliance.config.model import MillConfig, Scalar
 from appliance.config.replication import replication_settings
 from appliance.home import Home
 from appliance.init import read_secret
-from appliance.java import Java, find_java
+from appliance.machine.java import Java, find_java
 from appliance.parts import (
     LOOPBACK,
     Part,

@@ -7,10 +7,10 @@ import time
 
 from appliance.checks import Check, before_start
 from appliance.config.load import digest_of
-from appliance.files import write_atomically
 from appliance.home import EDITED_VARIABLE
 from appliance.init import initialise
 from appliance.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
+from appliance.machine.files import write_atomically
 from appliance.parts import broker_names
 from appliance.settings import Mill
 from appliance.supervisor import control

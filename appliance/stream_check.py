@@ -17,8 +17,8 @@ from appliance.checks import Level, spark_master
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults, Path, key_text
 from appliance.errors import Failure
-from appliance.files import write_atomically
-from appliance.processes import with_all_it_starts
+from appliance.machine.files import write_atomically
+from appliance.machine.processes import with_all_it_starts
 from appliance.run import settings_descriptor
 from appliance.settings import Mill, encode_settings, stream_check_settings
 from appliance.supervisor.logs import end_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from appliance.processes import read_record
+from appliance.machine.processes import read_record
 from appliance.servers import find_program
 from appliance.supervisor.control import NoSupervisor
 from bench.machine import pss_mib, tree

@@ -17,7 +17,7 @@ import pymysql
 from appliance.backup.tables import AS_WRITTEN, DatabaseFailed
 from appliance.errors import Failure
 from appliance.init import read_secret
-from appliance.processes import die_with_parent
+from appliance.machine.processes import die_with_parent
 from appliance.servers import mysql_command
 from appliance.settings import DATABASE, Mill
 from protocol.control import short_path

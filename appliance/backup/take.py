@@ -25,9 +25,9 @@ from appliance.backup.database import database_server
 from appliance.backup.manifest import Manifest, StoredFile, StoredFolder
 from appliance.backup.pause import Pause, PauseFailed, paused
 from appliance.errors import Failure
-from appliance.files import PRIVATE, sync_folder, write_atomically
 from appliance.home import Home
 from appliance.init import read_secret
+from appliance.machine.files import PRIVATE, sync_folder, write_atomically
 from appliance.parts import broker_names, bundles_mysql
 from appliance.settings import SINK_USER, Mill, sinks_settings
 from appliance.supervisor import children

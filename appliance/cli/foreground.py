@@ -10,7 +10,7 @@ from appliance import lifecycle
 from appliance.cli.log_command import follow_logs, log_files
 from appliance.cli.output import CommandError, say
 from appliance.home import Home
-from appliance.notify import service_manager
+from appliance.machine.notify import service_manager
 
 
 def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None]) -> None:

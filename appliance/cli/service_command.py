@@ -10,8 +10,15 @@ import typer
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, say
-from appliance.files import write_atomically
-from appliance.service import PathNotFit, Service, is_ours, next_steps, unit_folder, unit_text
+from appliance.machine.files import write_atomically
+from appliance.machine.service import (
+    PathNotFit,
+    Service,
+    is_ours,
+    next_steps,
+    unit_folder,
+    unit_text,
+)
 
 UNIT_MODE = 0o644
 

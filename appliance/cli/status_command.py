@@ -19,8 +19,8 @@ from appliance.cli.output import (
     size_text,
 )
 from appliance.errors import NOT_RUNNING
+from appliance.machine.usage import usage_of
 from appliance.supervisor.control import NoSupervisor
-from appliance.usage import usage_of
 from protocol.status import PartState, StatusUnavailable, fetch_status
 
 

@@ -14,7 +14,7 @@ from asyncio.subprocess import Process
 from collections.abc import Iterable
 
 from appliance.home import Home
-from appliance.processes import PARENT_VARIABLE, ProcessRecord, read_record, record_of
+from appliance.machine.processes import PARENT_VARIABLE, ProcessRecord, read_record, record_of
 from appliance.supervisor.logs import open_log
 from protocol.log import fields
 

@@ -21,8 +21,8 @@ from appliance.config.faults import ConfigFaults
 from appliance.copies import not_in_sync
 from appliance.errors import Failure
 from appliance.home import Home
+from appliance.machine.processes import record_of
 from appliance.parts import Part
-from appliance.processes import record_of
 from appliance.supervisor import children, control
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (

@@ -16,9 +16,9 @@ from appliance.config.faults import ConfigFaults
 from appliance.config.load import digest_of, load, load_bytes
 from appliance.config.model import MillConfig
 from appliance.errors import Failure
-from appliance.files import write_atomically
 from appliance.home import Home
 from appliance.init import initialise
+from appliance.machine.files import write_atomically
 from appliance.parts import Part, Placement, broker_names
 from appliance.settings import Mill
 from collector.config.reloading import later_keys as later_collector_keys

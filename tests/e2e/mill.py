@@ -19,7 +19,7 @@ import pytest
 
 from appliance.config.replication import BROKERS_MAX
 from appliance.home import CODE, Home, find_home
-from appliance.processes import read_record
+from appliance.machine.processes import read_record
 from appliance.servers import find_program
 from tests.harness.ports import free_ports
 

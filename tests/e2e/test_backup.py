@@ -19,8 +19,8 @@ from appliance.backup import take
 from appliance.config.load import load_text
 from appliance.home import Home
 from appliance.init import initialise, read_secret
+from appliance.machine.processes import read_record
 from appliance.parts import Placement
-from appliance.processes import read_record
 from appliance.settings import Mill
 from sinks.config import MySqlSettings
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill

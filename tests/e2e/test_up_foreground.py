@@ -12,7 +12,7 @@ import pytest
 
 from appliance import lifecycle
 from appliance.home import CODE
-from appliance.processes import read_record
+from appliance.machine.processes import read_record
 from tests.e2e.mill import TempMill, temp_mill
 from tests.harness.wait import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from appliance.init import read_secret
-from appliance.processes import read_record
+from appliance.machine.processes import read_record
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until

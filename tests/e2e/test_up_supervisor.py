@@ -14,7 +14,7 @@ import pytest
 
 from appliance import lifecycle
 from appliance.home import CODE, Home, find_home
-from appliance.processes import ProcessRecord, read_record, record_of
+from appliance.machine.processes import ProcessRecord, read_record, record_of
 from appliance.supervisor import control
 from tests.e2e.fake_mill import ALREADY_RUNNING
 from tests.harness.ports import free_port

@@ -17,8 +17,8 @@ from appliance.checks import Level, before_start, unfinished_restore
 from appliance.config.load import load_text
 from appliance.home import find_home
 from appliance.init import initialise
+from appliance.machine.processes import boot_id
 from appliance.parts import Placement
-from appliance.processes import boot_id
 from appliance.settings import Mill
 from appliance.supervisor.control import NoSupervisor
 from appliance.supervisor.driver import take_lock

@@ -10,7 +10,7 @@ from appliance import checks
 from appliance.cli import elsewhere
 from appliance.cli.output import Exit
 from appliance.home import CODE
-from appliance.processes import Holder
+from appliance.machine.processes import Holder
 from tests.unit.appliance.test_commands import config, mill, run
 
 OF_THE_STREAM = "docker compose run --rm stream"

@@ -20,7 +20,7 @@ from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults
 from appliance.home import Home, find_home
 from appliance.init import initialise
-from appliance.processes import holder_of
+from appliance.machine.processes import holder_of
 from appliance.settings import Mill
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, mill, run

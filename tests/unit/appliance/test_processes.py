@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from appliance.home import Home
-from appliance.processes import (
+from appliance.machine.processes import (
     ProcessRecord,
     boot_id,
     holder_of,

@@ -12,7 +12,7 @@ import pytest
 from appliance.cli import service_command
 from appliance.cli.output import Exit
 from appliance.home import CODE
-from appliance.service import MARK, PathNotFit, Service, next_steps, unit_folder, unit_text
+from appliance.machine.service import MARK, PathNotFit, Service, next_steps, unit_folder, unit_text
 from tests.unit.appliance.test_commands import config, run
 
 

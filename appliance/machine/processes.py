@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from appliance.files import write_atomically
+from appliance.machine.files import write_atomically
 
 PARENT_VARIABLE = "MILLRACE_SUPERVISOR"
 """Holds the supervisor's process id: the part then ends when its supervisor dies."""
