@@ -11,14 +11,14 @@ from enum import StrEnum
 
 from appliance.config.replication import BROKERS_MAX
 from appliance.folders import brokers_of
-from appliance.home import Home
-from appliance.init import read_meta_properties
 from appliance.machine.files import restoring
 from appliance.machine.java import MAJOR_MIN, find_java
 from appliance.machine.processes import Holder, holder_of, port_is_free
-from appliance.parts import broker_names, bundles_mysql, bundles_redis
+from appliance.mill.home import Home
+from appliance.mill.init import read_meta_properties
+from appliance.mill.parts import broker_names, bundles_mysql, bundles_redis
+from appliance.mill.settings import Mill
 from appliance.servers import find_program
-from appliance.settings import Mill
 from stream.spark.jars import jar_paths, missing_jars, pinned_jars
 from stream.spark.masters import MasterAway, addresses, ask_masters
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.parts import BROKER_PREFIX
+from appliance.mill.parts import BROKER_PREFIX
 from protocol.status import StatusUnavailable, fetch_status
 
 STATUS_TIMEOUT_S = 2.0

@@ -9,8 +9,8 @@ import pymysql
 
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults
-from appliance.init import InitError
-from appliance.settings import READER, Mill, sinks_settings
+from appliance.mill.init import InitError
+from appliance.mill.settings import READER, Mill, sinks_settings
 from sinks.mysql.metric_changes import FORGOTTEN
 from sinks.rows import definitions_differing
 from stream.config.metrics import resolve_metrics

@@ -7,7 +7,7 @@ that writes the topic of the stream's input, and as plain lines if there is none
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from appliance.settings import Mill, collector_wish
+from appliance.mill.settings import Mill, collector_wish
 from collector.config.settings import InputSection, TopicSettings
 from collector.identity.discovery import plan
 from collector.identity.routing import Routes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from appliance.checks import Check, Level
-from appliance.settings import Mill
+from appliance.mill.settings import Mill
 from collector.identity.discovery import plan
 
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "lustre"})

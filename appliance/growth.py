@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 import pymysql
 
 from appliance.checks import Check, Level
-from appliance.init import InitError
 from appliance.keeps import PURGE_REMEDY, definitions_of
-from appliance.settings import READER, Mill, sinks_settings
+from appliance.mill.init import InitError
+from appliance.mill.settings import READER, Mill, sinks_settings
 from monitor.state.filling import DAYS_WARNING
 from sinks.config import MySqlSettings
 from sinks.keeping import Place, Term, waiting, words

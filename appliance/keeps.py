@@ -12,8 +12,8 @@ import pymysql
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load
 from appliance.config.model import MillConfig
-from appliance.init import InitError
-from appliance.settings import READER, Mill, sinks_settings
+from appliance.mill.init import InitError
+from appliance.mill.settings import READER, Mill, sinks_settings
 from sinks.config import MySqlSettings
 from sinks.keeping import foreseen_words, shortened, unasked_words, words
 from sinks.mysql.purging import foresee, read_terms

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.home import Home
 from appliance.machine.processes import read_record
+from appliance.mill.home import Home
 from appliance.supervisor import children, control
 from appliance.supervisor.logs import tail
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from appliance.init import InitError
-from appliance.settings import READER, Mill, sinks_settings
+from appliance.mill.init import InitError
+from appliance.mill.settings import READER, Mill, sinks_settings
 
 TIMEOUT_S = 5.0
 _NO_SUCH_TABLE = (1146, 1356)

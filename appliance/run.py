@@ -12,8 +12,8 @@ from appliance import servers
 from appliance.errors import Failure
 from appliance.extras import missing_for
 from appliance.machine.processes import PARENT_VARIABLE, die_with_parent
-from appliance.parts import status_ports
-from appliance.settings import Mill, encode_settings, room_of, settings_for
+from appliance.mill.parts import status_ports
+from appliance.mill.settings import Mill, encode_settings, room_of, settings_for
 
 SERVERS = {"redis": servers.redis_command, "mysql": servers.mysql_command}
 

@@ -12,12 +12,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from appliance import parts
 from appliance.errors import Failure
-from appliance.home import Home
-from appliance.init import read_secret
 from appliance.machine.files import PRIVATE, write_atomically
-from appliance.settings import DATABASE, READER, SINK_USER, Mill
+from appliance.mill import parts
+from appliance.mill.home import Home
+from appliance.mill.init import read_secret
+from appliance.mill.settings import DATABASE, READER, SINK_USER, Mill
 
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/libexec")
 BUFFER_POOL = "96M"

@@ -19,8 +19,8 @@ from appliance.config.faults import ConfigFaults, Path, key_text
 from appliance.errors import Failure
 from appliance.machine.files import write_atomically
 from appliance.machine.processes import with_all_it_starts
+from appliance.mill.settings import Mill, encode_settings, stream_check_settings
 from appliance.run import settings_descriptor
-from appliance.settings import Mill, encode_settings, stream_check_settings
 from appliance.supervisor.logs import end_of
 
 TIMEOUT_S = 180.0

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from appliance.errors import Failure
-from appliance.home import Home
+from appliance.mill.home import Home
 from appliance.supervisor import control
 
 LEASE_MS = 4_000

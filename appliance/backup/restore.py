@@ -22,8 +22,8 @@ from appliance.backup.take import DATA, SQL, Report, checksum
 from appliance.errors import Failure
 from appliance.machine.files import restoring, sync_folder, write_atomically
 from appliance.machine.processes import boot_id
-from appliance.parts import broker_names, bundles_mysql
-from appliance.settings import Mill
+from appliance.mill.parts import broker_names, bundles_mysql
+from appliance.mill.settings import Mill
 from appliance.stream_check import MEMORY
 from broker.storage.checkpoint import RUNNING, decode_running, encode_running
 

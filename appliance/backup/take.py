@@ -25,11 +25,11 @@ from appliance.backup.database import database_server
 from appliance.backup.manifest import Manifest, StoredFile, StoredFolder
 from appliance.backup.pause import Pause, PauseFailed, paused
 from appliance.errors import Failure
-from appliance.home import Home
-from appliance.init import read_secret
 from appliance.machine.files import PRIVATE, sync_folder, write_atomically
-from appliance.parts import broker_names, bundles_mysql
-from appliance.settings import SINK_USER, Mill, sinks_settings
+from appliance.mill.home import Home
+from appliance.mill.init import read_secret
+from appliance.mill.parts import broker_names, bundles_mysql
+from appliance.mill.settings import SINK_USER, Mill, sinks_settings
 from appliance.supervisor import children
 from appliance.supervisor.driver import AlreadyRunning, take_lock
 from protocol.status import VERSION

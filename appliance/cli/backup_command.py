@@ -16,7 +16,7 @@ from appliance.cli.output import print_json, say, size_text, utc_text
 
 if TYPE_CHECKING:
     from appliance.backup.manifest import Manifest
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
 
 LINE_EVERY_S = 5.0
 SHOWN_AFTER_S = 1.0

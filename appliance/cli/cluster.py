@@ -21,10 +21,10 @@ from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
 from appliance.cli.progress import waiting
 from appliance.errors import NOT_RUNNING
-from appliance.home import Home
+from appliance.mill.home import Home
 
 if TYPE_CHECKING:
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
     from protocol.client.cluster import Cluster
 
 Row = dict[str, Any]
@@ -63,7 +63,7 @@ def servers(bootstrap: str | None) -> str:
     """The bootstrap servers of the cluster that is meant: the mill's, unless another is named."""
     if bootstrap:
         return bootstrap
-    from appliance.parts import bootstrap_servers
+    from appliance.mill.parts import bootstrap_servers
 
     mill = context.mill_as_it_runs()
     refuse_without_mill(mill)
@@ -76,7 +76,7 @@ def refuse_without_mill(mill: "Mill") -> None:
     Nobody waits for what cannot come. A broker that runs without a supervisor is asked anyway.
     """
     from appliance.lifecycle import is_running
-    from appliance.parts import bootstrap_servers
+    from appliance.mill.parts import bootstrap_servers
     from protocol.client.cluster import parse_bootstrap_servers
 
     is_elsewhere = mill.config.cluster.bootstrap_servers is not None

@@ -17,8 +17,8 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, counted, print_json, print_table, say
 from appliance.cli.progress import waiting
 from appliance.cli.rooms import cell, cell_or_dash, room_process, status_of
-from appliance.parts import bootstrap_servers
-from appliance.settings import Mill, collector_settings
+from appliance.mill.parts import bootstrap_servers
+from appliance.mill.settings import Mill, collector_settings
 from appliance.supervisor.control import NoSupervisor
 from protocol.status import StatusUnavailable, fetch_status
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.errors import NOT_RUNNING
-from appliance.home import Home, find_home
+from appliance.mill.home import Home, find_home
 
 if TYPE_CHECKING:
     from appliance.config.load import Loaded
-    from appliance.parts import Placement
-    from appliance.settings import Mill
+    from appliance.mill.parts import Placement
+    from appliance.mill.settings import Mill
 
 _config_option: list[Path] = []
 """The value of `--config`, set once by the command line's entry."""
@@ -48,7 +48,7 @@ def not_answered(text: str) -> str:
 
 def placement() -> "Placement":
     """Where the parts are."""
-    from appliance.parts import Placement
+    from appliance.mill.parts import Placement
 
     return Placement(in_containers=in_containers())
 
@@ -56,7 +56,7 @@ def placement() -> "Placement":
 def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
     """The configuration, checked. Raises ConfigFaults."""
     from appliance.config.load import load
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
 
     at = at or home()
     loaded = load(at.config_file, at.folder)

@@ -9,8 +9,8 @@ from typing import NoReturn
 from appliance import lifecycle
 from appliance.cli.log_command import follow_logs, log_files
 from appliance.cli.output import CommandError, say
-from appliance.home import Home
 from appliance.machine.notify import service_manager
+from appliance.mill.home import Home
 
 
 def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 
 from appliance.cli.progress import waiting
 from appliance.config.load import Loaded
-from appliance.settings import Mill
+from appliance.mill.settings import Mill
 
 
 def judge_expressions(mill: Mill, loaded: Loaded) -> tuple[str, ...]:

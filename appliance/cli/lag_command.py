@@ -23,7 +23,7 @@ from appliance.cli.output import (
 from appliance.cli.rooms import cell
 from appliance.config.faults import did_you_mean
 from appliance.errors import reason_of
-from appliance.settings import Mill
+from appliance.mill.settings import Mill
 
 ANSWER_BYTES_MAX = 16 << 20
 TIMEOUT_S = 10.0

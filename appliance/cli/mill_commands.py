@@ -17,10 +17,10 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, say, tell
 from appliance.cli.progress import progress_line, waiting
 from appliance.config.load import Loaded, load
-from appliance.home import Home
 from appliance.lifecycle import Progress
-from appliance.parts import BROKER_PREFIX
-from appliance.settings import Mill
+from appliance.mill.home import Home
+from appliance.mill.parts import BROKER_PREFIX
+from appliance.mill.settings import Mill
 from appliance.supervisor import control
 
 UP_TIMEOUT_S = 300.0

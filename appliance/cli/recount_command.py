@@ -12,8 +12,8 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, duration_text, say, tell
 from appliance.cli.progress import progress_line
 from appliance.cli.stream_database import in_mysql
-from appliance.parts import bootstrap_servers
-from appliance.settings import Mill
+from appliance.mill.parts import bootstrap_servers
+from appliance.mill.settings import Mill
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.units import parse_duration_ms

@@ -13,7 +13,7 @@ from protocol import control
 from protocol.status import StatusUnavailable, fetch_status
 
 if TYPE_CHECKING:
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
 
 AT_WORK = (State.STARTING, State.HEALTHY, State.UNHEALTHY)
 TAKEN_OVER_S = 20.0

@@ -18,7 +18,7 @@ from appliance.cli.progress import progress_line, waiting
 from appliance.cli.purge_command import purge
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
-from appliance.settings import SINK_USER, Mill, sinks_settings, stream_check_settings
+from appliance.mill.settings import SINK_USER, Mill, sinks_settings, stream_check_settings
 from appliance.stream_check import LINES_OF_LOG
 from appliance.supervisor.logs import end_of, last_words
 

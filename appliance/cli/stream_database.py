@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import pymysql
 
 from appliance.cli.output import CommandError, Exit
-from appliance.settings import SINK_USER, Mill, sinks_settings
+from appliance.mill.settings import SINK_USER, Mill, sinks_settings
 
 Result = TypeVar("Result")
 

@@ -26,7 +26,7 @@ from appliance.cli.top_view import Frame, Told, frame_of, head_of, parts_table, 
 from protocol.log import escape
 
 if TYPE_CHECKING:
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
 
 
 def top(

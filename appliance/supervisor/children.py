@@ -13,8 +13,8 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import Iterable
 
-from appliance.home import Home
 from appliance.machine.processes import PARENT_VARIABLE, ProcessRecord, read_record, record_of
+from appliance.mill.home import Home
 from appliance.supervisor.logs import open_log
 from protocol.log import fields
 

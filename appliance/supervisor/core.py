@@ -22,7 +22,7 @@ work has ended before, and none of the last ones can be in sync.
 import random
 from collections.abc import Collection, Iterable
 
-from appliance.parts import Part
+from appliance.mill.parts import Part
 from appliance.supervisor import one_part
 from appliance.supervisor.effects import LIVE, AllStopped, Answer, Ask, Effect, Note, State
 from appliance.supervisor.one_part import PROBE_STARTING_MS

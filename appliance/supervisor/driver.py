@@ -20,9 +20,9 @@ from typing import Any
 from appliance.config.faults import ConfigFaults
 from appliance.copies import not_in_sync
 from appliance.errors import Failure
-from appliance.home import Home
 from appliance.machine.processes import record_of
-from appliance.parts import Part
+from appliance.mill.home import Home
+from appliance.mill.parts import Part
 from appliance.supervisor import children, control
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (

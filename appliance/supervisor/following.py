@@ -16,11 +16,11 @@ from appliance.config.faults import ConfigFaults
 from appliance.config.load import digest_of, load, load_bytes
 from appliance.config.model import MillConfig
 from appliance.errors import Failure
-from appliance.home import Home
-from appliance.init import initialise
 from appliance.machine.files import write_atomically
-from appliance.parts import Part, Placement, broker_names
-from appliance.settings import Mill
+from appliance.mill.home import Home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Part, Placement, broker_names
+from appliance.mill.settings import Mill
 from collector.config.reloading import later_keys as later_collector_keys
 from protocol.log import fields
 from protocol.settling import Settling, Signature, signature_of

@@ -5,7 +5,7 @@ Pure data.
 
 from dataclasses import dataclass
 
-from appliance.parts import Part
+from appliance.mill.parts import Part
 from appliance.supervisor.effects import State
 
 

@@ -7,10 +7,10 @@ only a part that gives no answer at all may be hanging.
 import asyncio
 import os
 
-from appliance.home import Home
-from appliance.init import InitError, read_secret
-from appliance.parts import Part, Probe
-from appliance.settings import READER
+from appliance.mill.home import Home
+from appliance.mill.init import InitError, read_secret
+from appliance.mill.parts import Part, Probe
+from appliance.mill.settings import READER
 from appliance.supervisor.effects import Answer
 
 TIMEOUT_S = 5.0

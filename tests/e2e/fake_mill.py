@@ -9,8 +9,8 @@ import json
 import sys
 from typing import Any
 
-from appliance.home import find_home
-from appliance.parts import Part, Probe
+from appliance.mill.home import find_home
+from appliance.mill.parts import Part, Probe
 from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
 from appliance.supervisor.following import Following
 from protocol.log import configure

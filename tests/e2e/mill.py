@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from appliance.config.replication import BROKERS_MAX
-from appliance.home import CODE, Home, find_home
 from appliance.machine.processes import read_record
+from appliance.mill.home import CODE, Home, find_home
 from appliance.servers import find_program
 from tests.harness.ports import free_ports
 

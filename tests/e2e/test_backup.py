@@ -17,11 +17,11 @@ import pytest
 
 from appliance.backup import take
 from appliance.config.load import load_text
-from appliance.home import Home
-from appliance.init import initialise, read_secret
 from appliance.machine.processes import read_record
-from appliance.parts import Placement
-from appliance.settings import Mill
+from appliance.mill.home import Home
+from appliance.mill.init import initialise, read_secret
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
 from sinks.config import MySqlSettings
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
 from tests.e2e.reading import Reading

@@ -14,7 +14,7 @@ import yaml
 from confluent_kafka import Producer
 
 from appliance.cli.output import Exit
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from sinks.config import MySqlSettings, SinksSettings
 from tests.crash.test_stream_changes import BY_PATH, BY_STATUS, TOPIC, line, section
 from tests.harness.broker import BrokerProcess

@@ -10,8 +10,8 @@ import pymysql
 import pytest
 import redis
 
-from appliance.init import read_secret
 from appliance.machine.processes import read_record
+from appliance.mill.init import read_secret
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from appliance.keeps import deletions
-from appliance.settings import Mill
+from appliance.mill.settings import Mill
 from sinks.config import MySqlSettings, SinksSettings
 from sinks.keeping import NOTICE_S, words
 from sinks.mysql.link import connect

@@ -2,7 +2,7 @@
 
 import random
 
-from appliance.parts import Part, Probe
+from appliance.mill.parts import Part, Probe
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import Answer, Effect, Note, State
 

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from appliance.cli.output import Exit
-from appliance.home import find_home
-from appliance.init import initialise
-from appliance.parts import Placement
-from appliance.settings import Mill, monitor_settings
+from appliance.mill.home import find_home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill, monitor_settings
 from monitor.alerts.prometheus_rules import dashboard
 from monitor.config.settings import MonitorSettings
 from tests.harness.hook import hook

@@ -9,7 +9,7 @@ import pytest
 from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.output import Exit
-from appliance.home import find_home
+from appliance.mill.home import find_home
 from tests.harness.ports import free_port
 from tests.unit.appliance.scripted_monitor import answering
 from tests.unit.appliance.test_commands import config, run

@@ -15,11 +15,11 @@ from appliance.backup.restore import RestoreFailed, restore, vouch
 from appliance.backup.take import BackupFailed, take
 from appliance.checks import Level, before_start, unfinished_restore
 from appliance.config.load import load_text
-from appliance.home import find_home
-from appliance.init import initialise
 from appliance.machine.processes import boot_id
-from appliance.parts import Placement
-from appliance.settings import Mill
+from appliance.mill.home import find_home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
 from appliance.supervisor.control import NoSupervisor
 from appliance.supervisor.driver import take_lock
 from broker.storage.checkpoint import decode_running, encode_running

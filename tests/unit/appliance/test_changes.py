@@ -6,10 +6,10 @@ import pytest
 
 from appliance.changes import Differences, differences
 from appliance.config.load import load_text
-from appliance.home import CODE, find_home
-from appliance.init import initialise
-from appliance.parts import Placement
-from appliance.settings import Mill
+from appliance.mill.home import CODE, find_home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
 
 SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
 BROKERS = ("broker-1", "broker-2", "broker-3")

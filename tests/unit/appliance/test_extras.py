@@ -9,7 +9,7 @@ import pytest
 from appliance import extras
 from appliance.cli import app as command_line
 from appliance.cli.output import Exit
-from appliance.source import NOTED, commit_of
+from appliance.mill.source import NOTED, commit_of
 from protocol.status import VERSION
 
 ROOT = Path(__file__).parents[3]

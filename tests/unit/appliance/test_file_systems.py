@@ -7,9 +7,9 @@ import pytest
 from appliance.checks import Level
 from appliance.config.load import load_text
 from appliance.file_systems import is_network, kind_of, mounts_of_this_process, watched_folders
-from appliance.home import find_home
-from appliance.parts import Placement
-from appliance.settings import Mill
+from appliance.mill.home import find_home
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from appliance.config.load import digest_of, load, load_bytes
-from appliance.home import CODE, Home
+from appliance.mill.home import CODE, Home
 from appliance.supervisor import following as following_module
 from appliance.supervisor.following import REMOVAL_TOLD_S, Following, keys_for_a_restart
 from protocol.settling import SETTLED_S

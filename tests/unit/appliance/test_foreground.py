@@ -10,8 +10,8 @@ import pytest
 from appliance import lifecycle
 from appliance.cli import foreground
 from appliance.cli.output import CommandError, Exit
-from appliance.home import Home, find_home
 from appliance.machine.notify import NOTIFY_VARIABLE, service_manager
+from appliance.mill.home import Home, find_home
 
 
 class Stage:

@@ -9,8 +9,8 @@ import pytest
 from appliance import checks
 from appliance.cli import elsewhere
 from appliance.cli.output import Exit
-from appliance.home import CODE
 from appliance.machine.processes import Holder
+from appliance.mill.home import CODE
 from tests.unit.appliance.test_commands import config, mill, run
 
 OF_THE_STREAM = "docker compose run --rm stream"

@@ -9,7 +9,7 @@ import pytest
 from appliance import lifecycle
 from appliance.cli.completion_command import commands
 from appliance.cli.output import Exit
-from appliance.home import find_home
+from appliance.mill.home import find_home
 from tests.unit.appliance.test_commands import config, run
 from tests.unit.appliance.test_misleading import EMPTY, running
 

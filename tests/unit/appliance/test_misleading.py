@@ -18,10 +18,10 @@ from appliance.cli.output import CommandError, Exit
 from appliance.cli.recount_command import _moment_ms, progress_text
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults
-from appliance.home import Home, find_home
-from appliance.init import initialise
 from appliance.machine.processes import holder_of
-from appliance.settings import Mill
+from appliance.mill.home import Home, find_home
+from appliance.mill.init import initialise
+from appliance.mill.settings import Mill
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, mill, run
 

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from appliance.home import Home
 from appliance.machine.processes import (
     ProcessRecord,
     boot_id,
@@ -25,6 +24,7 @@ from appliance.machine.processes import (
     read_record,
     record_of,
 )
+from appliance.mill.home import Home
 from appliance.supervisor import children
 from appliance.supervisor.logs import end_of, last_words, numbered, open_log, rotate, tail
 from tests.harness.ports import free_port

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from appliance.cli import reload_command
-from appliance.home import find_home
+from appliance.mill.home import find_home
 from protocol import control
 from protocol.status import PartState, PartStatus
 from tests.unit.appliance.test_commands import config, run

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from appliance.parts import Part
+from appliance.mill.parts import Part
 from appliance.supervisor import core, one_part
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (

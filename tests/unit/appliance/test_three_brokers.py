@@ -11,10 +11,10 @@ from appliance.checks import Check, Level
 from appliance.cli.mill_commands import summary
 from appliance.config.load import load_text
 from appliance.folders import brokers_of
-from appliance.home import find_home
-from appliance.init import initialise
-from appliance.parts import Placement
-from appliance.settings import Mill, settings_for
+from appliance.mill.home import find_home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill, settings_for
 from broker.config import BrokerConfig
 from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, file_name
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet

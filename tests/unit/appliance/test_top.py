@@ -15,7 +15,7 @@ import pytest
 from appliance import lifecycle
 from appliance.cli.output import Exit
 from appliance.cli.top_view import Frame, Told, frame_of, head_of, parts_table, readers_table
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from tests.unit.appliance.scripted_monitor import answering
 from tests.unit.appliance.test_commands import config, run
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.healthz import ask
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from tests.harness.ports import free_ports
 from tests.harness.wait import wait_until
 

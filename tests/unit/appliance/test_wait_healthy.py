@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from appliance import lifecycle
-from appliance.home import Home, find_home
 from appliance.lifecycle import Progress, StartFailed, wait_healthy
+from appliance.mill.home import Home, find_home
 
 LOST = (
     "lines-lost: logs.access-0 is counted up to 20, but the broker holds it up to 9 only:"

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from appliance.class_data import archive_path
 from appliance.config.model import MillConfig, Scalar
 from appliance.config.replication import replication_settings
-from appliance.home import Home
-from appliance.init import read_secret
 from appliance.machine.java import Java, find_java
-from appliance.parts import (
+from appliance.mill.class_data import archive_path
+from appliance.mill.home import Home
+from appliance.mill.init import read_secret
+from appliance.mill.parts import (
     LOOPBACK,
     Part,
     Placement,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-CODE = Path(__file__).resolve().parents[1]
+CODE = Path(__file__).resolve().parents[2]
 
 EDITED_VARIABLE = "MILLRACE_EDITED_CONFIG"
 """Tells a supervisor which file the configuration it is started with was copied from."""

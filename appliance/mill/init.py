@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.errors import Failure
-from appliance.home import CODE, Home
 from appliance.machine.files import create_once
+from appliance.mill.home import CODE, Home
 from protocol.types import random_uuid, uuid_to_base64
 
 PASSWORD_BYTES = 24

@@ -1,9 +1,9 @@
 """Makes the JVM's class data archive, with which Spark starts in half the time.
 
-`python -m appliance.class_data` is part of set-up. It runs a little of what the stream does, so
-that Spark's classes are loaded, and has the JVM write them down at its end. An archive belongs to
-one JVM and one set of jars: both are part of its name, so another Java simply finds none. Without
-an archive everything works, only slower.
+`make setup` runs `python -m appliance.mill.class_data`. It does a little of the stream's work so
+that Spark's classes are loaded, and the JVM writes them down when it ends. An archive fits one JVM
+and one set of jars. Its name has a digest of both, so another Java finds no archive. Without an
+archive everything works, but Spark starts slower.
 """
 
 import hashlib
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from appliance.config.load import load
-from appliance.home import CODE
 from appliance.machine.java import Java, find_java
+from appliance.mill.home import CODE
 from protocol.log import configure, fields
 
 BATCHES = 2
