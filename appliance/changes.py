@@ -7,8 +7,8 @@ What the stream takes over while it runs is left out of that.
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.launch.run import SERVERS
 from appliance.mill.settings import Mill, settings_for
-from appliance.run import SERVERS
 from stream.config.changes import LIVE_KEYS
 from stream.config.settings import StreamSection
 

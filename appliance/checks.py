@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from appliance.config.replication import BROKERS_MAX
 from appliance.folders import brokers_of
+from appliance.launch.servers import find_program
 from appliance.machine.files import restoring
 from appliance.machine.java import MAJOR_MIN, find_java
 from appliance.machine.processes import Holder, holder_of, port_is_free
@@ -18,7 +19,6 @@ from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
 from appliance.mill.parts import broker_names, bundles_mysql, bundles_redis
 from appliance.mill.settings import Mill
-from appliance.servers import find_program
 from stream.spark.jars import jar_paths, missing_jars, pinned_jars
 from stream.spark.masters import MasterAway, addresses, ask_masters
 

@@ -17,10 +17,10 @@ from appliance.checks import Level, spark_master
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults, Path, key_text
 from appliance.errors import Failure
+from appliance.launch.run import settings_descriptor
 from appliance.machine.files import write_atomically
 from appliance.machine.processes import with_all_it_starts
 from appliance.mill.settings import Mill, encode_settings, stream_check_settings
-from appliance.run import settings_descriptor
 from appliance.supervisor.logs import end_of
 
 TIMEOUT_S = 180.0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from appliance.launch.servers import find_program
 from appliance.machine.processes import read_record
-from appliance.servers import find_program
 from appliance.supervisor.control import NoSupervisor
 from bench.machine import pss_mib, tree
 from bench.session import Bench, Unavailable

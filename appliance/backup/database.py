@@ -16,10 +16,10 @@ import pymysql
 
 from appliance.backup.tables import AS_WRITTEN, DatabaseFailed
 from appliance.errors import Failure
+from appliance.launch.servers import mysql_command
 from appliance.machine.processes import die_with_parent
 from appliance.mill.init import read_secret
 from appliance.mill.settings import DATABASE, Mill
-from appliance.servers import mysql_command
 from protocol.control import short_path
 
 START_S = 180.0

@@ -13,7 +13,7 @@ from appliance.cli.output import CommandError, Exit, say
 from appliance.cli.tree import Tree
 from appliance.config.faults import ConfigFaults
 from appliance.errors import NOT_RUNNING, Failure, reason_of
-from appliance.extras import EXTRA_OF, remedy
+from appliance.launch.extras import EXTRA_OF, remedy
 from appliance.supervisor.control import NoSupervisor
 
 # typer keeps its own copy of click; what all its complaints have in common is reached through one.

@@ -23,7 +23,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, say, tell
 from appliance.cli.reload_command import reload
 from appliance.config.faults import ConfigFaults, Path, key_text
-from appliance.extras import missing_for
+from appliance.launch.extras import missing_for
 
 app = group_of_commands("The configuration file, and the cluster's settings.")
 app.command()(reload)

@@ -26,9 +26,9 @@ from appliance.cli.progress import waiting
 from appliance.cli.status_command import logs_hint, part_rows
 from appliance.config.faults import ConfigFaults
 from appliance.file_systems import mounts_of_this_process, watched_folders
+from appliance.launch.servers import find_program
 from appliance.mill.home import Home
 from appliance.mill.settings import Mill
-from appliance.servers import find_program
 
 FLUSH_SAMPLES = 60
 FLUSH_P99_MS = 10.0

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance import extras
 from appliance.cli import app as command_line
 from appliance.cli.output import Exit
+from appliance.launch import extras
 from appliance.mill.source import NOTED, commit_of
 from protocol.status import VERSION
 

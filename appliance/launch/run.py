@@ -8,9 +8,9 @@ own. Redis and MySQL become what they are in the same way.
 import os
 import sys
 
-from appliance import servers
 from appliance.errors import Failure
-from appliance.extras import missing_for
+from appliance.launch import servers
+from appliance.launch.extras import missing_for
 from appliance.machine.processes import PARENT_VARIABLE, die_with_parent
 from appliance.mill.parts import status_ports
 from appliance.mill.settings import Mill, encode_settings, room_of, settings_for
@@ -31,7 +31,7 @@ def become(mill: Mill, name: str) -> None:
         ports = status_ports(mill.config) if mill.placement.in_containers else {}
         if name in ports:
             # Here, for it would cost every part that does start a loop and a server.
-            from appliance.unasked import wait_unasked
+            from appliance.launch.unasked import wait_unasked
 
             wait_unasked(name, mill.placement.bind_host, ports[name])
             return

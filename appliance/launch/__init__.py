@@ -1,0 +1,1 @@
+"""How a part starts: its process becomes that of a room, Redis or MySQL."""
