@@ -130,8 +130,8 @@ def _short(row: Row) -> Row:
 
 def _statuses() -> list[dict[str, Any]]:
     """What the mill's own brokers say of themselves, all asked at once; nothing of the silent."""
-    from appliance.copies import statuses
     from appliance.mill.parts import broker_names
+    from appliance.supervisor.copies import statuses
     from protocol.status import StatusUnavailable
 
     mill = context.mill_as_it_runs()

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from appliance import checks, lifecycle, starting
-from appliance.changes import Differences, differences
 from appliance.checks import Level
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
@@ -22,6 +21,7 @@ from appliance.mill.home import Home
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.mill.settings import Mill
 from appliance.supervisor import control
+from appliance.supervisor.changes import Differences, differences
 
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 300.0

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from appliance.config.faults import ConfigFaults
-from appliance.copies import not_in_sync
 from appliance.errors import Failure
 from appliance.machine.processes import record_of
 from appliance.mill.home import Home
 from appliance.mill.parts import Part
 from appliance.supervisor import children, control
+from appliance.supervisor.copies import not_in_sync
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     LIVE,

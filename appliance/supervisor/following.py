@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from appliance.changes import differences
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import digest_of, load, load_bytes
 from appliance.config.model import MillConfig
@@ -21,6 +20,7 @@ from appliance.mill.home import Home
 from appliance.mill.init import initialise
 from appliance.mill.parts import Part, Placement, broker_names
 from appliance.mill.settings import Mill
+from appliance.supervisor.changes import differences
 from collector.config.reloading import later_keys as later_collector_keys
 from protocol.log import fields
 from protocol.settling import Settling, Signature, signature_of

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from appliance.changes import Differences, differences
 from appliance.config.load import load_text
 from appliance.mill.home import CODE, find_home
 from appliance.mill.init import initialise
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill
+from appliance.supervisor.changes import Differences, differences
 
 SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
 BROKERS = ("broker-1", "broker-2", "broker-3")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from appliance import copies as asked
 from appliance import lifecycle
 from appliance.cli import needed
 from appliance.cli.needed import refuse_who_is_needed
 from appliance.cli.output import CommandError, Exit
-from appliance.copies import Copies, Needed, copies_by, not_in_sync
 from appliance.mill.home import Home, find_home
+from appliance.supervisor import copies as asked
+from appliance.supervisor.copies import Copies, Needed, copies_by, not_in_sync
 from protocol.status import StatusUnavailable
 
 THREE = ("broker-1", "broker-2", "broker-3")
