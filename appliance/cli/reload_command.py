@@ -27,8 +27,8 @@ def reload(as_json: EnvelopeOption = False) -> None:
     A mill that runs looks at the file by itself, a second after it was saved. Exit code 2 for a
     file with faults, 3 for one that only `up --apply` applies.
     """
-    from appliance.changed import changed_words
     from appliance.config.load import load
+    from appliance.supervisor.changes import changed_words
 
     mill, loaded = context.load_mill()
     home = mill.home

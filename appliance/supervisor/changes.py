@@ -1,12 +1,16 @@
-"""Which parts of a running mill another configuration concerns.
+"""Compare two configurations: which parts must restart, and which keys differ.
 
-A part starts anew when what it would be told, or where it would listen, is not what it was told.
-What the stream takes over while it runs is left out of that.
+A part restarts when its settings or its address change. Settings that a part takes over while it
+runs do not count.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
+from appliance.config.model import MillConfig
 from appliance.launch.run import SERVERS
 from appliance.mill.settings import Mill, settings_for
 from stream.config.changes import LIVE_KEYS
@@ -84,3 +88,46 @@ def _told(mill: Mill, name: str) -> dict[str, Any]:
         left = ("metrics", "inputs")
         settings = {key: value for key, value in settings.items() if key not in left}
     return settings
+
+
+def changed_words(started: MillConfig, wanted: MillConfig) -> list[str]:
+    """Return one line for each difference: inputs and metrics by name, other keys by path."""
+    before, after = started.collector.inputs, wanted.collector.inputs
+    words = _changes_in(
+        "input",
+        {f"{', '.join(one.paths)} → {one.topic}": one for one in before},
+        {f"{', '.join(one.paths)} → {one.topic}": one for one in after},
+    )
+    words += _changes_in(
+        "metric",
+        {one.name: one for one in started.stream.metrics},
+        {one.name: one for one in wanted.stream.metrics},
+    )
+    named = {("collector", "inputs"), ("stream", "metrics")}
+    for section in MillConfig.model_fields:
+        one, other = getattr(started, section), getattr(wanted, section)
+        if not isinstance(one, BaseModel) or not isinstance(other, BaseModel):
+            words += [] if one == other else [f"{section}: changed"]
+            continue
+        words += [f"{section}.{key}: changed" for key in _keys(one, other, section, named)]
+    return words
+
+
+def _keys(one: BaseModel, other: BaseModel, section: str, named: set[tuple[str, str]]) -> list[str]:
+    return [
+        field.alias or key
+        for key, field in type(one).model_fields.items()
+        if (section, key) not in named and getattr(one, key) != getattr(other, key)
+    ]
+
+
+def _changes_in(
+    kind: str, before: Mapping[str, BaseModel], after: Mapping[str, BaseModel]
+) -> list[str]:
+    words = [f"{kind} {name}: added" for name in after if name not in before]
+    words += [f"{kind} {name}: gone" for name in before if name not in after]
+    for name in before:
+        if name in after and before[name] != after[name]:
+            keys = _keys(before[name], after[name], "", set())
+            words.append(f"{kind} {name}: changed in {', '.join(keys)}")
+    return words
