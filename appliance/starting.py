@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from appliance.checks import Check, before_start
+from appliance.checks.startup import Check, before_start
 from appliance.config.load import digest_of
 from appliance.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
 from appliance.machine.files import write_atomically

@@ -19,12 +19,12 @@ from appliance.backup.copying import copy_file
 from appliance.backup.database import database_server
 from appliance.backup.manifest import BadBackup, Manifest
 from appliance.backup.take import DATA, SQL, Report, checksum
+from appliance.checks.stream_check import MEMORY
 from appliance.errors import Failure
 from appliance.machine.files import restoring, sync_folder, write_atomically
 from appliance.machine.processes import boot_id
 from appliance.mill.parts import broker_names, bundles_mysql
 from appliance.mill.settings import Mill
-from appliance.stream_check import MEMORY
 from broker.storage.checkpoint import RUNNING, decode_running, encode_running
 
 

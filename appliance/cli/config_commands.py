@@ -42,7 +42,7 @@ def check(
     file = context.home().config_file
     notes: tuple[str, ...] = ()
     try:
-        from appliance.keeps import deletions
+        from appliance.checks.keeps import deletions
 
         mill, loaded = context.load_mill()
         unchecked = None if quick else missing_for("stream")

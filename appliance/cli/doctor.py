@@ -16,8 +16,10 @@ from typing import Any
 
 import typer
 
-from appliance import checks, filling, growth, lifecycle
-from appliance.checks import Check, Level
+from appliance import lifecycle
+from appliance.checks import filling, growth, startup
+from appliance.checks.file_systems import mounts_of_this_process, watched_folders
+from appliance.checks.startup import Check, Level
 from appliance.cli import context
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
@@ -25,7 +27,6 @@ from appliance.cli.output import CommandError, Exit, print_json, print_table
 from appliance.cli.progress import waiting
 from appliance.cli.status_command import logs_hint, part_rows
 from appliance.config.faults import ConfigFaults
-from appliance.file_systems import mounts_of_this_process, watched_folders
 from appliance.launch.servers import find_program
 from appliance.mill.home import Home
 from appliance.mill.settings import Mill
@@ -70,11 +71,11 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from growth.rows(mill)
         yield from _filling(mill)
     else:
-        yield from checks.programs(mill)
+        yield from startup.programs(mill)
         yield from _server_versions()
-        yield from checks.connector_jars(mill, check_sums=True)
-        yield from checks.spark_master(mill)
-        yield from checks.whose_data(mill)
+        yield from startup.connector_jars(mill, check_sums=True)
+        yield from startup.spark_master(mill)
+        yield from startup.whose_data(mill)
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
             yield from growth.rows(mill)
@@ -97,7 +98,7 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
         yield Check(Level.WARNING, name, found, "`make up` or `make down` stops it")
     yield Check(Level.OK, "mill", "does not run")
     if not left:
-        yield from checks.ports(mill)
+        yield from startup.ports(mill)
 
 
 def _filling(mill: Mill) -> Iterator[Check]:
@@ -162,7 +163,7 @@ def _machine(home: Home) -> Iterator[Check]:
     yield Check(Level.OK, "system", f"{platform.system()} {platform.release()}")
     if not context.in_containers():
         # There each part has a volume of its own, which this one does not see.
-        yield from checks.disk_space(home)
+        yield from startup.disk_space(home)
         yield flush_latency(home.data if home.data.exists() else home.folder)
     yield from _limits()
     yield from _memory()

@@ -10,7 +10,7 @@ def judge_expressions(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
 
     Raises ConfigFaults, CheckFailed.
     """
-    from appliance.stream_check import check_expressions
+    from appliance.checks.stream_check import check_expressions
 
     with waiting("Spark checks the metrics"):
         return check_expressions(mill, loaded.document).notes
@@ -18,7 +18,7 @@ def judge_expressions(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
 
 def judge(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
     """Ask MySQL too whether a metric has changed under its name. Raises as above."""
-    from appliance.definitions import check_definitions
+    from appliance.checks.definitions import check_definitions
 
     notes = judge_expressions(mill, loaded)
     with waiting("asking MySQL what is counted"):

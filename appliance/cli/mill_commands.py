@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance import checks, lifecycle, starting
-from appliance.checks import Level
+from appliance import lifecycle, starting
+from appliance.checks import startup
+from appliance.checks.startup import Level
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
 from appliance.cli.judging import judge, judge_expressions
@@ -63,7 +64,7 @@ def _up(apply: bool, timeout: float, as_json: bool) -> None:
 
 def _up_with(mill: Mill, loaded: Loaded, apply: bool, timeout: float, as_json: bool) -> None:
     """Have the mill up with what was read of its file, which is not read again."""
-    from appliance.keeps import deletions
+    from appliance.checks.keeps import deletions
 
     home = mill.home
     for note in (*loaded.notes, *deletions(mill)):
@@ -128,10 +129,10 @@ def _bring_up_to_date(mill: Mill, loaded: Loaded, apply: bool) -> tuple[Mill, Di
 def _refuse_what_cannot_run(mill: Mill, loaded: Loaded, started: Mill | None) -> None:
     """Tell what the parts would refuse, while they still run with the configuration before."""
     judge(mill, loaded)
-    found = list(checks.whose_data(mill))
+    found = list(startup.whose_data(mill))
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
-        found.extend(checks.ports(mill, leaving_out=ours))
+        found.extend(startup.ports(mill, leaving_out=ours))
     failed = [check for check in found if check.level is Level.FAILED]
     for check in failed:
         say(f"millrace: {check}")

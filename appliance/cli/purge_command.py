@@ -19,7 +19,7 @@ def purge(yes: YesOption = False, as_json: EnvelopeOption = False) -> None:
     A `keep` by which windows go that are there begins after a week, and is told meanwhile. The
     running stream deletes them within ten minutes; nothing brings them back.
     """
-    from appliance.keeps import definitions_of
+    from appliance.checks.keeps import definitions_of
     from sinks.keeping import waiting, words
     from sinks.mysql.purging import begin_now, read_terms
 

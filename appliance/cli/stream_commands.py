@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from appliance.checks.stream_check import LINES_OF_LOG
 from appliance.cli import context
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
@@ -19,7 +20,6 @@ from appliance.cli.purge_command import purge
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
 from appliance.mill.settings import SINK_USER, Mill, sinks_settings, stream_check_settings
-from appliance.stream_check import LINES_OF_LOG
 from appliance.supervisor.logs import end_of, last_words
 
 if TYPE_CHECKING:

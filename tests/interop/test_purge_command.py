@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from appliance.checks import Level
+from appliance.checks.growth import rows
+from appliance.checks.startup import Level
 from appliance.cli.output import Exit
 from appliance.config.load import load_text
-from appliance.growth import rows
 from sinks.config import MySqlSettings
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, OffsetRange

@@ -13,7 +13,7 @@ import pytest
 from appliance.backup.manifest import BadBackup
 from appliance.backup.restore import RestoreFailed, restore, vouch
 from appliance.backup.take import BackupFailed, take
-from appliance.checks import Level, before_start, unfinished_restore
+from appliance.checks.startup import Level, before_start, unfinished_restore
 from appliance.config.load import load_text
 from appliance.machine.processes import boot_id
 from appliance.mill.home import find_home

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from appliance import checks, lifecycle
-from appliance.checks import Level
+from appliance import lifecycle
+from appliance.checks import startup
+from appliance.checks.startup import Level
 from appliance.cli import doctor
 from appliance.cli.app import main
 from appliance.cli.output import Exit, counted, duration_text, plain_table, size_text, utc_text
@@ -164,7 +165,7 @@ def test_ports_in_use_are_named_with_setting_and_holder(tmp_path: Path) -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        found = list(checks.ports(mill(tmp_path, f"ports: {{mysql: {port}}}")))
+        found = list(startup.ports(mill(tmp_path, f"ports: {{mysql: {port}}}")))
     [failed] = [check for check in found if str(port) in check.what]
     assert failed.level is Level.FAILED
     assert failed.what == f"port {port} (ports.mysql, for mysql)"
@@ -175,11 +176,11 @@ def test_ports_in_use_are_named_with_setting_and_holder(tmp_path: Path) -> None:
 def test_the_data_of_another_cluster_is_named(tmp_path: Path) -> None:
     ours = mill(tmp_path)
     initialise(ours.home, 1)
-    assert list(checks.whose_data(ours)) == []
+    assert list(startup.whose_data(ours)) == []
     folder = ours.home.part_data("broker-1")
     folder.mkdir(parents=True)
     (folder / "meta.properties").write_text("cluster.id=AAAAAAAAQACAAAAAAAAAAA\n")
-    [check] = checks.whose_data(ours)
+    [check] = startup.whose_data(ours)
     assert check.level is Level.FAILED
     assert "another cluster" in check.found
     assert "AAAAAAAAQACAAAAAAAAAAA" in check.found
@@ -195,11 +196,11 @@ def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     elsewhere = Mill(
         type(home)(home.folder, home.config_file, tmp_path), ours.config, ours.placement
     )
-    [check] = checks.connector_jars(elsewhere)
+    [check] = startup.connector_jars(elsewhere)
     assert check.level is Level.FAILED
     assert "kafka-clients" in check.found
     assert "make setup" in check.remedy
-    assert list(checks.connector_jars(mill(tmp_path))) == []
+    assert list(startup.connector_jars(mill(tmp_path))) == []
 
 
 def test_demo_lines_repeat_with_their_seed_and_parse() -> None:

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from appliance.checks import Level
+from appliance.checks.file_systems import (
+    is_network,
+    kind_of,
+    mounts_of_this_process,
+    watched_folders,
+)
+from appliance.checks.startup import Level
 from appliance.config.load import load_text
-from appliance.file_systems import is_network, kind_of, mounts_of_this_process, watched_folders
 from appliance.mill.home import find_home
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill

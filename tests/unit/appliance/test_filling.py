@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from appliance.checks import Check, Level
-from appliance.filling import disks
+from appliance.checks.filling import disks
+from appliance.checks.startup import Check, Level
 
 GIB = 1 << 30
 

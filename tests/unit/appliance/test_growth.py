@@ -6,9 +6,9 @@ from typing import Any
 import pymysql
 import pytest
 
-from appliance import growth
-from appliance.checks import Level
-from appliance.growth import checks_of
+from appliance.checks import growth
+from appliance.checks.growth import checks_of
+from appliance.checks.startup import Level
 from sinks.mysql.growth import DAY_S, SizeRows, Stored
 
 NOW_S = 1_785_600_000

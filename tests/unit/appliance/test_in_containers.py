@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance import checks
+from appliance.checks import startup
 from appliance.cli import elsewhere
 from appliance.cli.output import Exit
 from appliance.machine.processes import Holder
@@ -99,11 +99,11 @@ def test_a_port_that_a_container_publishes_is_freed_by_compose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = mill(tmp_path)
-    monkeypatch.setattr(checks, "port_is_free", lambda *_: False)
+    monkeypatch.setattr(startup, "port_is_free", lambda *_: False)
     for command, way_out in (("docker-proxy", "`docker compose down`"), ("nc", "that process")):
         holder = Holder(7, command)
-        monkeypatch.setattr(checks, "holder_of", lambda _, holder=holder: holder)
-        for check in checks.ports(ours):
+        monkeypatch.setattr(startup, "holder_of", lambda _, holder=holder: holder)
+        for check in startup.ports(ours):
             assert way_out in check.remedy
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from appliance import lifecycle
-from appliance.checks import Level
+from appliance.checks.startup import Level
 from appliance.cli import recount_command
 from appliance.cli.doctor import flush_latency
 from appliance.cli.output import CommandError, Exit
@@ -235,7 +235,7 @@ def test_a_file_that_the_parts_would_refuse_stops_nothing(
         raise ConfigFaults(document.faults)
 
     monkeypatch.setattr(lifecycle, "stop", stop)
-    monkeypatch.setattr("appliance.definitions.check_definitions", refuse)
+    monkeypatch.setattr("appliance.checks.definitions.check_definitions", refuse)
     config(tmp_path, f"{EMPTY}monitor: {{listen: '127.0.0.1:{free_port()}'}}\n")
     code, _, err = run(monkeypatch, tmp_path, *asked)
     assert code == Exit.USAGE

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from appliance import lifecycle
-from appliance.checks import Level
+from appliance.checks.startup import Level
 from appliance.cli import context, doctor, status_command
 from protocol.status import PartState, PartStatus, Problem
 

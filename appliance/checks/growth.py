@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import pymysql
 
-from appliance.checks import Check, Level
-from appliance.keeps import PURGE_REMEDY, definitions_of
+from appliance.checks.keeps import PURGE_REMEDY, definitions_of
+from appliance.checks.startup import Check, Level
 from appliance.mill.init import InitError
 from appliance.mill.settings import READER, Mill, sinks_settings
 from monitor.state.filling import DAYS_WARNING

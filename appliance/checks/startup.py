@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from appliance.checks.data_folders import brokers_of
 from appliance.config.replication import BROKERS_MAX
-from appliance.folders import brokers_of
 from appliance.launch.servers import find_program
 from appliance.machine.files import restoring
 from appliance.machine.java import MAJOR_MIN, find_java

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.checks import Check, Level
+from appliance.checks.startup import Check, Level
 from appliance.mill.settings import Mill
 from collector.identity.discovery import plan
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from appliance.checks import Check, Level
+from appliance.checks.startup import Check, Level
 from monitor.state.filling import DAYS_WARNING
 from monitor.state.levels import DAY_MS
 

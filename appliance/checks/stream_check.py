@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.checks import Level, spark_master
+from appliance.checks.startup import Level, spark_master
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults, Path, key_text
 from appliance.errors import Failure
