@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from appliance import lifecycle
 from appliance.backup import manifest as manifests
 from appliance.backup import tables
 from appliance.backup.copying import copy_file
@@ -25,6 +24,7 @@ from appliance.machine.files import restoring, sync_folder, write_atomically
 from appliance.machine.processes import boot_id
 from appliance.mill.parts import broker_names, bundles_mysql
 from appliance.mill.settings import Mill
+from appliance.operate import lifecycle
 from broker.storage.checkpoint import RUNNING, decode_running, encode_running
 
 

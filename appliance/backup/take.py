@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance import lifecycle
 from appliance.backup import manifest as manifests
 from appliance.backup import plan, tables
 from appliance.backup.copying import Copier, TooSlow
@@ -30,6 +29,7 @@ from appliance.mill.home import Home
 from appliance.mill.init import read_secret
 from appliance.mill.parts import broker_names, bundles_mysql
 from appliance.mill.settings import SINK_USER, Mill, sinks_settings
+from appliance.operate import lifecycle
 from appliance.supervisor import children
 from appliance.supervisor.driver import AlreadyRunning, take_lock
 from protocol.status import VERSION

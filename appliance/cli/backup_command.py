@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.output import print_json, say, size_text, utc_text
+from appliance.operate import lifecycle
 
 if TYPE_CHECKING:
     from appliance.backup.manifest import Manifest

@@ -75,8 +75,8 @@ def refuse_without_mill(mill: "Mill") -> None:
 
     Nobody waits for what cannot come. A broker that runs without a supervisor is asked anyway.
     """
-    from appliance.lifecycle import is_running
     from appliance.mill.parts import bootstrap_servers
+    from appliance.operate.lifecycle import is_running
     from protocol.client.cluster import parse_bootstrap_servers
 
     is_elsewhere = mill.config.cluster.bootstrap_servers is not None

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.dead_letters_command import dead_letters
@@ -19,6 +18,7 @@ from appliance.cli.progress import waiting
 from appliance.cli.rooms import cell, cell_or_dash, room_process, status_of
 from appliance.mill.parts import bootstrap_servers
 from appliance.mill.settings import Mill, collector_settings
+from appliance.operate import lifecycle
 from appliance.supervisor.control import NoSupervisor
 from protocol.status import StatusUnavailable, fetch_status
 

@@ -39,7 +39,7 @@ def typed(words: str) -> str:
 
 def not_answered(text: str) -> str:
     """Why a part gives no answer, and that the whole mill does not run, where it does not."""
-    from appliance.lifecycle import is_running
+    from appliance.operate.lifecycle import is_running
 
     if in_containers() or is_running(home()):
         return text
@@ -72,7 +72,7 @@ def mill_as_it_runs() -> "Mill":
     """
     from dataclasses import replace
 
-    from appliance.lifecycle import is_running
+    from appliance.operate.lifecycle import is_running
 
     at = home()
     if not _config_option and not in_containers() and is_running(at) and at.started_config.exists():

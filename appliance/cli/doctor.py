@@ -16,7 +16,6 @@ from typing import Any
 
 import typer
 
-from appliance import lifecycle
 from appliance.checks import filling, growth, startup
 from appliance.checks.file_systems import mounts_of_this_process, watched_folders
 from appliance.checks.startup import Check, Level
@@ -30,6 +29,7 @@ from appliance.config.faults import ConfigFaults
 from appliance.launch.servers import find_program
 from appliance.mill.home import Home
 from appliance.mill.settings import Mill
+from appliance.operate import lifecycle
 
 FLUSH_SAMPLES = 60
 FLUSH_P99_MS = 10.0

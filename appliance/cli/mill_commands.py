@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance import lifecycle, starting
 from appliance.checks import startup
 from appliance.checks.startup import Level
 from appliance.cli import context
@@ -17,10 +16,11 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, say, tell
 from appliance.cli.progress import progress_line, waiting
 from appliance.config.load import Loaded, load
-from appliance.lifecycle import Progress
 from appliance.mill.home import Home
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.mill.settings import Mill
+from appliance.operate import lifecycle, starting
+from appliance.operate.lifecycle import Progress
 from appliance.supervisor import control
 from appliance.supervisor.changes import Differences, differences
 

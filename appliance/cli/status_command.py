@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import (
@@ -20,6 +19,7 @@ from appliance.cli.output import (
 )
 from appliance.errors import NOT_RUNNING
 from appliance.machine.usage import usage_of
+from appliance.operate import lifecycle
 from appliance.supervisor.control import NoSupervisor
 from protocol.status import PartState, StatusUnavailable, fetch_status
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
 from appliance.machine.processes import ProcessRecord, read_record, record_of
 from appliance.mill.home import CODE, Home, find_home
+from appliance.operate import lifecycle
 from appliance.supervisor import control
 from tests.e2e.fake_mill import ALREADY_RUNNING
 from tests.harness.ports import free_port

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from appliance import lifecycle
 from appliance.machine.processes import read_record
+from appliance.operate import lifecycle
 from appliance.supervisor.control import NoSupervisor
 from appliance.supervisor.effects import State
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill

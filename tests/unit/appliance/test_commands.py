@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
 from appliance.checks import startup
 from appliance.checks.startup import Level
 from appliance.cli import doctor
@@ -28,6 +27,7 @@ from appliance.mill.home import CODE, find_home
 from appliance.mill.init import initialise
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill
+from appliance.operate import lifecycle
 from appliance.readings import _rows_as_values
 from stream.config.settings import StatusSettings
 from stream.state import StreamState

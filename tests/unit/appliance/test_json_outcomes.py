@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
 from appliance.cli.completion_command import commands
 from appliance.cli.output import Exit
 from appliance.mill.home import find_home
+from appliance.operate import lifecycle
 from tests.unit.appliance.test_commands import config, run
 from tests.unit.appliance.test_misleading import EMPTY, running
 

@@ -10,7 +10,6 @@ from typing import Any
 import psutil
 import pytest
 
-from appliance import lifecycle
 from appliance.checks.startup import Level
 from appliance.cli import recount_command
 from appliance.cli.doctor import flush_latency
@@ -22,6 +21,7 @@ from appliance.machine.processes import holder_of
 from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise
 from appliance.mill.settings import Mill
+from appliance.operate import lifecycle
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, mill, run
 

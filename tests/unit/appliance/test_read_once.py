@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle, starting
 from appliance.cli import mill_commands
 from appliance.cli.context import load_mill
 from appliance.cli.output import Exit
@@ -14,6 +13,7 @@ from appliance.config.load import digest_of
 from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise
 from appliance.mill.settings import settings_for
+from appliance.operate import lifecycle, starting
 from appliance.supervisor.following import Following, NotWhatWasChecked
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, run
@@ -28,7 +28,7 @@ class Supervisors:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[list[str]] = []
-        monkeypatch.setattr("appliance.starting.subprocess.Popen", self._make)
+        monkeypatch.setattr("appliance.operate.starting.subprocess.Popen", self._make)
         monkeypatch.setattr(starting, "before_start", lambda mill: [])
         monkeypatch.setattr(starting, "snapshot", lambda home, timeout_s: {})
         monkeypatch.setattr(lifecycle, "wait_healthy", lambda *_: {"parts": []})

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
 from appliance.checks.startup import Level
 from appliance.cli import context, doctor, status_command
+from appliance.operate import lifecycle
 from protocol.status import PartState, PartStatus, Problem
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.lifecycle import is_running
 from appliance.mill.home import Home
+from appliance.operate.lifecycle import is_running
 from appliance.supervisor import driver as drivers
 from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
 from appliance.supervisor.following import Following

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
-from appliance.lifecycle import Progress, StartFailed, wait_healthy
 from appliance.mill.home import Home, find_home
+from appliance.operate import lifecycle
+from appliance.operate.lifecycle import Progress, StartFailed, wait_healthy
 
 LOST = (
     "lines-lost: logs.access-0 is counted up to 20, but the broker holds it up to 9 only:"

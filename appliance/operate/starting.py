@@ -7,12 +7,12 @@ import time
 
 from appliance.checks.startup import Check, before_start
 from appliance.config.load import digest_of
-from appliance.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
 from appliance.machine.files import write_atomically
 from appliance.mill.home import EDITED_VARIABLE
 from appliance.mill.init import initialise
 from appliance.mill.parts import broker_names
 from appliance.mill.settings import Mill
+from appliance.operate.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
 from appliance.supervisor import control
 from appliance.supervisor.logs import open_log, tail
 
