@@ -8,7 +8,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from appliance.demo import access_line
+from appliance.traffic.demo import access_line
 
 POOL_LINES = 20_000
 LINES_PER_SECOND = 100

@@ -14,7 +14,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.output import CommandError, say
 from appliance.cli.progress import progress_line
-from appliance.demo import access_line
+from appliance.traffic.demo import access_line
 
 SIGNALLED = 128
 """Added to a signal's number, it is the exit code of whoever was ended by it."""

@@ -19,7 +19,7 @@ from appliance.cli.output import (
 )
 from appliance.config.faults import ConfigFaults, did_you_mean
 from appliance.mill.settings import Mill
-from appliance.readings import NotCounted, Reading, ReadingError, key_cells, read_metric
+from appliance.traffic.readings import NotCounted, Reading, ReadingError, key_cells, read_metric
 from sinks.estimates import error_of, is_estimated, note_of
 from sinks.mysql.views import key_column_names
 from sinks.rows import MetricDefinition

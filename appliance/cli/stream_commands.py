@@ -107,7 +107,7 @@ def _given(
     mill: Mill, path: Path, source: str | None, topic: str | None
 ) -> list[dict[str, object]]:
     """What the stream is given of a file; says what of it is not tried."""
-    from appliance.dry_run import DryRunFault, samples_of
+    from appliance.traffic.dry_run import DryRunFault, samples_of
     from collector.sample import UnreadableFile
 
     try:

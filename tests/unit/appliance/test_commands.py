@@ -22,13 +22,13 @@ from appliance.cli import doctor
 from appliance.cli.app import main
 from appliance.cli.output import Exit, counted, duration_text, plain_table, size_text, utc_text
 from appliance.config.load import load_text
-from appliance.demo import access_line
 from appliance.mill.home import CODE, find_home
 from appliance.mill.init import initialise
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
-from appliance.readings import _rows_as_values
+from appliance.traffic.demo import access_line
+from appliance.traffic.readings import _rows_as_values
 from stream.config.settings import StatusSettings
 from stream.state import StreamState
 from stream.status_server import StatusThread

@@ -8,10 +8,10 @@ from typing import Any
 import pymysql
 import pytest
 
-from appliance import readings
 from appliance.cli.show_command import _print_reading, table_of
 from appliance.config.load import load_text
-from appliance.readings import NotCounted, Reading, Value, key_cells
+from appliance.traffic import readings
+from appliance.traffic.readings import NotCounted, Reading, Value, key_cells
 from sinks.keys import OTHER, redis_field
 from sinks.rows import MetricDefinition
 from stream.config.metrics import resolve_metrics
