@@ -10,7 +10,7 @@ from appliance.cli import context
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import (
+from appliance.output import (
     CommandError,
     Exit,
     counted,

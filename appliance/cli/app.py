@@ -9,11 +9,11 @@ import typer
 
 from appliance import interrupts
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, say
 from appliance.cli.tree import Tree
 from appliance.config.faults import ConfigFaults
 from appliance.errors import NOT_RUNNING, Failure, reason_of
 from appliance.launch.extras import EXTRA_OF, remedy
+from appliance.output import CommandError, Exit, say
 from appliance.supervisor.control import NoSupervisor
 
 # typer keeps its own copy of click; what all its complaints have in common is reached through one.

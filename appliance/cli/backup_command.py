@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import print_json, say, size_text, utc_text
 from appliance.operate import lifecycle
+from appliance.output import print_json, say, size_text, utc_text
 
 if TYPE_CHECKING:
     from appliance.backup.manifest import Manifest

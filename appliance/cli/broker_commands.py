@@ -18,7 +18,7 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.help_lines import group_of_commands
-from appliance.cli.output import CommandError, Exit, print_json, say
+from appliance.output import CommandError, Exit, print_json, say
 
 if TYPE_CHECKING:
     from appliance.kafka.standing import Standing

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
 from appliance.cli.progress import waiting
 from appliance.errors import NOT_RUNNING
 from appliance.mill.home import Home
+from appliance.output import CommandError, Exit, out, print_json, print_table, say
 
 if TYPE_CHECKING:
     from appliance.mill.settings import Mill

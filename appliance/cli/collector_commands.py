@@ -13,12 +13,12 @@ from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.dead_letters_command import dead_letters
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, counted, print_json, print_table, say
 from appliance.cli.progress import waiting
 from appliance.cli.rooms import cell, cell_or_dash, room_process, status_of
 from appliance.mill.parts import bootstrap_servers
 from appliance.mill.settings import Mill, collector_settings
 from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit, counted, print_json, print_table, say
 from appliance.supervisor.control import NoSupervisor
 from protocol.status import StatusUnavailable, fetch_status
 

@@ -13,8 +13,8 @@ import typer.main
 
 from appliance.cli import context
 from appliance.cli.cluster import complete_groups, complete_topics, names_file
-from appliance.cli.output import CommandError, Exit, out
 from appliance.cli.tree import COMMANDS, Tree
+from appliance.output import CommandError, Exit, out
 
 SHELLS = ("bash", "zsh")
 

@@ -20,10 +20,10 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, out, print_json, say, tell
 from appliance.cli.reload_command import reload
 from appliance.config.faults import ConfigFaults, Path, key_text
 from appliance.launch.extras import missing_for
+from appliance.output import CommandError, Exit, out, print_json, say, tell
 
 app = group_of_commands("The configuration file, and the cluster's settings.")
 app.command()(reload)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
-from appliance.cli.output import CommandError, Exit, counted, out, say, utc_text
+from appliance.output import CommandError, Exit, counted, out, say, utc_text
 
 if TYPE_CHECKING:
     from appliance.kafka.consume import Beginning, ReadRecord

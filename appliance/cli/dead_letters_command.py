@@ -7,8 +7,8 @@ import typer
 
 from appliance.cli.cluster import BootstrapOption, connected, servers
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, counted, print_json, print_table, say, utc_text
 from appliance.cli.rooms import cell_or_dash
+from appliance.output import CommandError, Exit, counted, print_json, print_table, say, utc_text
 from collector.send.replaying import Letter, first_bytes
 
 if TYPE_CHECKING:

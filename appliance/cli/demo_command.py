@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, say
 from appliance.cli.progress import progress_line
+from appliance.output import CommandError, say
 from appliance.traffic.demo import access_line
 
 SIGNALLED = 128

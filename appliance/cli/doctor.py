@@ -22,7 +22,6 @@ from appliance.checks.startup import Check, Level
 from appliance.cli import context
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, print_json, print_table
 from appliance.cli.progress import waiting
 from appliance.cli.status_command import logs_hint, part_rows
 from appliance.config.faults import ConfigFaults
@@ -30,6 +29,7 @@ from appliance.launch.servers import find_program
 from appliance.mill.home import Home
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit, print_json, print_table
 
 FLUSH_SAMPLES = 60
 FLUSH_P99_MS = 10.0

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from appliance.cli.cluster import JsonOption
-from appliance.cli.output import CommandError, Exit, counted, out, print_json, say, size_text
 from appliance.cli.progress import ProgressLine, progress_line
+from appliance.output import CommandError, Exit, counted, out, print_json, say, size_text
 
 if TYPE_CHECKING:
     from appliance.dump.folder import Report

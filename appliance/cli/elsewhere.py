@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 
 WITHOUT = {
     "backup": "in containers no part may stop another: docs/backup.md has what to do instead",

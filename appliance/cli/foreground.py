@@ -7,10 +7,10 @@ from functools import partial
 from typing import NoReturn
 
 from appliance.cli.log_command import follow_logs, log_files
-from appliance.cli.output import CommandError, say
 from appliance.machine.notify import service_manager
 from appliance.mill.home import Home
 from appliance.operate import lifecycle
+from appliance.output import CommandError, say
 
 
 def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None]) -> None:

@@ -11,7 +11,11 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption, EveryOption, every_s
-from appliance.cli.output import (
+from appliance.cli.rooms import cell
+from appliance.config.faults import did_you_mean
+from appliance.errors import reason_of
+from appliance.mill.settings import Mill
+from appliance.output import (
     CommandError,
     Exit,
     duration_text,
@@ -20,10 +24,6 @@ from appliance.cli.output import (
     print_table,
     say,
 )
-from appliance.cli.rooms import cell
-from appliance.config.faults import did_you_mean
-from appliance.errors import reason_of
-from appliance.mill.settings import Mill
 
 ANSWER_BYTES_MAX = 16 << 20
 TIMEOUT_S = 10.0

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, out, say, utc_text
 from appliance.mill.home import Home
+from appliance.output import CommandError, Exit, out, say, utc_text
 from appliance.supervisor.log_times import moment_of
 from appliance.supervisor.logs import LOG_BYTES_MAX, TAIL_BYTES_MAX, tail
 from protocol.units import parse_duration_ms

@@ -13,7 +13,6 @@ from appliance.cli.foreground import stay_in_front
 from appliance.cli.judging import judge, judge_expressions
 from appliance.cli.needed import refuse_who_is_needed
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, say, tell
 from appliance.cli.progress import progress_line, waiting
 from appliance.config.load import Loaded, load
 from appliance.mill.home import Home
@@ -21,6 +20,7 @@ from appliance.mill.parts import BROKER_PREFIX
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle, starting
 from appliance.operate.lifecycle import Progress
+from appliance.output import CommandError, Exit, say, tell
 from appliance.supervisor import control
 from appliance.supervisor.changes import Differences, differences
 

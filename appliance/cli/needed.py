@@ -2,10 +2,10 @@
 
 import time
 
-from appliance.cli.output import CommandError, Exit, say
 from appliance.mill.home import Home
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit, say
 from appliance.supervisor.copies import Copies, copies
 from appliance.supervisor.effects import State
 from appliance.supervisor.turns import not_in_sync_text

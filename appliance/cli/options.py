@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 from protocol.units import parse_duration_ms
 
 EnvelopeOption = Annotated[bool, typer.Option("--json", help="One JSON envelope.")]

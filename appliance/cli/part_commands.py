@@ -9,11 +9,11 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, out, print_json, say
 from appliance.launch.servers import write_container_files
 from appliance.mill.init import give, initialise, write_shipped_config
 from appliance.mill.parts import broker_names
 from appliance.mill.settings import collector_wish, encode_settings, stream_wish
+from appliance.output import CommandError, Exit, out, print_json, say
 
 
 def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]) -> None:

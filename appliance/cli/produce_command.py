@@ -10,8 +10,8 @@ import typer
 
 from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, tell
 from appliance.cli.progress import LOOK_EVERY_S, ProgressLine
+from appliance.output import CommandError, Exit, tell
 
 if TYPE_CHECKING:
     from appliance.kafka.produce import Outgoing, Tally

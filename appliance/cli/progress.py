@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from appliance.cli.output import say
+from appliance.output import say
 
 FIRST_AFTER_S = 2.0
 IN_PLACE_EVERY_S = 0.25

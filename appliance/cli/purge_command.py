@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from appliance.cli import context
 from appliance.cli.cluster import YesOption, confirm
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import tell
 from appliance.cli.stream_database import in_mysql
+from appliance.output import tell
 
 if TYPE_CHECKING:
     from sinks.keeping import Term

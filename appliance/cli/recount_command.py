@@ -9,11 +9,11 @@ import typer
 from appliance.cli import context
 from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, duration_text, say, tell
 from appliance.cli.progress import progress_line
 from appliance.cli.stream_database import in_mysql
 from appliance.mill.parts import bootstrap_servers
 from appliance.mill.settings import Mill
+from appliance.output import CommandError, Exit, duration_text, say, tell
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.units import parse_duration_ms

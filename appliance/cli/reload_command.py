@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, tell
 from appliance.cli.progress import waiting
+from appliance.output import CommandError, Exit, tell
 from appliance.supervisor.effects import State
 from protocol import control
 from protocol.status import StatusUnavailable, fetch_status

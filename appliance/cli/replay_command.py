@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from appliance.cli.cluster import connected
-from appliance.cli.output import CommandError, Exit, print_json, print_table, say
 from appliance.cli.rooms import cell_or_dash
 from appliance.kafka.consume import Beginning
 from appliance.kafka.replay import Chooses, Line, Replay, Shelf, look, missing_topics
 from appliance.kafka.session import run
+from appliance.output import CommandError, Exit, print_json, print_table, say
 from collector.send.replaying import Place, Repair, Unrepairable, first_bytes, repaired
 
 if TYPE_CHECKING:

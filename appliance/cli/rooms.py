@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit
 from appliance.errors import reason_of
 from appliance.launch.run import settings_descriptor
 from appliance.machine.processes import with_all_it_starts
 from appliance.mill.parts import Probe
 from appliance.mill.settings import Mill, encode_settings
+from appliance.output import CommandError, Exit
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
 
 STATUS_TIMEOUT_S = 10.0

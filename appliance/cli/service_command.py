@@ -9,7 +9,6 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, out, print_json, say
 from appliance.machine.files import write_atomically
 from appliance.machine.service import (
     PathNotFit,
@@ -19,6 +18,7 @@ from appliance.machine.service import (
     unit_folder,
     unit_text,
 )
+from appliance.output import CommandError, Exit, out, print_json, say
 
 UNIT_MODE = 0o644
 

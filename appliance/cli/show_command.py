@@ -9,7 +9,9 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import (
+from appliance.config.faults import ConfigFaults, did_you_mean
+from appliance.mill.settings import Mill
+from appliance.output import (
     CommandError,
     Exit,
     is_terminal,
@@ -17,8 +19,6 @@ from appliance.cli.output import (
     print_table,
     say,
 )
-from appliance.config.faults import ConfigFaults, did_you_mean
-from appliance.mill.settings import Mill
 from appliance.traffic.readings import NotCounted, Reading, ReadingError, key_cells, read_metric
 from sinks.estimates import error_of, is_estimated, note_of
 from sinks.mysql.views import key_column_names

@@ -8,7 +8,10 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import (
+from appliance.errors import NOT_RUNNING
+from appliance.machine.usage import usage_of
+from appliance.operate import lifecycle
+from appliance.output import (
     Exit,
     duration_text,
     is_terminal,
@@ -17,9 +20,6 @@ from appliance.cli.output import (
     say,
     size_text,
 )
-from appliance.errors import NOT_RUNNING
-from appliance.machine.usage import usage_of
-from appliance.operate import lifecycle
 from appliance.supervisor.control import NoSupervisor
 from protocol.status import PartState, StatusUnavailable, fetch_status
 

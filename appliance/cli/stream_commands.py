@@ -14,12 +14,12 @@ from appliance.checks.stream_check import LINES_OF_LOG
 from appliance.cli import context
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say, tell
 from appliance.cli.progress import progress_line, waiting
 from appliance.cli.purge_command import purge
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
 from appliance.mill.settings import SINK_USER, Mill, sinks_settings, stream_check_settings
+from appliance.output import CommandError, Exit, out, print_json, print_table, say, tell
 from appliance.supervisor.logs import end_of, last_words
 
 if TYPE_CHECKING:

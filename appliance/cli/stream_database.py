@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import pymysql
 
-from appliance.cli.output import CommandError, Exit
 from appliance.mill.settings import SINK_USER, Mill, sinks_settings
+from appliance.output import CommandError, Exit
 
 Result = TypeVar("Result")
 

@@ -10,7 +10,10 @@ import typer
 from appliance.cli import context
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption, EveryOption, every_s
-from appliance.cli.output import (
+from appliance.cli.status_command import part_rows
+from appliance.cli.terminal import keys, pressed
+from appliance.cli.top_view import Frame, Told, frame_of, head_of, parts_table, readers_table
+from appliance.output import (
     CommandError,
     Exit,
     is_terminal,
@@ -20,9 +23,6 @@ from appliance.cli.output import (
     rich_table,
     say,
 )
-from appliance.cli.status_command import part_rows
-from appliance.cli.terminal import keys, pressed
-from appliance.cli.top_view import Frame, Told, frame_of, head_of, parts_table, readers_table
 from protocol.log import escape
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.cli.output import duration_text, size_text, utc_text
+from appliance.output import duration_text, size_text, utc_text
 
 Row = dict[str, Any]
 Table = tuple[list[str], list[list[str]], frozenset[int]]

@@ -23,7 +23,7 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, counted, say, tell
+from appliance.output import CommandError, Exit, counted, say, tell
 
 if TYPE_CHECKING:
     from appliance.kafka.topics import TopicView

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from protocol.client.cluster import Cluster

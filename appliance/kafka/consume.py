@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.topics import Matcher
+from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
 from protocol.client.consumer import Consumer
 from protocol.client.consumer_settings import ConsumerRecord, ConsumerSettings, OffsetReset

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Sequence
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.topics import Matcher
+from appliance.output import CommandError, Exit
 from protocol.client.admin_types import OffsetAt
 from protocol.client.cluster import Cluster
 from protocol.client.offsets_by_time import list_offsets

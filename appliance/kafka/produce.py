@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.lines import Headers
+from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
 from protocol.client.producer import Producer

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from appliance.cli.output import CommandError
 from appliance.kafka.consume import Beginning, ReadRecord, Wanted, read
+from appliance.output import CommandError
 from collector.config.settings import DEAD_LETTERS_TOPIC
 from collector.send.replaying import Letter, Place, letter_of, note_headers, note_of
 from protocol.client.cluster import Cluster

@@ -7,8 +7,8 @@ import csv
 import time
 from collections.abc import Iterable, Sequence
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.groups import Group
+from appliance.output import CommandError, Exit
 from protocol.client import group_offset_reset
 from protocol.client.cluster import Cluster
 from protocol.client.group_offset_reset import Target, why_it_stays

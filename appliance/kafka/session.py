@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
 from protocol.client.errors import BrokerUnreachable, ClientError, RequestTimedOut
 from protocol.errors import ApiError, ErrorCode, WireError

@@ -9,7 +9,7 @@ from appliance import interrupts
 if __name__ == "__main__":
     interrupts.end_at_once()
 
-from appliance.cli.output import Exit, say
+from appliance.output import Exit, say
 
 TOOLS = (
     "topics",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from appliance.cli.output import CommandError, Exit, out, say
+from appliance.output import CommandError, Exit, out, say
 from protocol.status import VERSION
 
 KAFKA_VERSION = "4.3.1"

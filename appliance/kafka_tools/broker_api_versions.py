@@ -3,10 +3,10 @@
 import argparse
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka.versions import broker_versions, usable_version
 from appliance.kafka_tools.base import ToolParser, read_properties, run_tool, servers_of
+from appliance.output import CommandError, Exit, out, say
 from protocol.errors import ApiError
 
 # Kafka's own names of the requests that its clients may send to a broker, as of 4.3.

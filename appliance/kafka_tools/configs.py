@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka import configs
 from appliance.kafka.configs import DEFAULT_NAME, Settings
 from appliance.kafka.session import open_cluster, run
@@ -17,6 +16,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out, say
 from protocol.client.admin_types import ConfigEntry, ConfigResource, ResourceType
 from protocol.client.cluster import Cluster
 from protocol.errors import ApiError

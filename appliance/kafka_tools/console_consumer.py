@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, say
 from appliance.kafka.consume import Begin, Beginning, ReadRecord, Wanted, read
 from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
 from appliance.kafka.session import open_cluster, run
@@ -20,6 +19,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, say
 from protocol.client.errors import UnreadableBatch
 from protocol.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 

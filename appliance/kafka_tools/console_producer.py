@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.lines import LineFault, LineFormat, parse_line
 from appliance.kafka.produce import Outgoing, Tally, lines_of, send
 from appliance.kafka.session import open_cluster, run
@@ -19,6 +18,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit
 
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka import groups
 from appliance.kafka.groups import Group
 from appliance.kafka.session import NOT_FOUND, open_cluster, run
@@ -18,6 +17,7 @@ from appliance.kafka_tools.base import (
     servers_of,
 )
 from appliance.kafka_tools.group_tables import members_table, offsets_table, state_table
+from appliance.output import CommandError, Exit, out, say
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
 from protocol.client.group_admin import delete_group_offsets, delete_groups, list_groups

@@ -7,7 +7,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.dump import lines
 from appliance.dump.decoders import Decoded, Decoder
 from appliance.dump.folder import (
@@ -21,6 +20,7 @@ from appliance.dump.folder import (
 )
 from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
 from appliance.kafka_tools.base import ToolParser, UsageFault, run_tool
+from appliance.output import CommandError, Exit, out, say
 from broker.quorum.snapshot import SnapshotId
 from protocol.wire.record import Record
 

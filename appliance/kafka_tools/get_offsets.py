@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka.offsets import filter_of_names, filter_of_ranges, offsets
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
@@ -13,6 +12,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out, say
 from protocol.types import (
     EARLIEST_TIMESTAMP,
     INT64_MAX,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka import groups, reset
 from appliance.kafka.reset import split_scope
 from appliance.kafka_tools.base import AlreadyTold, ToolParser, UsageFault
+from appliance.output import CommandError, Exit, out, say
 from protocol.client import group_offset_reset
 from protocol.client.cluster import Cluster
 from protocol.client.group_admin import list_groups

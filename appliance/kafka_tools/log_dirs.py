@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from appliance.cli.output import CommandError, Exit, out
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -14,6 +13,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out
 from protocol.client.log_admin import LogDir, describe_log_dirs
 from protocol.errors import ApiError
 

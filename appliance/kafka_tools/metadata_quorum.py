@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 
-from appliance.cli.output import CommandError, Exit, out
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -15,6 +14,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out
 from protocol.client.quorum_admin import QuorumInfo, QuorumReplica, describe_quorum
 from protocol.types import ZERO_UUID, uuid_to_base64
 

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit, out
 from appliance.kafka import topics
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka.topics import Problem, TopicView
@@ -16,6 +15,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out
 from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster

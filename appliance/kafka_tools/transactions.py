@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka import transactions
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
@@ -16,6 +15,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
 from protocol.client.transaction_admin import (
     ProducerDetails,

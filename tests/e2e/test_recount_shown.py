@@ -13,8 +13,8 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from appliance.cli.output import Exit
 from appliance.mill.home import CODE
+from appliance.output import Exit
 from sinks.config import MySqlSettings, SinksSettings
 from tests.crash.test_stream_changes import BY_PATH, BY_STATUS, TOPIC, line, section
 from tests.harness.broker import BrokerProcess

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.cli.output import Exit
 from appliance.config.load import load_text
+from appliance.output import Exit
 from sinks.config import MySqlSettings
 from sinks.mysql import migrate
 from sinks.mysql.link import connect

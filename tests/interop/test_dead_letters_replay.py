@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from appliance.cli.output import CommandError
 from appliance.kafka.consume import Begin, Beginning
 from appliance.kafka.replay import Line, Replay, look
 from appliance.kafka.session import open_cluster, run
+from appliance.output import CommandError
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, TopicReader
 from tests.harness.wait import wait_until

@@ -9,8 +9,8 @@ import pytest
 
 from appliance.checks.growth import rows
 from appliance.checks.startup import Level
-from appliance.cli.output import Exit
 from appliance.config.load import load_text
+from appliance.output import Exit
 from sinks.config import MySqlSettings
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, OffsetRange

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from appliance.cli import context
-from appliance.cli.output import Exit
 from appliance.mill.home import find_home
 from appliance.operate import lifecycle
+from appliance.output import Exit
 from tests.harness.ports import free_port
 from tests.unit.appliance.scripted_monitor import answering
 from tests.unit.appliance.test_commands import config, run

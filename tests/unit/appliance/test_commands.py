@@ -20,13 +20,13 @@ from appliance.checks import startup
 from appliance.checks.startup import Level
 from appliance.cli import doctor
 from appliance.cli.app import main
-from appliance.cli.output import Exit, counted, duration_text, plain_table, size_text, utc_text
 from appliance.config.load import load_text
 from appliance.mill.home import CODE, find_home
 from appliance.mill.init import initialise
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
+from appliance.output import Exit, counted, duration_text, plain_table, size_text, utc_text
 from appliance.traffic.demo import access_line
 from appliance.traffic.readings import _rows_as_values
 from stream.config.settings import StatusSettings

@@ -9,9 +9,9 @@ import pytest
 
 from appliance.cli import needed
 from appliance.cli.needed import refuse_who_is_needed
-from appliance.cli.output import CommandError, Exit
 from appliance.mill.home import Home, find_home
 from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit
 from appliance.supervisor import copies as asked
 from appliance.supervisor.copies import Copies, Needed, copies_by, not_in_sync
 from protocol.status import StatusUnavailable

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from appliance.cli import foreground
-from appliance.cli.output import CommandError, Exit
 from appliance.machine.notify import NOTIFY_VARIABLE, service_manager
 from appliance.mill.home import Home, find_home
 from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit
 
 
 class Stage:

@@ -8,9 +8,9 @@ import pytest
 
 from appliance.checks import startup
 from appliance.cli import elsewhere
-from appliance.cli.output import Exit
 from appliance.machine.processes import Holder
 from appliance.mill.home import CODE
+from appliance.output import Exit
 from tests.unit.appliance.test_commands import config, mill, run
 
 OF_THE_STREAM = "docker compose run --rm stream"

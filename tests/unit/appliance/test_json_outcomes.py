@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from appliance.cli.completion_command import commands
-from appliance.cli.output import Exit
 from appliance.mill.home import find_home
 from appliance.operate import lifecycle
+from appliance.output import Exit
 from tests.unit.appliance.test_commands import config, run
 from tests.unit.appliance.test_misleading import EMPTY, running
 

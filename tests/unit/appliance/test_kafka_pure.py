@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from appliance.cli.consume_command import beginning_of, json_of, pieces_of
-from appliance.cli.output import CommandError, Exit
 from appliance.dump.lines import left_line
 from appliance.kafka.configs import parse_settings
 from appliance.kafka.consume import Begin, Beginning, Origins, ReadRecord
@@ -20,6 +19,7 @@ from appliance.kafka_tools.console_consumer import Formatter
 from appliance.kafka_tools.group_reset import duration_ms
 from appliance.kafka_tools.group_reset import moment_ms as exact_ms
 from appliance.kafka_tools.group_tables import members_table, offsets_table, state_table
+from appliance.output import CommandError, Exit
 from protocol.client.admin_types import GroupDescription, MemberDescription
 from protocol.client.consumer_settings import ConsumerRecord
 from protocol.client.fetch_core import BatchOrigin, FetchedBatch

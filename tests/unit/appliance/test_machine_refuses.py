@@ -11,10 +11,10 @@ import pytest
 
 from appliance.checks import stream_check
 from appliance.checks.stream_check import check_expressions
-from appliance.cli.output import Exit
 from appliance.config.load import load_text
 from appliance.machine.files import create_once, write_atomically
 from appliance.mill.home import CODE
+from appliance.output import Exit
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, mill, run
 

@@ -13,7 +13,6 @@ import pytest
 from appliance.checks.startup import Level
 from appliance.cli import recount_command
 from appliance.cli.doctor import flush_latency
-from appliance.cli.output import CommandError, Exit
 from appliance.cli.recount_command import _moment_ms, progress_text
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults
@@ -22,6 +21,7 @@ from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, mill, run
 

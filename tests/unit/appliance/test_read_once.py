@@ -8,12 +8,12 @@ import pytest
 
 from appliance.cli import mill_commands
 from appliance.cli.context import load_mill
-from appliance.cli.output import Exit
 from appliance.config.load import digest_of
 from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise
 from appliance.mill.settings import settings_for
 from appliance.operate import lifecycle, starting
+from appliance.output import Exit
 from appliance.supervisor.following import Following, NotWhatWasChecked
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, run

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from appliance.cli import service_command
-from appliance.cli.output import Exit
 from appliance.machine.service import MARK, PathNotFit, Service, next_steps, unit_folder, unit_text
 from appliance.mill.home import CODE
+from appliance.output import Exit
 from tests.unit.appliance.test_commands import config, run
 
 

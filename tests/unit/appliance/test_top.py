@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from appliance.cli.output import Exit
 from appliance.cli.top_view import Frame, Told, frame_of, head_of, parts_table, readers_table
 from appliance.mill.home import CODE
 from appliance.operate import lifecycle
+from appliance.output import Exit
 from tests.unit.appliance.scripted_monitor import answering
 from tests.unit.appliance.test_commands import config, run
 
