@@ -1,7 +1,7 @@
-"""How commands speak: data on standard output, everything else on standard error.
+"""The output of commands: data on standard output, everything else on standard error.
 
-A table on a terminal, plain aligned text in a pipe, JSON in one envelope on request. Nothing that
-comes from outside is taken for markup, and control characters never reach the terminal.
+A table on a terminal, plain aligned text in a pipe, JSON in one envelope on request. Text from
+outside is never parsed as markup, and control characters never reach the terminal.
 """
 
 import json
@@ -42,24 +42,24 @@ class CommandError(Exception):
 
 
 def out(text: str = "") -> None:
-    """One line of data."""
+    """Print one line of data."""
     sys.stdout.write(text + "\n")
 
 
 def say(text: str = "") -> None:
-    """One line for the person at the terminal."""
+    """Print one line for the person at the terminal."""
     sys.stdout.flush()
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def is_terminal() -> bool:
-    """Whether data goes to a person."""
+    """Return whether data goes to a terminal."""
     return sys.stdout.isatty()
 
 
 def print_json(schema: str, data: Any, errors: Sequence[str] = ()) -> None:
-    """Data in the envelope that every command uses."""
+    """Print data in the envelope that every command uses."""
     now_ms = round(time.time() * 1000)
     envelope = {
         "schema": schema,
@@ -73,7 +73,7 @@ def print_json(schema: str, data: Any, errors: Sequence[str] = ()) -> None:
 
 
 def tell(words: str, schema: str, data: Any, as_json: bool) -> None:
-    """What a command has done: in words for a person, or as data in the envelope."""
+    """Report what a command has done: as a sentence, or as data in the envelope."""
     if as_json:
         print_json(schema, data)
     else:
@@ -83,7 +83,7 @@ def tell(words: str, schema: str, data: Any, as_json: bool) -> None:
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()
 ) -> None:
-    """Rows under heads; columns in `right` are aligned to their right edge."""
+    """Print rows under heads; columns in `right` are aligned to the right."""
     clean = [[escape(cell) for cell in row] for row in rows]
     if is_terminal() and not os.environ.get("NO_COLOR"):
         from rich.console import Console
@@ -95,16 +95,15 @@ def print_table(
 
 PADDED_MAX = 60
 PADDED_MAX_OF_LONG = 160
-"""The same for a column of which most cells are longer: paths, mostly."""
+"""The same for a column with mostly longer cells, such as paths."""
 
 
 def plain_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
 ) -> str:
-    """Aligned text, two blanks between columns, nothing ever cut.
+    """Return aligned text with two blanks between columns; nothing is cut.
 
-    A cell that is longer than its column is ever made moves what follows it in its own line, and no
-    other line.
+    A cell that is longer than its column's maximum width shifts the rest of its own line only.
     """
     lines = [heads, *rows]
     widths = [
@@ -122,7 +121,7 @@ def plain_table(
 
 
 def _width(head: int, cells: Sequence[int]) -> int:
-    """How wide a column is made, by the lengths of what stands in it."""
+    """Return the width of a column for cells of these lengths."""
     long = sum(1 for cell in cells if cell > PADDED_MAX)
     limit = PADDED_MAX_OF_LONG if long > len(cells) / 2 else PADDED_MAX
     return max([head, *(cell for cell in cells if cell <= limit)])
@@ -146,9 +145,9 @@ def rich_table(
     *,
     folds: bool = True,
 ) -> "Table":
-    """Cells without control characters as a table for a terminal.
+    """Return cells as a table for a terminal, without control characters.
 
-    One that is too long goes on in the next line, or with `folds=False` ends with an ellipsis.
+    A cell that is too long continues on the next line, or is cut with an ellipsis if `folds=False`.
     """
     from rich.table import Table
     from rich.text import Text
@@ -167,18 +166,18 @@ def rich_table(
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number of things in words: 1 file, 2 files."""
+    """Return a number of things in words: 1 file, 2 files."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def utc_text(moment_ms: int) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
+    """Format a time as RFC 3339 in UTC, to the millisecond."""
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
 
 def duration_text(duration_ms: float | None) -> str:
-    """How long, in the two largest units."""
+    """Format a duration in its two largest units."""
     if duration_ms is None:
         return "-"
     seconds = int(duration_ms // 1000)
@@ -189,7 +188,7 @@ def duration_text(duration_ms: float | None) -> str:
 
 
 def size_text(size_bytes: int | None) -> str:
-    """How large, in MiB or GiB."""
+    """Format a size in MiB or GiB."""
     if size_bytes is None:
         return "-"
     if size_bytes >= 1 << 30:

@@ -1,8 +1,8 @@
-"""Takes a backup: rounds of copying while the mill works, the last one while it stands still.
+"""Take a backup: rounds of copying while the mill works, and the last round while it is paused.
 
-What lies on the disk while everything stands still is what `kill -9` of all parts at that moment
-would have left, and the mill goes on exactly from that (decision 0082). MySQL alone goes on: its
-view of that moment is opened meanwhile and written out later.
+While all parts are paused, the disk has what `kill -9` of all of them at that moment would have
+left, and a mill can continue from that (decision 0082). Only MySQL keeps running: a snapshot of it
+is opened during the pause and written out later.
 """
 
 import hashlib
@@ -39,34 +39,35 @@ SQL = "mysql.sql"
 CONFIG = "millrace.yaml"
 
 LIVE_ROUNDS = 2
-"""The first copies all there is, the second what was written meanwhile."""
+"""The first round copies everything, the second what was written in the meantime."""
 
 PAUSES_MAX = 5
 COPY_S_MAX = 2.0
-"""How long the mill may stand still for copying; it is asked again later if that is too short."""
+"""How long one pause for copying can last. If that is too short, the backup pauses again later."""
 
 HASH_BYTES = 1 << 20
 
 Report = Callable[[str, int, int], None]
-"""Told what is being done, and the bytes done of how many."""
+"""Called with what is being done, the bytes done, and the total number of bytes."""
 
 
 class BackupFailed(Failure):
-    """There is no backup; the text says why, and nothing is left behind."""
+    """No backup was made; the text says why, and no files are left behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A backup, and what of the mill is not in it."""
+    """A backup, and what it leaves out of the mill."""
 
     manifest: Manifest
     left_out: tuple[str, ...] = ()
 
 
 def take(mill: Mill, target: Path, report: Report) -> Taken:
-    """Make `target`, which is not there or empty, a backup of the mill, whether it runs or not.
+    """Make `target`, which must not exist or must be empty, a backup of the mill, running or not.
 
-    Raises Failure, with nothing left behind; NoSupervisor where the mill ends meanwhile.
+    Raises Failure, and leaves nothing behind. Raises NoSupervisor when the mill ends in the
+    meantime.
     """
     refuse_unfit(mill, target)
     with _draft(target) as draft:
@@ -78,17 +79,17 @@ def take(mill: Mill, target: Path, report: Report) -> Taken:
 
 
 def refuse_unfit(mill: Mill, target: Path) -> None:
-    """Raise BackupFailed for a mill of which no moment can be had, or a place that is taken."""
+    """Raise BackupFailed if the mill cannot be copied at one moment, or the target is in use."""
     config, data = mill.config, mill.home.data
     if config.cluster.bootstrap_servers is not None:
         raise BackupFailed(
             "cluster.bootstrap_servers names a cluster of your own: it cannot be copied at the"
-            " moment at which MySQL is; back both up with their own tools, MySQL first"
+            " same moment as MySQL; back both up with their own tools, MySQL first"
         )
     if config.sinks.mysql is not None and not bundles_mysql(config):
         raise BackupFailed(
-            "sinks.mysql names a server of your own, and no copy of it is known to be of the moment"
-            " of the brokers' logs; stop the mill, and back both up with tools of your own"
+            "sinks.mysql names a server of your own, which cannot be copied at the same moment as"
+            " the brokers' logs; stop the mill, and back both up with tools of your own"
         )
     if config.sinks.mysql is None and mill.part("redis") is None:
         raise BackupFailed("sinks.redis names a server of your own, and is the only sink")
@@ -103,7 +104,8 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
 
 @contextmanager
 def _draft(target: Path) -> Iterator[Path]:
-    """A folder beside the target that takes its name when the block is done, else goes."""
+    """Yield a folder beside the target: renamed to the target at the end, removed after an
+    error."""
     draft = target.with_name(f"{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +128,7 @@ def _draft(target: Path) -> Iterator[Path]:
 
 
 class _Taking:
-    """One backup on its way."""
+    """One backup in progress."""
 
     def __init__(self, mill: Mill, draft: Path, report: Report) -> None:
         self._mill = mill
@@ -176,11 +178,13 @@ class _Taking:
         return pause
 
     def _cut(self, view: Any) -> Pause:
-        """The last round, at one moment of all parts. Raises BackupFailed when none was found."""
+        """Copy the last round while all parts are paused. Raises BackupFailed after too many
+        attempts."""
         home = self._mill.home
         for _ in range(PAUSES_MAX):
             names = [entry["part"] for entry in lifecycle.snapshot(home)["parts"]]
-            # Redis as a view is not in the backup, and MySQL is asked while the others stand still.
+            # If MySQL is on, Redis is not in the backup. MySQL keeps running and takes its snapshot
+            # while the other parts are paused.
             still = [name for name in names if name not in ("mysql", "redis")]
             if not self._has_mysql:
                 still.append("redis")
@@ -196,7 +200,9 @@ class _Taking:
                 self._copier.round(self._progress("copied"))
             else:
                 return pause
-        raise BackupFailed(f"no moment for a backup was found in {PAUSES_MAX} tries: {why}")
+        raise BackupFailed(
+            f"the mill could not be copied while it was paused, in {PAUSES_MAX} tries: {why}"
+        )
 
     def _of_a_stopped_mill(self) -> None:
         home = self._mill.home
@@ -248,7 +254,7 @@ class _Taking:
 
 
 def _copy_history(home: Home, data: Path) -> tuple[str, ...]:
-    """Copy the monitor's history by SQLite's own means; what is said when it cannot be read."""
+    """Copy the monitor's history with SQLite's backup; return why if it cannot be read."""
     source, target = home.data / plan.HISTORY, data / plan.HISTORY
     if not source.exists():
         return ()
@@ -263,14 +269,14 @@ def _copy_history(home: Home, data: Path) -> tuple[str, ...]:
 
 
 def synced_checksum(path: Path) -> tuple[str, int]:
-    """SHA-256 in hexadecimal and size in bytes of a file, which is on the disk then."""
+    """Sync a file and return its SHA-256 in hexadecimal and its size in bytes."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         return checksum(file)
 
 
 def checksum(file: Any) -> tuple[str, int]:
-    """SHA-256 in hexadecimal and size in bytes of what a file holds."""
+    """Return the SHA-256 in hexadecimal and the size in bytes of a file."""
     digest = hashlib.sha256()
     size_bytes = 0
     while piece := file.read(HASH_BYTES):

@@ -1,7 +1,7 @@
-"""Which brokers a data folder says its cluster has, read without starting any of them.
+"""Read from a broker's data folder which brokers its cluster has, without starting any of them.
 
-Who votes stands on the disk and not in the configuration, so that the two can be held against each
-other before anything starts. Each broker does the same again with all that it finds there.
+The voters are stored on the disk and not in the configuration. So the two can be compared before
+anything starts. Each broker repeats this check at its start with everything it finds on its disk.
 """
 
 from pathlib import Path
@@ -14,17 +14,17 @@ from protocol.wire.records import HEADER_BYTES
 
 
 def brokers_of(folder: Path, node_id: int) -> tuple[int, ...]:
-    """The ids of all brokers of the cluster to which broker `node_id`'s data folder belongs.
+    """Return the ids of all brokers of the cluster that broker `node_id`'s data folder belongs to.
 
-    Rising; empty for a folder that is new, and for one that cannot be read, which its broker tells.
+    Ascending. Empty for a new folder, and for an unreadable folder, which its broker reports.
     """
     metadata = folder / METADATA
     try:
         newest = SnapshotFiles(OsDisk(), str(metadata)).newest() if metadata.is_dir() else None
         if newest is not None:
             return tuple(key.node_id for key in newest.voters)
-        # Versions without a quorum wrote no voters: their broker was alone. Room that is laid out
-        # ahead of the writes is zeros.
+        # Versions without a quorum wrote no voters: such a broker was alone. Zeros are space that
+        # was allocated ahead of the writes.
         is_lone = any(any(_beginning(path)) for path in metadata.glob(f"*{LOG}"))
     except (OSError, DiskError):
         return ()
@@ -32,6 +32,6 @@ def brokers_of(folder: Path, node_id: int) -> tuple[int, ...]:
 
 
 def _beginning(path: Path) -> bytes:
-    """As much of a log as the header of its first batch."""
+    """Read the beginning of a log, as long as the header of its first batch."""
     with path.open("rb") as file:
         return file.read(HEADER_BYTES)

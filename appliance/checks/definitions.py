@@ -1,6 +1,7 @@
-"""Asks the databases whether a metric counts what is stored under its name.
+"""Ask MySQL whether a metric's definition differs from what is stored under its name.
 
-Only the stream decides; this tells beforehand what it would refuse, where the databases answer.
+The stream decides. This check only reports in advance what the stream would refuse, if MySQL
+answers.
 """
 
 import contextlib
@@ -19,10 +20,10 @@ TIMEOUT_S = 2.0
 
 
 def check_definitions(mill: Mill, document: Document) -> bool:
-    """Whether the databases could be asked. Raises ConfigFaults for each metric they know better.
+    """Compare all definitions; return whether the database could be asked.
 
-    A mill without MySQL keeps its definitions in Redis, where a reader may not look; the stream
-    tells it then.
+    Raises ConfigFaults with each metric whose stored definition differs. A mill without MySQL keeps
+    its definitions in Redis, where the reader has no access; then the stream reports them.
     """
     if mill.config.sinks.mysql is None or not mill.config.stream.metrics:
         return False
@@ -43,7 +44,7 @@ def check_definitions(mill: Mill, document: Document) -> bool:
 
 
 def _stored(mill: Mill) -> dict[str, bytes] | None:
-    """Hashes of what is counted, by name; None where MySQL cannot be asked."""
+    """Return the stored definition hashes by metric; None when MySQL cannot be asked."""
     try:
         settings = sinks_settings(mill, READER, "monitor")["mysql"]
         connection = pymysql.connect(

@@ -1,4 +1,4 @@
-"""What `doctor` says of the disks, as the running monitor has seen them fill."""
+"""What `doctor` says about disks that fill up, from the running monitor's history."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -15,16 +15,16 @@ REMEDY = (
 
 
 def disks(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
-    """A check for each row of the monitor's `/api/v1/disks` that tells how a disk fills.
+    """Return a check for each row of the monitor's `/api/v1/disks` that tells how a disk fills.
 
-    A history that is too short for that tells nothing, and nothing is made of it.
+    A disk whose history is too short for an estimate gets no check.
     """
     for row in rows:
         pace = row["bytes_a_day"]
         if pace is None:
             continue
         what = f"room on the disk of {row['disk']}"
-        seen = f"in the {row['seen_ms'] / DAY_MS:.1f} days that were seen of it"
+        seen = f"in the {row['seen_ms'] / DAY_MS:.1f} days of its history"
         days = row["days_left"]
         if days is None:
             yield Check(Level.OK, what, f"has not become less {seen}")

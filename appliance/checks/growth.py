@@ -1,4 +1,4 @@
-"""What `doctor` says of MySQL's rows: how many there are, and how long the disk holds them."""
+"""What `doctor` says about MySQL's rows: how many there are, and how long the disk has room."""
 
 import math
 import shutil
@@ -25,7 +25,7 @@ WHAT = "MySQL's rows"
 
 
 def rows(mill: Mill) -> Iterator[Check]:
-    """The rows of each metric; a warning where the disk is full within DAYS_WARNING."""
+    """Return the rows of each metric, with a warning if the disk is full within DAYS_WARNING."""
     if mill.config.sinks.mysql is None:
         return
     now_s = int(time.time())
@@ -33,7 +33,7 @@ def rows(mill: Mill) -> Iterator[Check]:
         stored, terms = _ask(mill, now_s)
     except (InitError, pymysql.err.Error, OSError) as error:
         if error.args[:1] == (NO_SUCH_TABLE,):
-            # Of an empty database, or of one that an older version has left.
+            # The database is empty, or an older version has left it.
             yield Check(Level.OK, WHAT, "not known before the stream has made its tables")
             return
         yield Check(Level.WARNING, WHAT, f"MySQL gives no answer: {error}", "is the mill up?")
@@ -54,7 +54,7 @@ def checks_of(
     now_s: int,
     free_bytes: int | None,
 ) -> Iterator[Check]:
-    """What is to be said of stored rows; `free_bytes` is None for a server that is not ours."""
+    """Return the checks of stored rows; `free_bytes` is None if the server is not ours."""
     growths = growth_of(stored, kept_s, now_s)
     for one in growths:
         if one.metric in kept_s:
@@ -89,7 +89,7 @@ def _words(one: Growth) -> str:
 
 
 def _ask(mill: Mill, now_s: int) -> tuple[Stored, dict[Place, Term]]:
-    """The rows, and from when on which of them are deleted."""
+    """Return the rows, and the moment from which on each of them is deleted."""
     settings = MySqlSettings.model_validate(sinks_settings(mill, READER, "monitor")["mysql"])
     connection = connect_to_read(settings, TIMEOUT_S)
     with connection, connection.cursor() as cursor:

@@ -1,7 +1,7 @@
-"""Tells what a `keep` of the file would delete of MySQL, and when, before it is taken over.
+"""Report which windows a `keep` of the file would delete from MySQL, and when, before it applies.
 
-MySQL is asked where it answers: it knows which `keep` holds, and how many cells are older. Else the
-file is compared with the one by which the mill was started last.
+If MySQL answers, it says which `keep` is in force and how many cells are older. Otherwise the file
+is compared with the configuration that the mill was last started with.
 """
 
 import time
@@ -26,7 +26,8 @@ PURGE_REMEDY = "`./millrace stream purge` deletes them at once"
 
 
 def deletions(mill: Mill, *, asks: bool = True) -> list[str]:
-    """A sentence for each metric and size of which windows would go; with `asks`, ask MySQL."""
+    """Return a sentence for each metric and size that would lose windows. With `asks`, ask
+    MySQL."""
     if mill.config.sinks.mysql is None:
         return []
     definitions = definitions_of(mill.config)
@@ -38,7 +39,7 @@ def deletions(mill: Mill, *, asks: bool = True) -> list[str]:
 
 
 def definitions_of(config: MillConfig) -> list[MetricDefinition]:
-    """What the sinks know of each metric that is configured."""
+    """Return what the sinks know about each configured metric."""
     return [metric.definition for metric in resolve_metrics(config.stream)]
 
 
@@ -61,6 +62,6 @@ def _compared(mill: Mill, definitions: Iterable[MetricDefinition]) -> list[str]:
     try:
         started = load(mill.home.started_config, mill.home.folder).config
     except ConfigFaults:
-        # There is none yet, or it is of an older version.
+        # The table does not exist yet, or an older version has made it.
         return []
     return [unasked_words(*change) for change in shortened(definitions_of(started), definitions)]

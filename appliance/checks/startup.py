@@ -1,6 +1,6 @@
-"""What must be right before the mill can start, each check with the remedy when it is not.
+"""Check what must be right before the mill can start; each check has a remedy.
 
-Used by `up`, which refuses to start on a failure, and by `doctor`, which tells everything.
+`up` refuses to start on a failure. `doctor` shows all checks.
 """
 
 import os
@@ -28,7 +28,7 @@ CONTAINER_PROXY = "docker-proxy"
 
 
 class Level(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -37,7 +37,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: what was looked at, how it is, what to do about it."""
+    """One check: what was examined, the result, and what to do about it."""
 
     level: Level
     what: str
@@ -50,14 +50,14 @@ class Check:
 
 
 def before_start(mill: Mill) -> list[Check]:
-    """Everything that would keep the mill from working, when none of its parts runs."""
+    """Return every check that must pass while no part of the mill runs."""
     found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *whose_data(mill)]
     found += [*unfinished_restore(mill.home), *disk_space(mill.home), *ports(mill)]
     return [check for check in found if check.level is Level.FAILED]
 
 
 def programs(mill: Mill) -> Iterator[Check]:
-    """Java, Redis and MySQL, where this configuration needs them."""
+    """Find Java, Redis and MySQL, as far as this configuration needs them."""
     if mill.config.stream.metrics:
         java = find_java()
         if java is None:
@@ -79,16 +79,22 @@ def programs(mill: Mill) -> Iterator[Check]:
 
 
 def unfinished_restore(home: Home) -> Iterator[Check]:
-    """A restore that was killed, or goes on: a start would make an empty mill in its place."""
+    """Find a restore that was killed or is still running: `up` would make an empty mill in its
+    place."""
     staging = restoring(home.data)
     if staging.exists() and not home.secrets.exists():
-        found = f"{staging} is there: one was killed, or goes on"
-        again = "`./millrace restore` of the same backup begins it anew"
-        yield Check(Level.FAILED, "restore", found, f"{again}; without that folder all begins at 0")
+        found = f"{staging} exists: a restore was killed, or is still running"
+        again = "`./millrace restore` of the same backup starts it again"
+        yield Check(
+            Level.FAILED,
+            "restore",
+            found,
+            f"{again}; if you delete that folder, the mill starts empty",
+        )
 
 
 def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
-    """Spark's Kafka connector in the cache; its sums too, which takes a moment."""
+    """Find Spark's Kafka connector in the cache; comparing its checksums takes a moment."""
     if not mill.config.stream.metrics:
         return
     what, folder = "Spark's Kafka connector", mill.home.jars
@@ -105,7 +111,7 @@ def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
 
 
 def spark_master(mill: Mill) -> Iterator[Check]:
-    """The master of a standalone Spark cluster, where the stream's work goes to one."""
+    """Reach the master of a standalone Spark cluster, if the stream uses one."""
     master = mill.config.stream.master
     if not mill.config.stream.metrics:
         return
@@ -121,8 +127,8 @@ def spark_master(mill: Mill) -> Iterator[Check]:
 
 
 def whose_data(mill: Mill) -> Iterator[Check]:
-    """A broker's folder must belong to the cluster whose id stands in our secrets, and to one of as
-    many brokers as are configured."""
+    """Check that a broker's folder belongs to the cluster id in our secrets and has as many brokers
+    as configured."""
     yield from _cluster_sizes(mill)
     for part in mill.parts:
         if not part.name.startswith("broker-"):
@@ -143,7 +149,8 @@ def whose_data(mill: Mill) -> Iterator[Check]:
 
 
 def _cluster_sizes(mill: Mill) -> Iterator[Check]:
-    """The brokers that the data folders name; also a folder whose broker is not configured."""
+    """Compare the brokers that the data folders name, and find folders whose broker is not
+    configured."""
     configured = set(range(1, len(broker_names(mill.config)) + 1))
     if not configured:
         return
@@ -169,7 +176,7 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
 
 
 def disk_space(home: Home) -> Iterator[Check]:
-    """Room for logs and databases."""
+    """Check the free space for logs and databases."""
     folder = home.data if home.data.exists() else home.folder
     free = shutil.disk_usage(folder).free
     text = f"{free / (1 << 30):.1f} GiB free"
@@ -185,7 +192,7 @@ def disk_space(home: Home) -> Iterator[Check]:
 
 
 def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
-    """Every port of a part that is to be started must be free."""
+    """Check that every port of a part that will start is free."""
     for part in mill.parts:
         for setting, port in part.ports:
             if port in leaving_out:
@@ -200,7 +207,7 @@ def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
 
 
 def _way_out(holder: Holder) -> str:
-    """What frees a port. The proxy of a container must not be stopped by itself."""
+    """Return how to free a port. The proxy of a container must not be stopped on its own."""
     if holder.command == CONTAINER_PROXY:
         return "stop the container that publishes it (of this mill: `docker compose down`)"
     return "stop that process"

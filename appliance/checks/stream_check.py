@@ -1,7 +1,7 @@
-"""Has Spark judge the SQL expressions of the configuration, once for every text.
+"""Have Spark check the SQL expressions of the configuration, once for each text.
 
-What can be checked without a JVM is checked when the file is loaded. Syntax and types only Spark
-knows; asking it takes seconds, so a text found right is remembered by its hash in `data/`.
+Whatever can be checked without a JVM is checked when the file is loaded. Only Spark knows syntax
+and types, and asking it takes seconds. So the hash of a text that passed is remembered in `data/`.
 """
 
 import hashlib
@@ -26,7 +26,8 @@ from appliance.supervisor.logs import end_of
 TIMEOUT_S = 180.0
 LINES_OF_LOG = 8
 MEMORY = "checked-expressions"
-"""The file in `data/` that remembers, the only one that is put there before there is a mill."""
+"""The file in `data/` with the hashes. It is the only file that is written before the mill exists.
+"""
 STREAM_VERSION_FILES = (
     "stream/config/expression.py",
     "stream/config/metrics.py",
@@ -45,16 +46,17 @@ class CheckFailed(Failure):
 
 @dataclass(frozen=True, slots=True)
 class SparkAnswer:
-    """What Spark says of expressions that it can run; not asked where the answer was known."""
+    """What Spark says of expressions that it can run; `asked` is false where the answer was
+    known."""
 
     was_asked: bool
     notes: tuple[str, ...] = ()
 
 
 def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
-    """Check the stream's expressions; and return notes on risky patterns.
+    """Check the stream's expressions and return notes on risky patterns.
 
-    Raises ConfigFaults with everything Spark objects to.
+    Raises ConfigFaults with everything that Spark rejects.
     """
     if not mill.config.stream.metrics:
         return SparkAnswer(was_asked=False)
@@ -76,7 +78,8 @@ def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
             document.add(path, str(fault["found"]), str(fault["expected"]))
     if document.faults:
         raise ConfigFaults(document.faults)
-    # What cannot be remembered, on a full disk or in a read-only container, is asked again.
+    # If the answer cannot be stored, on a full disk or in a read-only container, Spark is asked
+    # again next time.
     with suppress(OSError):
         mill.home.data.mkdir(parents=True, exist_ok=True)
         write_atomically(memory, "".join(f"{one}\n" for one in (digest, *notes)).encode())

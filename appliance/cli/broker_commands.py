@@ -1,4 +1,4 @@
-"""`millrace broker`: who is in the cluster, and where its logs lie."""
+"""`millrace broker`: which brokers are in the cluster, and where their logs are."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,7 +34,7 @@ def list_brokers(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Every broker, whether it answers, and how many partitions it leads and holds."""
+    """Every broker, whether it answers, and how many partitions it leads and replicates."""
     from appliance.kafka.versions import broker_versions
     from protocol.client.topic_details import list_topics
 
@@ -43,7 +43,8 @@ def list_brokers(
         partitions = [one for topic in topics.values() for one in topic.partitions]
         controller = cluster.current.controller_id
         told = {one.broker.node_id: one for one in await broker_versions(cluster)}
-        # Metadata lists those in service alone; a dead one is missed where it holds replicas.
+        # Metadata lists only brokers that are in service. A dead broker shows up because partitions
+        # name it as a replica.
         named = {node_id for one in partitions for node_id in one.replicas}
         rows: list[Row] = []
         for node_id in sorted({*told, *named}):
@@ -71,14 +72,14 @@ def list_brokers(
 @app.command()
 def describe(
     broker: Annotated[
-        int | None, typer.Argument(help="One of them: its logs. None: the whole cluster.")
+        int | None, typer.Argument(help="A broker id: its logs. Left out: the whole cluster.")
     ] = None,
     bootstrap: BootstrapOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The cluster: brokers, controller, quorum, partitions with their epochs; or one's logs."""
+    """Brokers, controller, quorum and partitions with their epochs; or the logs of one broker."""
     if broker is not None:
         _describe_one(broker, bootstrap, output, as_json, timeout)
         return
@@ -124,12 +125,13 @@ def _words(counted: dict[str, int]) -> str:
 
 
 def _short(row: Row) -> Row:
-    """A broker's row without what makes a table too wide; JSON has it."""
+    """A broker's row without the columns that make the table too wide; JSON has them all."""
     return {key: value for key, value in row.items() if key not in ("listeners", "incarnation")}
 
 
 def _statuses() -> list[dict[str, Any]]:
-    """What the mill's own brokers say of themselves, all asked at once; nothing of the silent."""
+    """Ask the mill's own brokers for their status, all at once; leave out those that do not
+    answer."""
     from appliance.mill.parts import broker_names
     from appliance.supervisor.copies import statuses
     from protocol.status import StatusUnavailable
@@ -143,7 +145,7 @@ def _statuses() -> list[dict[str, Any]]:
 def _describe_one(
     broker: int, bootstrap: str | None, output: Output, as_json: bool, timeout: float
 ) -> None:
-    """The logs of one broker: where they lie, how large they are, how far behind."""
+    """The logs of one broker: where they are, how large they are, how far behind."""
     from protocol.client.log_admin import describe_log_dirs
 
     async def work(cluster: "Cluster") -> list[Row]:

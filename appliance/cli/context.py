@@ -1,4 +1,4 @@
-"""What most commands begin with: which mill is meant, and its checked configuration."""
+"""Find the mill that a command is for, and load its checked configuration."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from appliance.mill.settings import Mill
 
 _config_option: list[Path] = []
-"""The value of `--config`, set once by the command line's entry."""
+"""The value of `--config`, set once by the entry of the command line."""
 
 
 def use_config(path: Path | None) -> None:
@@ -23,22 +23,22 @@ def use_config(path: Path | None) -> None:
 
 
 def home() -> Home:
-    """The mill meant by `--config` and the environment."""
+    """Return the mill that `--config` and the environment name."""
     return find_home(config=_config_option[0] if _config_option else None)
 
 
 def in_containers() -> bool:
-    """Whether parts are containers; their compose file says so."""
+    """Return whether parts are containers; the compose file sets a variable for that."""
     return os.environ.get("MILLRACE_PUBLISHED") == "loopback"
 
 
 def typed(words: str) -> str:
-    """How a person calls one of our commands where this mill is."""
+    """Return how the user types one of our commands here, in containers or not."""
     return f"{'docker compose run --rm cli' if in_containers() else './millrace'} {words}"
 
 
 def not_answered(text: str) -> str:
-    """Why a part gives no answer, and that the whole mill does not run, where it does not."""
+    """Say why a part gives no answer, and whether the whole mill is stopped."""
     from appliance.operate.lifecycle import is_running
 
     if in_containers() or is_running(home()):
@@ -47,14 +47,14 @@ def not_answered(text: str) -> str:
 
 
 def placement() -> "Placement":
-    """Where the parts are."""
+    """Return where the parts run."""
     from appliance.mill.parts import Placement
 
     return Placement(in_containers=in_containers())
 
 
 def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
-    """The configuration, checked. Raises ConfigFaults."""
+    """Load and check the configuration. Raises ConfigFaults."""
     from appliance.config.load import load
     from appliance.mill.settings import Mill
 
@@ -65,10 +65,10 @@ def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
 
 
 def mill_as_it_runs() -> "Mill":
-    """The mill for who only asks it something: as it was started, where it runs.
+    """Return the mill for a command that only asks: with the configuration it was started with.
 
-    What is being written into the file, and what of it waits for `up --apply`, moves no part. A
-    file that is named with `--config` is meant. Raises ConfigFaults.
+    The edited file can differ from what runs: a half-written change, or a change that waits for `up
+    --apply`. A file named with `--config` is used instead. Raises ConfigFaults.
     """
     from dataclasses import replace
 

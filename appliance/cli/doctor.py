@@ -1,4 +1,4 @@
-"""`doctor`: looks at everything the mill depends on, and says what to do about what is wrong."""
+"""`doctor`: check everything that the mill depends on, and give a remedy for each problem."""
 
 import os
 import platform
@@ -43,7 +43,7 @@ PYTHON_MIN = (3, 11)
 def doctor(
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Look at this machine and this mill; findings with remedies; exit code 3 on a failure."""
+    """Check this machine and this mill; findings have remedies; exit code 3 on a failure."""
     home = context.home()
     with waiting("looking at the machine and the mill"):
         found = [*_configuration(home), *_machine(home)]
@@ -57,7 +57,7 @@ def doctor(
 
 
 def _configuration(home: Home) -> Iterator[Check]:
-    """The file, and what it asks for."""
+    """Check the file, and what it needs."""
     try:
         mill, _ = context.load_mill(home)
     except ConfigFaults as error:
@@ -85,7 +85,7 @@ def _configuration(home: Home) -> Iterator[Check]:
 
 
 def _mill_state(mill: Mill) -> Iterator[Check]:
-    """Whether the mill runs, and how its parts are; its ports only when it does not."""
+    """Check whether the mill runs and how its parts are; check its ports only if it is stopped."""
     if lifecycle.is_running(mill.home):
         yield Check(Level.OK, "mill", "runs; `./millrace status` shows its parts")
         yield from _parts(*part_rows())
@@ -102,7 +102,7 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
 
 
 def _filling(mill: Mill) -> Iterator[Check]:
-    """How the disks fill, of a monitor that answers; that it does not is said with the parts."""
+    """Report how disks fill, if the monitor answers; `_parts` reports when it does not."""
     try:
         rows = ask_monitor(mill, "/api/v1/disks")["data"]
     except CommandError:
@@ -111,7 +111,7 @@ def _filling(mill: Mill) -> Iterator[Check]:
 
 
 def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
-    """What is not well among the parts of a mill that runs."""
+    """Report the parts of a running mill that are not well."""
     for error in errors:
         yield Check(Level.WARNING, "mill", error)
     for row in rows:
@@ -124,7 +124,7 @@ def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
 
 
 def _published(mill: Mill) -> Iterator[Check]:
-    """`MILLRACE_PUBLISHED` lifts the loopback rule, so it must be true."""
+    """Check `MILLRACE_PUBLISHED`: it lifts the loopback rule, so it must be true."""
     value = os.environ.get("MILLRACE_PUBLISHED")
     if value is None:
         return
@@ -144,7 +144,7 @@ def _published(mill: Mill) -> Iterator[Check]:
 
 
 def _server_versions() -> Iterator[Check]:
-    """What the servers call themselves."""
+    """Report the versions of the servers."""
     for what, names in (("Redis", ("redis-server",)), ("MySQL", ("mariadbd", "mysqld"))):
         program = find_program(*names)
         if program is None:
@@ -162,7 +162,7 @@ def _machine(home: Home) -> Iterator[Check]:
     yield Check(Level.OK if good else Level.FAILED, "Python", version)
     yield Check(Level.OK, "system", f"{platform.system()} {platform.release()}")
     if not context.in_containers():
-        # There each part has a volume of its own, which this one does not see.
+        # In containers each part has its own volume, which this container does not see.
         yield from startup.disk_space(home)
         yield flush_latency(home.data if home.data.exists() else home.folder)
     yield from _limits()
@@ -171,7 +171,8 @@ def _machine(home: Home) -> Iterator[Check]:
 
 
 def flush_latency(folder: Path, samples: int = FLUSH_SAMPLES) -> Check:
-    """How long the disk takes to make 4 KiB durable; every acknowledgement waits for it."""
+    """Measure how long the disk takes to make 4 KiB durable; every acknowledgement waits for
+    that."""
     taken_ms = []
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -192,7 +193,7 @@ def flush_latency(folder: Path, samples: int = FLUSH_SAMPLES) -> Check:
 
 
 def _limits() -> Iterator[Check]:
-    """Kernel and account limits that a busy mill could meet."""
+    """Check limits of the kernel and the account that a busy mill could reach."""
     for name, least in (
         ("max_user_watches", INOTIFY_WATCHES_MIN),
         ("max_user_instances", INOTIFY_INSTANCES_MIN),
@@ -225,7 +226,7 @@ def _memory() -> Iterator[Check]:
 
 
 def _spark_memory(mill: Mill) -> Check:
-    """What the heap of Spark's driver comes to on this machine, and the batches it allows."""
+    """Report the heap of Spark's driver on this machine, and the batch size that it allows."""
     from stream.spark.memory import heap_bytes, lines_per_batch, machine_bytes
 
     machine, section = machine_bytes(), mill.config.stream
@@ -237,7 +238,7 @@ def _spark_memory(mill: Mill) -> Check:
 
 
 def _secret_modes(home: Home) -> Iterator[Check]:
-    """Secrets must be readable by their owner only."""
+    """Check that secrets are readable by their owner only."""
     if not home.secrets.exists():
         return
     open_files = []

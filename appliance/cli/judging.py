@@ -1,4 +1,4 @@
-"""What only Spark and the databases say of a configuration, asked before anything is changed."""
+"""Ask Spark and MySQL about a configuration before anything is changed."""
 
 from appliance.cli.progress import waiting
 from appliance.config.load import Loaded
@@ -6,9 +6,9 @@ from appliance.mill.settings import Mill
 
 
 def judge_expressions(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
-    """Ask Spark of the expressions and return its notes; answers are remembered.
+    """Have Spark check the expressions and return its notes; answers are cached.
 
-    Raises ConfigFaults, CheckFailed.
+    Raises ConfigFaults and CheckFailed.
     """
     from appliance.checks.stream_check import check_expressions
 
@@ -17,7 +17,7 @@ def judge_expressions(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
 
 
 def judge(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
-    """Ask MySQL too whether a metric has changed under its name. Raises as above."""
+    """Also ask MySQL whether a metric's definition has changed under its name. Raises as above."""
     from appliance.checks.definitions import check_definitions
 
     notes = judge_expressions(mill, loaded)

@@ -1,4 +1,4 @@
-"""Refuses to stop a broker without which partitions would take no writes, while others are away."""
+"""Refuse to stop a broker if partitions would then have too few in-sync replicas for writes."""
 
 import time
 
@@ -11,16 +11,16 @@ from appliance.supervisor.effects import State
 from appliance.supervisor.turns import not_in_sync_text
 
 IN_SYNC_WAIT_S = 30.0
-"""How long brokers that are all up may take to hold everything again."""
+"""How long replicas may take to get in sync while all brokers are up."""
 
 LOOK_EVERY_S = 0.5
 
 
 def refuse_who_is_needed(home: Home, part: str, verb: str) -> None:
-    """Raise CommandError where partitions would be left without enough copies in sync.
+    """Raise CommandError if partitions would have too few in-sync replicas without this part.
 
-    Where all brokers are up they are on their way there, and that is waited for. One that does not
-    work is missed by nobody, whatever is done to it. Raises NoSupervisor.
+    If all brokers are up, replicas are catching up, so this function waits for them first. A broker
+    that is not healthy can be stopped at any time. Raises NoSupervisor.
     """
     deadline = time.monotonic() + IN_SYNC_WAIT_S
     has_said = False

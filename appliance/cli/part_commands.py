@@ -1,4 +1,4 @@
-"""Commands that become a part, or ask about one: run, supervise, init."""
+"""Commands that become a part's process or prepare one: run, supervise, init."""
 
 import asyncio
 import logging
@@ -30,14 +30,14 @@ def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, â
 def wish(
     collector: Annotated[bool, typer.Option("--collector", help="Of the collector.")] = False,
 ) -> None:
-    """Print what the configuration asks of the stream; a running part asks when it changes."""
+    """Print the stream's part of the configuration; a running part asks when the file changes."""
     mill, _ = context.load_mill()
     found = collector_wish(mill) if collector else stream_wish(mill)
     out(encode_settings(found).decode())
 
 
 def supervise(
-    digest: Annotated[str, typer.Option(help="Names the configuration it was started with.")],
+    digest: Annotated[str, typer.Option(help="Digest of the configuration it is started with.")],
 ) -> None:
     """Run the supervisor itself; `up` does this in the background."""
     from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
@@ -59,11 +59,11 @@ def supervise(
 def init(
     owner: Annotated[
         list[str] | None,
-        typer.Option(help="PART=USER: who a part's secrets belong to (containers)."),
+        typer.Option(help="PART=USER: the owner of a part's secrets (containers)."),
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Make ids and secrets that are missing; changes nothing that exists."""
+    """Create ids and secrets that are missing; change nothing that exists."""
     if not context.in_containers() and write_shipped_config(context.home()):
         say(f"wrote {context.home().config_file}")
     mill, _ = context.load_mill()
@@ -81,7 +81,7 @@ def init(
 
 
 def _owner(text: str) -> tuple[str, tuple[int, int]]:
-    """`mysql=999` or `mysql=999:999` or `mysql=name` as part and ids."""
+    """Parse `mysql=999`, `mysql=999:999` or `mysql=name` into the part and its ids."""
     part, _, user = text.partition("=")
     name, _, group = user.partition(":")
     try:

@@ -1,4 +1,4 @@
-"""`produce`: lines of files, or of standard input, as records."""
+"""`produce`: send lines of files, or of standard input, as records."""
 
 import asyncio
 import sys
@@ -29,7 +29,8 @@ def produce(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
     key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="What ends the key in a line.")
+        str | None,
+        typer.Option("--key-delimiter", "-K", help="The text between key and value in a line."),
     ] = None,
     header: Annotated[list[str] | None, typer.Option("--header", "-H", help="name:value.")] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
@@ -38,7 +39,7 @@ def produce(
     ] = "none",
     acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
     rate: Annotated[
-        float | None, typer.Option("--rate", help="At most so many records a second.", min=0.001)
+        float | None, typer.Option("--rate", help="At most this many records a second.", min=0.001)
     ] = None,
     transactional_id: Annotated[
         str | None, typer.Option("--transactional-id", help="Send in transactions, under this id.")
@@ -50,7 +51,7 @@ def produce(
     bootstrap: BootstrapOption = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Send lines as records; ends when each is stored, and with code 1 if any is not."""
+    """Send lines as records; ends when all are stored, with code 1 if some are not."""
     from appliance.kafka.produce import Pace, Tally, refuse_unknown, send
     from appliance.kafka.session import run
 
@@ -98,7 +99,8 @@ def produce(
 
 
 async def _tell(line: ProgressLine, tally: "Tally") -> None:
-    """Tell how far it is, also while the brokers take nothing; not while there is nothing new."""
+    """Show the progress, also while the brokers accept nothing; print nothing if it is
+    unchanged."""
     told = 0
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
@@ -111,11 +113,11 @@ def _refuse_keys(key: str | None, delimiter: str | None) -> None:
     if key is not None and delimiter is not None:
         raise CommandError("-k and -K exclude each other", Exit.USAGE)
     if delimiter == "":
-        raise CommandError("-K: expected what ends the key in a line, found nothing", Exit.USAGE)
+        raise CommandError("-K: expected the text between key and value, found nothing", Exit.USAGE)
 
 
 def _settings(acks: str, compression: str, transactional_id: str | None) -> dict[str, Any]:
-    """The producer's settings that these options mean."""
+    """Return the producer settings for these options."""
     if acks not in ACKS:
         raise CommandError(f"--acks {acks}: expected all, 1 or 0", Exit.USAGE)
     if compression not in CODECS:

@@ -1,4 +1,4 @@
-"""How a command has another room do the work: as a process of that room, or by its status."""
+"""Have another room do a command's work: in a process of that room, or by its `/status`."""
 
 import json
 import os
@@ -22,19 +22,19 @@ STATUS_TIMEOUT_S = 10.0
 
 
 def cell(value: object) -> str:
-    """A value of a status as it stands in a table; what is not known says so."""
+    """Format a value of a status for a table; an unknown value says so."""
     if value is None:
         return "unknown"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
 
 
 def cell_or_dash(value: object) -> str:
-    """The same where nothing is usual."""
+    """The same for values that are often missing."""
     return "-" if value is None else str(value)
 
 
 def status_of(name: str) -> PartStatus:
-    """What a part of the configured mill says of itself."""
+    """Ask a part of the configured mill for its status."""
     mill = context.mill_as_it_runs()
     part = mill.part(name)
     if part is None or part.probe is not Probe.HTTP:
@@ -56,9 +56,9 @@ def room_process(
     cwd: Path | None = None,
     **options: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A room's own command with the settings it needs; it is gone when the block ends.
+    """Run a room's own command with the settings it needs; it has ended when the block ends.
 
-    It hears nothing of Ctrl-C: whoever lets it end in order sends it the signal.
+    Ctrl-C does not reach the process. The caller sends it the signal for an orderly end.
     """
     descriptor = settings_descriptor(encode_settings(settings))
     try:
@@ -75,7 +75,7 @@ def room_process(
 
 
 def become_room(mill: Mill, room: str, arguments: list[str], settings: dict[str, Any]) -> NoReturn:
-    """Go on as another room's own command, with the settings it needs."""
+    """Replace this process by another room's command, with the settings it needs."""
     descriptor = settings_descriptor(encode_settings(settings))
     os.environ["PYTHONPATH"] = str(mill.home.code)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`show`: a metric's counts, under the names that its view in MySQL has."""
+"""`show`: a metric's counts, with the column names of its view in MySQL."""
 
 import sys
 import time
@@ -36,7 +36,7 @@ def show(
     watch: Annotated[bool, typer.Option("--watch", help="Again every second.")] = False,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Print a metric's counts: from Redis, or from MySQL when Redis is away."""
+    """Print a metric's counts from Redis, or from MySQL when Redis does not answer."""
     mill = _mill()
     chosen = _window(mill, metric, size)
     metrics = resolve_metrics(mill.config.stream)
@@ -63,7 +63,8 @@ def show(
 
 
 def _mill() -> Mill:
-    """The mill of the file, for a metric may just have been saved; as it runs, if it has faults."""
+    """Load the mill of the file, because a metric may just have been added; as it runs, if that
+    has faults."""
     try:
         return context.load_mill()[0]
     except ConfigFaults:
@@ -79,7 +80,7 @@ def _rounds(watch: bool) -> Iterator[bool]:
 
 
 def _window(mill: Mill, name: str, size: str | None) -> str:
-    """The window to show: the one asked for, else `all`, else the metric's largest."""
+    """Return the window to show: the one asked for, else `all`, else the metric's largest."""
     stream = mill.config.stream
     metrics = {metric.name: metric for metric in stream.metrics}
     if name not in metrics:
@@ -128,7 +129,7 @@ def _print_reading(
 def estimated_fields(
     definition: MetricDefinition, reading: Reading, fields: list[str]
 ) -> list[str]:
-    """The fields of a reading whose values are estimates."""
+    """Return the fields of a reading whose values are estimates."""
     is_ranked = definition.measure == Measure.PERCENTILE
     found = []
     for field in fields:
@@ -148,7 +149,7 @@ def estimated_fields(
 def table_of(
     definition: MetricDefinition, rows: list[tuple[str, str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows under the names that the metric's view in MySQL has."""
+    """Return heads and rows with the column names of the metric's view in MySQL."""
     columns = key_column_names(definition)
     heads = [name.upper() for name in columns]
     is_ranked = definition.measure == Measure.PERCENTILE

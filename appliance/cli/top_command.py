@@ -34,12 +34,15 @@ def top(
     times: Annotated[
         int | None,
         typer.Option(
-            "--times", "-n", min=1, help="How often; without end on a terminal, else once."
+            "--times",
+            "-n",
+            min=1,
+            help="How many frames; without it: endless on a terminal, else one.",
         ),
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Parts, what they take and do, and how far readers lag: live on a terminal, `q` ends it."""
+    """Parts, their resources and rates, and lag of readers: live on a terminal, `q` ends it."""
     mill = context.mill_as_it_runs()
     wait_s = every_s(every)
     is_live = is_terminal() and not as_json
@@ -65,7 +68,7 @@ def _look(mill: "Mill", before: Frame | None) -> Frame:
 
 
 def _told(mill: "Mill") -> Told:
-    """What the monitor says now; that it says nothing is part of what is shown."""
+    """Ask the monitor for what it knows; if it does not answer, the frame says so."""
     try:
         parts, groups, findings = (
             ask_monitor(mill, f"/api/v1/{name}") for name in ("parts", "groups", "health")
@@ -84,7 +87,7 @@ def _screen() -> Any:
 
 
 def painted(frame: Frame) -> Any:
-    """A frame for a terminal; what does not fit on it is cut at its edges."""
+    """Render a frame for a terminal; what does not fit is cut at its edges."""
     from rich.console import Group
     from rich.text import Text
 

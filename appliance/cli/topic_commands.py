@@ -1,4 +1,4 @@
-"""`millrace topic`: topics listed, described, made, changed and deleted."""
+"""`millrace topic`: list, describe, create, change and delete topics."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +49,7 @@ def list_topics(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The topics there are, with partitions and replicas."""
+    """The topics, with partitions and replicas."""
     from appliance.kafka.topics import Matcher
     from protocol.client.topic_details import list_topics as ask
 
@@ -84,7 +84,8 @@ def describe(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Partitions of topics: leader, replicas, who is in sync; and what was set."""
+    """Show partitions of topics with leader, replicas and in-sync replicas, and changed
+    settings."""
     from appliance.kafka.topics import Problem, views
 
     problem = Problem(under_replicated, unavailable, under_min_isr)
@@ -132,7 +133,7 @@ def create(
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Make a topic; partitions and replicas are the cluster's defaults if left out."""
+    """Create a topic; partitions and replicas are the cluster's defaults if left out."""
     from protocol.client.admin import Admin
     from protocol.client.admin_types import TopicSpec
     from protocol.errors import ApiError, ErrorCode
@@ -236,7 +237,7 @@ def offsets(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The offsets of a topic's partitions by time."""
+    """Show the offsets of a topic's partitions by time."""
     from appliance.kafka.moments import offset_time
     from appliance.kafka.offsets import offsets as ask
 

@@ -1,7 +1,7 @@
-"""The commands there are, and where each is found when it is asked for.
+"""The table of all commands, and where each is loaded from when it is used.
 
-A command loads what it needs and nothing of the others: help and completion load nothing at all.
-Lines of help stand here for that reason; a test holds them against the commands' own.
+A command loads what it needs and nothing of the others. Help and completion load no command. So the
+lines of help are repeated here, and a test compares them with the commands' own.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Entry:
     is_hidden: bool = False
 
     def load(self) -> Any:
-        """The function or group itself."""
+        """Load the function or group itself."""
         return getattr(import_module(f"appliance.cli.{self.module}"), self.attribute)
 
 
@@ -34,7 +34,7 @@ COMMANDS: dict[str, Entry] = {
     "up": Entry(
         "mill_commands",
         "up",
-        "Start the mill and wait until it is healthy; of one that runs, start what does not run.",
+        "Start the mill and wait until it is healthy; if it runs, start the parts that do not.",
     ),
     "down": Entry(
         "mill_commands", "down", "Stop the mill cleanly: nothing lost, nothing left running."
@@ -57,13 +57,13 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry(
         "status_command",
         "status",
-        "How every part is; exit code 3 when the mill is not wholly healthy.",
+        "The state of every part; exit code 3 when the mill is not wholly healthy.",
     ),
     "logs": Entry("log_command", "logs", "The parts' logs, oldest first."),
     "doctor": Entry(
         "doctor",
         "doctor",
-        "Look at this machine and this mill; findings with remedies; exit code 3 on a failure.",
+        "Check this machine and this mill; findings have remedies; exit code 3 on a failure.",
     ),
     "demo": Entry(
         "demo_command",
@@ -73,7 +73,7 @@ COMMANDS: dict[str, Entry] = {
     "show": Entry(
         "show_command",
         "show",
-        "Print a metric's counts: from Redis, or from MySQL when Redis is away.",
+        "Print a metric's counts from Redis, or from MySQL when Redis does not answer.",
     ),
     "lag": Entry(
         "lag_command", "lag", "How far every reader lags, from the monitor's latest snapshot."
@@ -81,25 +81,25 @@ COMMANDS: dict[str, Entry] = {
     "top": Entry(
         "top_command",
         "top",
-        "Parts, what they take and do, and how far readers lag: live on a terminal, `q` ends it.",
+        "Parts, their resources and rates, and lag of readers: live on a terminal, `q` ends it.",
     ),
-    "alerts": Entry("alerts_command", "app", "What the monitor warns of, and whom it tells."),
+    "alerts": Entry("alerts_command", "app", "Open alerts, and where the monitor sends them."),
     "topic": Entry("topic_commands", "app", "Topics of the cluster."),
-    "group": Entry("group_commands", "app", "Groups of readers, and how far they are."),
+    "group": Entry("group_commands", "app", "Groups of readers and their offsets."),
     "produce": Entry(
         "produce_command",
         "produce",
-        "Send lines as records; ends when each is stored, and with code 1 if any is not.",
+        "Send lines as records; ends when all are stored, with code 1 if some are not.",
     ),
     "consume": Entry(
         "consume_command",
         "consume",
-        "Print the records of topics; without -g it leaves no group behind.",
+        "Print the records of topics; without -g no group is created.",
     ),
     "dump-log": Entry(
         "dump_command",
         "dump_log",
-        "Check log files and what lies beside them; exit code 3 when anything is damaged.",
+        "Check log files and their index files; exit code 3 when anything is damaged.",
     ),
     "broker": Entry("broker_commands", "app", "Brokers of the cluster."),
     "config": Entry(
@@ -110,12 +110,12 @@ COMMANDS: dict[str, Entry] = {
     "backup": Entry(
         "backup_command",
         "backup",
-        "Copy the whole mill, of one moment, while it runs or when it is stopped.",
+        "Copy the whole mill at one moment, while it runs or when it is stopped.",
     ),
     "restore": Entry(
         "backup_command",
         "restore",
-        "Make a data folder of a backup, where there is none; nothing is ever overwritten.",
+        "Make a data folder from a backup, where there is none; it never overwrites anything.",
     ),
     "run": Entry(
         "part_commands",
@@ -125,15 +125,17 @@ COMMANDS: dict[str, Entry] = {
     "install-service": Entry(
         "service_command",
         "install_service",
-        "A systemd unit that starts this mill with the machine; shown, and written with --write.",
+        "Show a systemd unit that starts this mill with the machine; with --write, write it.",
     ),
     "init": Entry(
         "part_commands",
         "init",
-        "Make ids and secrets that are missing; changes nothing that exists.",
+        "Create ids and secrets that are missing; change nothing that exists.",
     ),
     "completion": Entry(
-        "completion_command", "completion", "Print what lets a shell complete these commands."
+        "completion_command",
+        "completion",
+        "Print a script that completes these commands in a shell.",
     ),
     "version": Entry("version_command", "version", "The mill's version."),
     "supervise": Entry("part_commands", "supervise", "", is_hidden=True),
@@ -142,14 +144,14 @@ COMMANDS: dict[str, Entry] = {
 
 
 class Tree(TyperGroup):
-    """The group of all commands; each is made when its name is asked for."""
+    """The group of all commands; a command is loaded when its name is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Every name, hidden ones too."""
+        """Return every name, hidden ones too."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, loaded; None for an unknown one."""
+        """Load the command of this name; None for an unknown one."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -158,7 +160,7 @@ class Tree(TyperGroup):
         return self.commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As always, but that every name counts for the question what was meant."""
+        """As in typer, except that a suggestion for a mistyped name considers every name."""
         if args and args[0] not in COMMANDS:
             for name, entry in COMMANDS.items():
                 if not entry.is_hidden:
@@ -168,19 +170,19 @@ class Tree(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Names for a shell, out of the table: no command is loaded for it."""
+        """Complete names for a shell from the table, without loading a command."""
         for name, entry in COMMANDS.items():
             self.commands[name] = _placeholder(name, entry)
         return super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The list of `--help`, out of the table above."""
+        """Write the list of `--help` from the table above."""
         rows = [(name, entry.help) for name, entry in COMMANDS.items() if not entry.is_hidden]
         write_commands(formatter, rows)
 
 
 def _placeholder(name: str, entry: Entry) -> Any:
-    """Something with a name and a line of help, for what asks for no more."""
+    """Return an object with a name and a line of help, for callers that need no more."""
     command = typer.main.get_command(_app_of(lambda: None, name))
     command.help, command.hidden = entry.help, entry.is_hidden
     return command

@@ -1,8 +1,8 @@
-"""A YAML text as plain values that remember where they stood.
+"""Parse YAML text into plain values that remember their place.
 
 Only what a settings file needs: mappings with text keys, lists, and the scalars null, true/false,
-integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can make an object.
-Faults are collected, not raised, except when the text is no YAML at all.
+integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can create an object.
+Faults are collected, not raised, except when the text is not YAML at all.
 """
 
 import re
@@ -27,7 +27,7 @@ _CORE_TAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a source; lines and columns count from 1, 0 means the source has none."""
+    """A place in a source. Lines and columns count from 1; 0 means that the source has no lines."""
 
     source: str
     line: int = 0
@@ -36,7 +36,8 @@ class Mark:
 
 @dataclass(slots=True)
 class Document:
-    """The values of one file. `keys` and `values` say where a path's key and value stand."""
+    """The values of one file. `keys` and `values` map a path to the place of its key and its
+    value."""
 
     source: str
     root: dict[str, object] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Document:
     faults: list[Fault] = field(default_factory=list)
 
     def mark_of(self, path: Path, *, key: bool = False) -> Mark:
-        """Where the value (or the key) at a path stands, or else what it lies in."""
+        """Return the place of the value (or the key) at a path, or else of what contains it."""
         marks = self.keys if key else self.values
         for length in range(len(path), 0, -1):
             mark = marks.get(path[:length])
@@ -54,7 +55,7 @@ class Document:
         return Mark(self.source, 1, 1)
 
     def add(self, path: Path, found: str, expected: str, *, key: bool = False) -> None:
-        """Note a fault at a path."""
+        """Append a fault at a path."""
         mark = self.mark_of(path, key=key)
         self.faults.append(
             Fault(mark.source, mark.line, mark.column, key_text(path), found, expected)
@@ -62,7 +63,7 @@ class Document:
 
 
 def read_document(text: str, source: str) -> Document:
-    """Parse a file's text. Raises ConfigFaults when it is no YAML or no mapping at its top."""
+    """Parse a file's text. Raises ConfigFaults when it is not YAML or its top is not a mapping."""
     document = Document(source)
     if len(text) > TEXT_BYTES_MAX:
         raise ConfigFaults(
@@ -74,14 +75,24 @@ def read_document(text: str, source: str) -> Document:
     value = _Reader(document).read(node, (), 0)
     if not isinstance(value, dict):
         raise ConfigFaults(
-            [Fault(source, 1, 1, "(the file)", "no mapping", "sections such as `collector:`")]
+            [
+                Fault(
+                    source,
+                    1,
+                    1,
+                    "(the file)",
+                    "no mapping",
+                    "a mapping of sections such as `collector:`",
+                )
+            ]
         )
     document.root = value
     return document
 
 
 def read_scalar(text: str) -> object:
-    """The value of a text given outside of a file: YAML, but never a fault (then: the text)."""
+    """Parse the text of a value from outside of a file as YAML; if it is not YAML, return the
+    text."""
     try:
         node = _compose(text, "")
     except ConfigFaults:
@@ -110,7 +121,7 @@ def _compose(text: str, source: str) -> yaml.Node | None:
 
 
 class _Reader:
-    """Turns nodes into values; bounded, because an alias may repeat what it names."""
+    """Turns YAML nodes into values. It has a limit, because an alias can repeat what it names."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -169,7 +180,7 @@ class _Reader:
 
 
 def plain_value(text: str) -> object:
-    """The value of an unquoted scalar."""
+    """Return the value of an unquoted scalar."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in ("true", "True", "TRUE"):

@@ -1,4 +1,4 @@
-"""The whole configuration file as one model; each room brings the section that is its own.
+"""The model of the whole configuration file; each room defines its own section.
 
 Data only. `cluster`, `topics` and `ports` belong to the appliance, the rest to the rooms.
 """
@@ -51,7 +51,7 @@ class TopicSection(_Model):
 
 
 class PortsSection(_Model):
-    """`ports:`, for a second mill on one machine; broker N listens N-1 above the broker ports."""
+    """`ports:`, for a second mill on one machine; broker N listens on the broker ports plus N-1."""
 
     host: int = Field(default=9092, ge=1, le=65535)
     mill: int = Field(default=19092, ge=1, le=65535)

@@ -1,7 +1,7 @@
-"""Partition folders and single files checked: every finding, nothing changed.
+"""Check partition folders and single files: report every finding, change nothing.
 
-Reads whole files by memory map. A folder is checked as one log: its segments must follow each
-other, and reach as far as the node's checkpoints say that they are safe.
+Files are read by memory map. A folder is checked as one log: its segments must follow each other,
+and must reach the offsets that the node's checkpoints call safe.
 """
 
 import mmap
@@ -24,7 +24,7 @@ SNAPSHOT = ".snapshot"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT)
 METADATA_SNAPSHOT = ".checkpoint"
 INTERNAL = ("__consumer_offsets-", "__transaction_state-", "__share_group_state-")
-"""Folders of topics that are compacted, whoever asks."""
+"""Folders of internal topics, which are compacted."""
 
 METADATA = "__cluster_metadata-0"
 NOT_BROKEN_OFF = (
@@ -39,7 +39,7 @@ Told = Callable[[int], None]
 
 @dataclass(slots=True)
 class Report:
-    """What was looked at, and what was found."""
+    """What was examined, and what was found."""
 
     files: int = 0
     batches: int = 0
@@ -49,7 +49,7 @@ class Report:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[memoryview]:
-    """A file's bytes; an empty one has none."""
+    """Map a file's bytes; an empty file has none."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             yield memoryview(b"")
@@ -63,13 +63,13 @@ def mapped(path: Path) -> Iterator[memoryview]:
 
 
 def base_offset_of(path: Path) -> int | None:
-    """The offset in a segment file's name; None for any other name."""
+    """Return the offset in a segment file's name; None for any other name."""
     match = _NAME.match(path.name)
     return None if match is None else int(match[1])
 
 
 def named(path: Path) -> int | SnapshotId | None:
-    """What a file's name says of its batches: where a log file begins, which snapshot it is.
+    """Parse a file's name: the base offset of a log file, or which snapshot it is.
 
     None for a file of another kind, which has no batches.
     """
@@ -77,12 +77,12 @@ def named(path: Path) -> int | SnapshotId | None:
 
 
 def is_known(path: Path) -> bool:
-    """Whether a file has a name by which it is checked."""
+    """Return whether a file has a name by which it can be checked."""
     return base_offset_of(path) is not None or read_file_name(path.name) is not None
 
 
 def is_compacted(folder: Path) -> bool:
-    """Whether offsets may be missing: an internal topic, or a log that was ever cleaned."""
+    """Return whether offsets can be missing: an internal topic, or a log that was ever cleaned."""
     if folder.name.startswith(INTERNAL):
         return True
     cleaned = folder.parent / checkpoint.CLEANED_OFFSETS
@@ -116,7 +116,7 @@ def check_files(paths: Sequence[Path], told: Told = lambda _: None) -> Report:
 
 
 class _Check:
-    """One folder, or some of its files."""
+    """The check of one folder, or of some of its files."""
 
     def __init__(self, folder: Path, files: Sequence[Path], told: Told, *, is_whole: bool) -> None:
         self._folder = folder
@@ -129,13 +129,13 @@ class _Check:
         self._transactions = Transactions()
 
     def run(self) -> Report:
-        """Log files first, in their order; then what is held against them."""
+        """Check log files in their order, then the files beside them."""
         by_suffix: dict[str, list[Path]] = {suffix: [] for suffix in SUFFIXES}
         for path in self._files:
             if base_offset_of(path) is not None:
                 by_suffix[path.suffix].append(path)
         first = base_offset_of(by_suffix[LOG][0]) if by_suffix[LOG] else None
-        # Cleaning takes the beginnings of transactions away.
+        # Cleaning removes the first records of transactions.
         is_told = self._is_whole and not self._rules.is_compacted
         self._transactions.is_known = is_told and first == 0
         for path in by_suffix[LOG]:
@@ -187,7 +187,7 @@ class _Check:
         return scan
 
     def _check_metadata_snapshots(self) -> Iterator[SnapshotId]:
-        """Which there are; what is wrong with each is told."""
+        """Check each metadata snapshot, and return which exist."""
         for path in self._files:
             snapshot_id = read_file_name(path.name)
             data = None if snapshot_id is None else self._read(path)
@@ -199,7 +199,7 @@ class _Check:
             yield snapshot_id
 
     def _check_order(self) -> None:
-        """Segments follow each other without a hole, and none reaches into the next."""
+        """Segments must follow each other without a gap, and none must overlap the next."""
         scans = [self._scans[base] for base in sorted(self._scans)]
         for one, following in pairwise(scans):
             if not one.is_readable:
@@ -210,7 +210,7 @@ class _Check:
                 self._add(Path(one.file), f"{what} {following.base_offset}")
 
     def _check_reach(self) -> None:
-        """The log is as long as the node knows that it was."""
+        """The log must be as long as the node's checkpoints say it was."""
         tp = _partition(self._folder)
         end = max((scan.end_offset for scan in self._scans.values()), default=0)
         for name, words in NOT_BROKEN_OFF:
@@ -242,7 +242,7 @@ class _Check:
             return ()
 
     def _scan_of(self, path: Path) -> Scan | None:
-        """The log file that a file lies beside, scanned for its sake if need be."""
+        """Return the scan of the log file beside a file; scan it if that has not happened."""
         base_offset = base_offset_of(path)
         assert base_offset is not None, "only segment files are checked"
         if base_offset in self._scans:

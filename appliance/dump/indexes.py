@@ -1,8 +1,8 @@
-"""The files beside a log file, read and held against it. Pure.
+"""Read the index files beside a log file and compare them with it.
 
-Entries of an offset index are (last offset of the batch at the position, position), of a time index
-(timestamp, last offset of the batch whose largest it is). Zeros behind the last entry are room that
-Kafka keeps in the index of a segment that is being written.
+Pure. An offset index has entries (last offset of the batch at the position, position). A time index
+has entries (timestamp, last offset of the batch that first reached it). Zeros behind the last entry
+are space that Kafka reserves in the index of the active segment.
 """
 
 from bisect import bisect_left
@@ -20,13 +20,13 @@ TIME_ENTRY = Struct(">qi")
 
 
 def offset_entries(data: bytes) -> list[tuple[int, int]]:
-    """Relative offsets and positions, without the zeros behind them."""
+    """Return relative offsets and positions, without the zeros behind them."""
     whole = len(data) - len(data) % OFFSET_ENTRY.size
     return _without_room(list(OFFSET_ENTRY.iter_unpack(data[:whole])))
 
 
 def time_entries(data: bytes) -> list[tuple[int, int]]:
-    """Timestamps and relative offsets, without the zeros behind them."""
+    """Return timestamps and relative offsets, without the zeros behind them."""
     whole = len(data) - len(data) % TIME_ENTRY.size
     return _without_room(list(TIME_ENTRY.iter_unpack(data[:whole])))
 
@@ -38,7 +38,7 @@ def _without_room(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def check_offset_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
-    """Every entry must point at a batch, and say its last offset."""
+    """Every entry must point at a batch and have its last offset."""
     if len(data) % OFFSET_ENTRY.size:
         yield Finding(file, None, f"{len(data)} bytes are not a whole number of entries")
     before = (-1, -1)
@@ -49,7 +49,7 @@ def check_offset_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
             yield Finding(file, at, f"entry {entry} does not rise above {before}")
         before = entry
         if not scan.is_readable and scan.positions and position > scan.positions[-1]:
-            # What the entry points at cannot be read, which is told of the log already.
+            # The batch at this position cannot be read; the log's check has already reported that.
             continue
         found = bisect_left(scan.positions, position)
         if found == len(scan.positions) or scan.positions[found] != position:
@@ -64,8 +64,9 @@ def check_offset_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
 
 
 def check_time_index(file: str, data: bytes, scan: Scan, *, is_closed: bool) -> Iterator[Finding]:
-    """Every entry must be a batch's largest time, and the first batch to reach it; a closed
-    segment's last entry the largest.
+    """Every entry must have the largest time so far and the first batch that reached it.
+
+    The last entry of a closed segment must have the largest time of the segment.
     """
     if len(data) % TIME_ENTRY.size:
         yield Finding(file, None, f"{len(data)} bytes are not a whole number of entries")
@@ -100,12 +101,12 @@ def check_time_index(file: str, data: bytes, scan: Scan, *, is_closed: bool) -> 
 
 
 def read_txn_index(data: bytes) -> list[AbortedEntry]:
-    """The entries of a transaction index, whatever they are. Raises ValueError."""
+    """Return the entries of a transaction index, unchecked. Raises ValueError."""
     return txn_index.decode(data, 0, 1 << 62)
 
 
 def check_txn_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
-    """Every entry must be an abort marker of the log, and every such marker an entry."""
+    """Every entry must be an abort marker of the log, and every abort marker must have an entry."""
     try:
         entries = txn_index.decode(data, scan.base_offset, max(scan.end_offset, scan.base_offset))
     except ValueError as error:
@@ -138,9 +139,9 @@ def check_snapshot(
     producers: Mapping[int, tuple[int, int]],
     first_offset: int,
 ) -> Iterator[Finding]:
-    """A producer snapshot as of `offset`, against each producer's last batch before it.
+    """Compare a producer snapshot at `offset` with each producer's last batch before it.
 
-    `producers` are those of the log from `first_offset` on; of older batches nothing is known.
+    `producers` are those of the log from `first_offset` on. Older batches are unknown.
     """
     try:
         entries = producer_snapshot.decode(data)

@@ -1,8 +1,8 @@
-"""Snapshots of the metadata: what cannot be so in one, and how their log goes on. Pure.
+"""Check metadata snapshots, and that the log continues where they end.
 
-A snapshot is of use only as a whole, so the first thing that is wrong with it is told and no more.
-The leader epoch of its batches, which no checksum covers, is held against the file's name. Its end
-offset stands in the name alone: another one of the same epoch under its name is not found out.
+Pure. A snapshot is only useful as a whole, so only its first fault is reported. No checksum covers
+the leader epoch of its batches, so the epoch is compared with the file's name. Its end offset is in
+the name only: a snapshot of the same epoch under a wrong name is not detected.
 """
 
 from collections.abc import Collection, Iterator
@@ -13,7 +13,7 @@ from protocol.errors import WireError
 
 
 def check(file: str, data: bytes, snapshot_id: SnapshotId) -> tuple[int, list[Finding]]:
-    """How many batches a snapshot has, and what is wrong with it."""
+    """Return the number of batches in a snapshot, and its fault."""
     batches = list(Batches(memoryview(data)))
     epoch = snapshot_id.epoch
     findings = [
@@ -31,7 +31,7 @@ def check(file: str, data: bytes, snapshot_id: SnapshotId) -> tuple[int, list[Fi
 def check_reach(
     folder: str, log_start_offset: int, snapshots: Collection[SnapshotId]
 ) -> Iterator[Finding]:
-    """What the newest snapshot leaves out the log must have: it begins there, or before it."""
+    """The log must begin at or before the end of the newest snapshot."""
     newest = max((one.end_offset for one in snapshots), default=None)
     if log_start_offset > (newest or 0):
         known = "and there is no snapshot"

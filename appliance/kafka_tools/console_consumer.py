@@ -1,4 +1,4 @@
-"""`kafka-console-consumer`: records as lines."""
+"""`kafka-console-consumer`: print records as lines."""
 
 import argparse
 import sys
@@ -31,7 +31,7 @@ NOT_PRESENT = "NOT_PRESENT"
 
 @dataclass(frozen=True, slots=True)
 class Formatter:
-    """Which parts of a record are printed, and between what."""
+    """Which parts of a record are printed, and with what between them."""
 
     timestamp: bool = False
     partition: bool = False
@@ -49,7 +49,7 @@ class Formatter:
     value_deserializer: Deserializer | None = None
 
     def line(self, one: ReadRecord) -> bytes:
-        """A record as it is printed, line end included."""
+        """Return a record as it is printed, line end included."""
         record = one.record
         parts = []
         if self.timestamp:
@@ -118,9 +118,9 @@ def _parser() -> ToolParser:
     add(
         "--skip-message-on-error",
         action="store_true",
-        help="Pass over records that are not decodable and batches that cannot be opened.",
+        help="Skip records that cannot be decoded and batches that cannot be opened.",
     )
-    add("--enable-systest-events", action="store_true", help="Taken, and without effect.")
+    add("--enable-systest-events", action="store_true", help="Accepted, without effect.")
     add("--command-property", action="append", default=[], metavar="NAME=VALUE")
     add("--command-config", metavar="FILE")
     for old, new in (("property", "formatter-property"), ("consumer-property", "command-property")):
@@ -173,9 +173,9 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> Wanted:
-    """What the options ask for.
+    """Return what the options ask for.
 
-    Raises UsageFault for those that do not go together, CommandError for a pattern that is none.
+    Raises UsageFault for options that do not go together, CommandError for a bad pattern.
     """
     topic, include = options.topic, options.include
     if (topic is None) == (include is None):

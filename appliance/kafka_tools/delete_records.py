@@ -1,4 +1,4 @@
-"""`kafka-delete-records`: let logs begin later."""
+"""`kafka-delete-records`: move the log start offset of partitions forward."""
 
 import argparse
 import json
@@ -62,7 +62,7 @@ def _words(error: ApiError | ClientError) -> str:
 
 
 def read_plan(path: str) -> dict[TopicPartition, int]:
-    """The offsets of a file. Raises CommandError."""
+    """Read the offsets from a file. Raises CommandError."""
     try:
         plan = json.loads(Path(path).read_text(encoding="utf-8"))
         if plan.get("version", 1) != 1:

@@ -26,7 +26,7 @@ TIMES = {
     "earliest": EARLIEST_TIMESTAMP,
     "max-timestamp": MAX_TIMESTAMP,
 }
-# Of tiered storage, which no broker has that this client speaks to.
+# Times of tiered storage, which no broker supports that this client can talk to.
 TIERED = {
     "-4": "earliest-local",
     "-5": "latest-tiered",
@@ -91,7 +91,7 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def timestamp_of(text: str) -> int:
-    """What a broker is asked for `--time`. Raises CommandError."""
+    """Return the timestamp to ask a broker for, from `--time`. Raises CommandError."""
     if text in TIERED:
         name = TIERED[text]
         raise CommandError(f"{name} is of tiered storage, which is not supported", Exit.FAILED)

@@ -1,4 +1,4 @@
-"""`kafka-log-dirs`: which replicas lie where, and how large they are."""
+"""`kafka-log-dirs`: where replicas are, and how large they are."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> ToolParser:
-    parser = ToolParser("log-dirs", "Show which replicas lie where, and how large they are.")
+    parser = ToolParser("log-dirs", "Show where replicas are, and how large they are.")
     parser.connects()
     parser.add_argument("--describe", action="store_true")
     parser.add_argument("--topic-list", metavar="a,b")
@@ -64,7 +64,7 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def broker_json(node_id: int, dirs: Sequence[LogDir], topics: Sequence[str]) -> dict[str, Any]:
-    """One broker's folders, with all replicas or those of some topics."""
+    """Return one broker's folders, with all replicas or those of some topics."""
     return {
         "broker": node_id,
         "logDirs": [

@@ -1,4 +1,4 @@
-"""`kafka-transactions`: transactions and producers, looked at and ended."""
+"""`kafka-transactions`: show transactions and producers, and abort hanging transactions."""
 
 import argparse
 import re
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> ToolParser:
-    parser = ToolParser("transactions", "Look at transactions, and end those that hang.")
+    parser = ToolParser("transactions", "Show transactions, and abort those that hang.")
     parser.connects()
     add = parser.add_argument
     add("command", choices=COMMANDS, metavar="COMMAND", nargs="?", help=", ".join(COMMANDS))

@@ -24,7 +24,7 @@ NEEDED_BY = {
     "monitor": ("fastapi", "jinja2", "prometheus_client", "sse_starlette", "uvicorn"),
     "stream": ("pyspark",),
 }
-"""The modules that a room's process imports beyond those of the command itself."""
+"""The modules that a room's process imports in addition to those of the command."""
 
 
 def remedy(extra: str) -> str:
@@ -33,7 +33,7 @@ def remedy(extra: str) -> str:
 
 
 def missing_for(room: str) -> str | None:
-    """Say what a room's process lacks here and how to install it; None when nothing is missing."""
+    """Say which package a room's process lacks and how to install it; None if none is missing."""
     lacking = [name for name in NEEDED_BY.get(room, ()) if find_spec(name) is None]
     if not lacking:
         return None

@@ -1,8 +1,8 @@
-"""`millrace run PART`: the one entry point of every part, for the supervisor and in containers.
+"""`millrace run PART`: the entry of every part, for the supervisor and in containers.
 
-Loads and checks the configuration, hands the part its settings on an inherited descriptor, and
-becomes the part's process: there is no parent in between, so signals and exit codes are the part's
-own. Redis and MySQL become what they are in the same way.
+It loads and checks the configuration, passes the part its settings on an inherited descriptor, and
+replaces itself by the part's process. There is no process in between, so signals and exit codes are
+the part's own. Redis and MySQL start in the same way.
 """
 
 import os
@@ -19,18 +19,20 @@ SERVERS = {"redis": servers.redis_command, "mysql": servers.mysql_command}
 
 
 class UnknownPart(Exception):
-    """The configuration asks for no such part."""
+    """The configuration has no such part."""
 
 
 def become(mill: Mill, name: str) -> None:
-    """Replace this process by the part's. Returns only in a container, at the end of a part that
-    the configuration does not ask for.
+    """Replace this process by the part's.
+
+    Returns only in a container whose part the configuration leaves out, when that container stops.
     """
     part = mill.part(name)
     if part is None:
         ports = status_ports(mill.config) if mill.placement.in_containers else {}
         if name in ports:
-            # Here, for it would cost every part that does start a loop and a server.
+            # Imported here, because every other part would load an event loop and a server for
+            # nothing.
             from appliance.launch.unasked import wait_unasked
 
             wait_unasked(name, mill.placement.bind_host, ports[name])
@@ -55,7 +57,7 @@ def become(mill: Mill, name: str) -> None:
 
 
 def settings_descriptor(data: bytes) -> int:
-    """An inherited descriptor from which exactly these bytes can be read; nothing on any disk."""
+    """Return an inherited descriptor with exactly these bytes; nothing is written to a disk."""
     descriptor = os.memfd_create("settings", 0)
     os.set_inheritable(descriptor, True)
     os.write(descriptor, data)

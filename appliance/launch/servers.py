@@ -1,8 +1,8 @@
-"""Runs the two servers that are not ours: Redis and MySQL (or MariaDB), from `data/`.
+"""Run the two servers that are not ours, Redis and MySQL (or MariaDB), from `data/`.
 
-Each function prepares what its server needs and returns the command line to become; passwords go
-into files of mode 0600, never into arguments. Both listen on loopback only. As root the servers
-run as root too, like every other part: all of `data/` then belongs to one account.
+Each function prepares what its server needs and returns the command to run. Passwords go into files
+of mode 0600, never into arguments. Both servers listen on loopback only. If the mill runs as root,
+so do they, like every other part: then all of `data/` belongs to one account.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ READERS_RULES = (
     "on nopass ~mill:* &mill:* -@all +@read +@connection"
     " +subscribe +psubscribe +unsubscribe +punsubscribe -@dangerous"
 )
-# Nobody can log in as this user, but Redis loads its append-only file with the default user's
-# rights and drops what that user may not write (docs/decisions/0004).
+# No client can log in as this user. But Redis loads its append-only file with the default user's
+# rights and drops what that user cannot write (docs/decisions/0004).
 LOADERS_RULES = "off ~* &* +@all"
 SINK_RULES = "on ~mill:* &mill:* +@all -@admin -@dangerous +info"
 
@@ -38,7 +38,7 @@ class ServerError(Failure):
 
 
 def find_program(*names: str) -> str | None:
-    """The first of these programs on PATH or in the folders of system programs."""
+    """Find the first of these programs on PATH or in the folders of system programs."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *SBIN])
     return next((found for name in names if (found := shutil.which(name, path=path))), None)
 
@@ -62,16 +62,17 @@ def redis_command(mill: Mill) -> list[str]:
 def redis_configuration(
     folder: str, port: int, password: str, *, is_only_sink: bool, host: str = parts.LOOPBACK
 ) -> str:
-    """Redis's configuration file. As the only sink it must keep everything over a power cut.
+    """Return Redis's configuration file.
 
-    Anybody may read as `reader`; beside MySQL also without a name.
+    If Redis is the only sink, no write may be lost at a power cut. The user `reader` needs no
+    password; if there is MySQL, clients can also read without a user name.
     """
     digest = hashlib.sha256(password.encode()).hexdigest()
     durability = ["appendonly yes", "appendfsync always"] if is_only_sink else ["appendonly no"]
     lines = [
         f"bind {host}",
         f"port {port}",
-        # Its rule counts a user without password as no protection; ours may read and nothing else.
+        # Redis's protected mode rejects users without a password. Ours may only read.
         f"protected-mode {'yes' if host == parts.LOOPBACK else 'no'}",
         f'dir "{folder}"',
         "daemonize no",
@@ -80,7 +81,7 @@ def redis_configuration(
         'save ""',
         *durability,
         "maxmemory-policy noeviction",
-        # A slow subscriber is cut off rather than allowed to fill the memory.
+        # A slow subscriber is disconnected before its backlog fills the memory.
         "client-output-buffer-limit pubsub 16mb 4mb 30",
         f"user default {LOADERS_RULES if is_only_sink else READERS_RULES}",
         f"user {READER} {READERS_RULES}",
@@ -90,7 +91,7 @@ def redis_configuration(
 
 
 def write_container_files(mill: Mill) -> None:
-    """What the official Redis and MySQL images read beside their secrets; rewritten each time."""
+    """Write what the official Redis and MySQL images read beside their secrets; each time again."""
     home = mill.home
     text = redis_configuration(
         "/data",
@@ -105,7 +106,7 @@ def write_container_files(mill: Mill) -> None:
 
 
 def mysql_command(mill: Mill) -> list[str]:
-    """Make the database folder when it is missing and return the command that runs the server."""
+    """Create the database folder if it is missing and return the command that runs the server."""
     program = find_program("mariadbd", "mysqld")
     if program is None:
         raise ServerError("no MariaDB or MySQL server is installed; `make setup` installs one")
@@ -120,13 +121,14 @@ def mysql_command(mill: Mill) -> list[str]:
 
 
 def mysql_arguments(folder: Path, port: int, start_file: Path) -> list[str]:
-    """The server's options; `loose` ones are known to only one of MySQL and MariaDB."""
+    """Return the server's options; only one of MySQL and MariaDB knows those that begin with
+    `loose`."""
     return [
         "--no-defaults",
         *_as_root(),
         f"--datadir={folder / 'db'}",
         f"--tmpdir={folder / 'tmp'}",
-        # Relative to the data folder: an absolute path may be longer than a socket's name can be.
+        # A path relative to the data folder, because an absolute path can be too long for a socket.
         "--socket=mysqld.sock",
         f"--pid-file={folder / 'mysqld.pid'}",
         f"--bind-address={parts.LOOPBACK}",
@@ -152,7 +154,8 @@ def mysql_arguments(folder: Path, port: int, start_file: Path) -> list[str]:
 
 
 def make_database(program: str, folder: Path, database: Path) -> None:
-    """First start: the server's own tables. A half-made folder never takes the final name."""
+    """Create the server's own tables at the first start. A half-made folder never gets the final
+    name."""
     for leftover in folder.glob("db.partial*"):
         shutil.rmtree(leftover)
     partial = Path(tempfile.mkdtemp(prefix="db.partial", dir=folder))
@@ -196,10 +199,10 @@ def make_database(program: str, folder: Path, database: Path) -> None:
 
 
 def users_sql(home: Home, *, with_root: bool = True) -> str:
-    """Statements the server runs at every start, before anybody can connect; one a line.
+    """Return statements that the server runs at every start before clients can connect, one a line.
 
-    So the passwords always are those in `data/secrets`, also after those were replaced. In
-    containers the image itself takes care of root.
+    So the passwords always are those in `data/secrets`, even after those were replaced. In
+    containers the image sets the root password.
     """
     root, mill, reader = (
         read_secret(home, f"mysql/{name}").replace("\\", "\\\\").replace("'", "''")
@@ -224,7 +227,7 @@ def users_sql(home: Home, *, with_root: bool = True) -> str:
 
 
 def _as_root() -> list[str]:
-    """Both servers refuse to run as root unless told so."""
+    """Both servers refuse to run as root unless an option says so."""
     return ["--user=root"] if os.geteuid() == 0 else []
 
 

@@ -1,7 +1,7 @@
-"""A container whose part the configuration does not ask for: it says so, and waits for its end.
+"""Run a container whose part the configuration leaves out: log that, and wait for SIGTERM.
 
-Compose starts the same containers whatever the file says. With one broker, an existing cluster or
-no metrics some of them have nothing to do. If they ended, they would be started again for ever, and
+Compose starts the same containers for every configuration. With one broker, an existing cluster or
+no metrics, some of them have nothing to do. If they ended, compose would restart them for ever, and
 `docker compose up --wait` would call the whole mill broken.
 """
 
@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 
 
 def wait_unasked(name: str, host: str, port: int) -> None:
-    """Answer for the health of a part that is not there, until SIGTERM or SIGINT.
+    """Answer health checks in place of the part until SIGTERM or SIGINT.
 
-    Raises OSError when the address cannot be had.
+    Raises OSError when the address is not available.
     """
     configure(name, level=logging.INFO)
     asyncio.run(_serve(name, host, port))
@@ -46,7 +46,7 @@ async def _serve(name: str, host: str, port: int) -> None:
     server = StatusServer(host, port, status, lambda: b"")
     await server.start()
     logger.info(
-        "the configuration asks for no %s, so this container does nothing; when it does,"
+        "the configuration has no %s, so this container does nothing; when you add it, run"
         " `docker compose restart %s`",
         name,
         name,

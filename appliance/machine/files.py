@@ -1,4 +1,4 @@
-"""Small files replaced in one step, with the rights they need from their first byte on."""
+"""Replace small files in one step, with their mode from the first byte on."""
 
 import os
 from collections.abc import Iterator
@@ -10,9 +10,10 @@ PRIVATE = 0o600
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Name the file that is meant in what the system refuses.
+    """Put the final file's name into system errors.
 
-    A write names none by itself, and an opening the partial file, which nobody knows.
+    `write` names no file in its errors, and `open` names the temporary file, which the user does
+    not know.
     """
     try:
         yield
@@ -22,7 +23,8 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a file so that a reader, or a power cut, sees the old content or the whole new one."""
+    """Write a file so that readers, and a start after a power cut, see the old content or the
+    new."""
     with _named(path):
         _write_atomically(path, data, mode)
 
@@ -44,7 +46,7 @@ def _write_atomically(path: Path, data: bytes, mode: int) -> None:
 
 
 def create_once(path: Path, data: bytes, *, mode: int = PRIVATE) -> bool:
-    """Make a file whole or not at all; False, and nothing changed, when it exists already."""
+    """Create a file whole or not at all; return False without a change if it exists already."""
     if path.exists():
         return False
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -61,7 +63,7 @@ def create_once(path: Path, data: bytes, *, mode: int = PRIVATE) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder outlive a power cut."""
+    """Make renames in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -70,5 +72,5 @@ def sync_folder(folder: Path) -> None:
 
 
 def restoring(target: Path) -> Path:
-    """Where a restore makes what takes the name of `target` when all of it is there."""
+    """Return the folder in which a restore prepares what will be renamed to `target`."""
     return target.with_name(f"{target.name}.restoring")

@@ -1,4 +1,4 @@
-"""Finds a Java runtime that Spark can use."""
+"""Find a Java runtime that Spark can use."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _VERSION = re.compile(r'version "(\d+[\d.]*)')
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A runtime: the folder above its `bin`, and its version."""
+    """A Java runtime: its home folder and its version."""
 
     home: Path
     version: str
@@ -25,7 +25,8 @@ class Java:
 
 
 def find_java() -> Java | None:
-    """The first runtime of MAJOR_MIN or later: JAVA_HOME, then PATH, then the system's folder."""
+    """Find the first runtime of MAJOR_MIN or later: JAVA_HOME, then PATH, then the system's
+    folder."""
     candidates = []
     if os.environ.get("JAVA_HOME"):
         candidates.append(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
@@ -40,9 +41,9 @@ def find_java() -> Java | None:
 
 
 def version_of(java: Path) -> str | None:
-    """The version a `java` program has; None when it does not run.
+    """Return the version of a `java` program; None if it does not run.
 
-    The release file beside it says the same without starting a JVM.
+    The `release` file beside it has the version too, so no JVM needs to start.
     """
     release = java.resolve().parents[1] / "release" if java.exists() else None
     if release is not None and release.is_file():

@@ -1,7 +1,7 @@
-"""Which process is which: records that a reused process id cannot fool, and holders of ports.
+"""Identify processes so that a reused process id does not mislead, and find who holds a port.
 
-A process id alone says nothing after a crash or a reboot. A record holds the id, the moment the
-kernel started the process and the boot it belongs to; only all three together name a process.
+After a crash or a reboot, a process id alone identifies nothing. A record has the id, the start
+time of the process in kernel ticks, and the id of the boot. All three together identify a process.
 """
 
 import ctypes
@@ -22,21 +22,21 @@ import psutil
 from appliance.machine.files import write_atomically
 
 PARENT_VARIABLE = "MILLRACE_SUPERVISOR"
-"""Holds the supervisor's process id: the part then ends when its supervisor dies."""
+"""Has the supervisor's process id; the part then ends when its supervisor dies."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """One process, named beyond doubt."""
+    """The identity of one process."""
 
     pid: int
     start_ticks: int
     boot_id: str
 
     def is_alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not)."""
+        """Return whether this process still runs (a zombie does not)."""
         return self.boot_id == boot_id() and _start_ticks(self.pid) == self.start_ticks
 
     def signal(self, number: signal.Signals, *, group: bool = False) -> bool:
@@ -53,7 +53,7 @@ class ProcessRecord:
         return True
 
     def write(self, path: Path) -> None:
-        """Keep the record in a file."""
+        """Write the record to a file."""
         write_atomically(path, json.dumps(asdict(self)).encode() + b"\n")
 
 
@@ -61,10 +61,10 @@ class ProcessRecord:
 def with_all_it_starts(
     command: Sequence[str], **options: Any
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process in a group of its own; unless it ended well nothing of the group is left behind.
+    """Run a process in a group of its own; unless it ended well, kill what is left of the group.
 
-    A terminal's Ctrl-C reaches its starter alone. A JVM whose Python is interrupted while it starts
-    would stay for ever.
+    A terminal's Ctrl-C then reaches only this process. Otherwise a JVM whose Python is interrupted
+    during its start would stay for ever.
     """
     process = subprocess.Popen(command, process_group=0, **options)
     try:
@@ -77,29 +77,30 @@ def with_all_it_starts(
 
 
 def boot_id() -> str:
-    """The kernel's name for this boot."""
+    """The kernel's id of this boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _start_ticks(pid: int) -> int | None:
-    """When the kernel started a process, in clock ticks since boot; None when there is none."""
+    """Return when the kernel started a process, in clock ticks since boot; None if there is
+    none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name in parentheses may hold anything; the fields after it are counted from its end.
+    # The name in parentheses can contain anything, so fields are counted from its end.
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
 def record_of(pid: int) -> ProcessRecord | None:
-    """The record of a process that runs; None when it is gone."""
+    """Return the record of a running process; None if it is gone."""
     ticks = _start_ticks(pid)
     return None if ticks is None else ProcessRecord(pid, ticks, boot_id())
 
 
 def read_record(path: Path) -> ProcessRecord | None:
-    """What a file says; None when there is none or it says nothing."""
+    """Return the record in a file; None if the file is missing or has no record."""
     try:
         return ProcessRecord(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
@@ -107,9 +108,9 @@ def read_record(path: Path) -> ProcessRecord | None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel end this process (SIGTERM) when its parent dies; survives an exec.
+    """Have the kernel end this process (SIGTERM) when its parent dies; this survives an exec.
 
-    Ends the process at once when the parent is gone already.
+    Ends the process at once if the parent is gone already.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
@@ -120,7 +121,8 @@ def die_with_parent(parent_pid: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a port; `pid` None when this account may not know, or nobody has it any more."""
+    """The holder of a port. `pid` is None if this account cannot see it, or if no process has
+    the port any more."""
 
     pid: int | None
     command: str
@@ -129,12 +131,12 @@ class Holder:
     def __str__(self) -> str:
         if self.pid is None:
             return self.command or "a process this account cannot see"
-        how = "" if self.is_listening else ", for a connection of its own that ends by itself"
+        how = "" if self.is_listening else ", for an outgoing connection, which will end"
         return f"process {self.pid} ({self.command}){how}"
 
 
 def port_is_free(host: str, port: int) -> bool:
-    """Whether one could listen here."""
+    """Return whether a listener can bind here."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -149,9 +151,9 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def holder_of(port: int) -> Holder:
-    """Who has a TCP port of this machine: whoever listens, else whoever is connected through it.
+    """Return who holds a TCP port of this machine: the listener, else the owner of a connection.
 
-    Several connections may share an own port; one that has ended is the least of them.
+    Several connections can share a local port. A connection that has ended is only the last choice.
     """
     try:
         found = [c for c in psutil.net_connections(kind="tcp") if c.laddr and c.laddr.port == port]
@@ -163,16 +165,18 @@ def holder_of(port: int) -> Holder:
         if connection.pid is not None:
             return Holder(connection.pid, _command_of(connection.pid), is_listening)
         if not is_listening:
-            return Holder(None, "a connection that has ended and is free again within a minute")
+            return Holder(
+                None, "a connection that has ended; the port is free again within a minute"
+            )
     return Holder(None, "")
 
 
 def _command_of(pid: int) -> str:
-    """The program and no more: what follows it may hold passwords."""
+    """Return the program only, because its arguments can contain passwords."""
     try:
         process = psutil.Process(pid)
         words = process.cmdline()
-        # Of an interpreter's process the module or script says more than the interpreter.
+        # For an interpreter's process, the module or script says more than the interpreter.
         if len(words) > 2 and words[1] == "-m":
             return f"{process.name()} -m {words[2]}"
         return process.name()

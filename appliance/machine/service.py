@@ -1,6 +1,6 @@
-"""The systemd unit that keeps a mill running. Pure: facts in, text out.
+"""The systemd unit that keeps a mill running.
 
-What each line is for stands in docs/decisions/0081.
+Pure: facts in, text out. docs/decisions/0081 says what each line is for.
 """
 
 from dataclasses import dataclass
@@ -9,25 +9,28 @@ from pathlib import Path
 MARK = (
     "# Written by `millrace install-service`; written anew by it, so changes belong in a drop-in."
 )
-"""The first line of a unit that is ours to overwrite."""
+"""The first line of a unit that this command wrote and can overwrite.
+
+Units on disks have this text, so it must not change.
+"""
 
 START_S = 900
-"""A broker reads whole segments after a power cut, and Spark starts behind it."""
+"""A broker reads whole segments after a power cut, and Spark starts after it."""
 
 STOP_S = 300
 STOP_MARGIN_S = 30
 
 NEVER_AGAIN = (2, 3)
-"""Exit codes after which a start would end as before: a fault in the file, a condition not met."""
+"""Exit codes after which another start would fail too: a fault in the file, an unmet condition."""
 
 
 class PathNotFit(ValueError):
-    """A path that cannot stand in a unit."""
+    """A path that a unit cannot contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A mill as a service. `user` None runs it as whoever the service manager runs for."""
+    """A mill as a service. `user` None means the account that the service manager runs for."""
 
     folder: Path
     command: Path
@@ -37,7 +40,7 @@ class Service:
 
 
 def unit_text(service: Service) -> str:
-    """The unit's text. Raises PathNotFit."""
+    """Return the unit's text. Raises PathNotFit."""
     home, command = plain(service.folder), quoted(service.command)
     lines = [
         MARK,
@@ -76,27 +79,27 @@ def unit_text(service: Service) -> str:
 
 
 def unit_folder(*, is_system: bool, config_home: Path) -> Path:
-    """Where units of the machine, or of one account, are put by hand."""
+    """Return the folder for a user's own units of the machine, or of one account."""
     return Path("/etc/systemd/system") if is_system else config_home / "systemd" / "user"
 
 
 def next_steps(unit: str, *, is_system: bool, user: str) -> list[str]:
-    """What a person types then."""
+    """Return the commands that a person types next."""
     control = "systemctl" if is_system else "systemctl --user"
     steps = [f"{control} daemon-reload", f"{control} enable --now {unit}"]
     if not is_system:
-        # Without it the account's services end when it logs out.
+        # Without lingering, the account's services end when it logs out.
         steps.append(f"loginctl enable-linger {user}")
     return steps
 
 
 def is_ours(text: str) -> bool:
-    """Whether a unit was written by us, so that it may be written anew."""
+    """Return whether this command wrote the unit, so that it can overwrite it."""
     return text.startswith(MARK)
 
 
 def plain(path: Path) -> str:
-    """A path where systemd takes the rest of the line. Raises PathNotFit."""
+    """Return a path for a setting whose value is the rest of the line. Raises PathNotFit."""
     text = str(path)
     if any(not character.isprintable() or character in '"\\' for character in text):
         raise PathNotFit(
@@ -106,10 +109,10 @@ def plain(path: Path) -> str:
 
 
 def quoted(path: Path) -> str:
-    """A path as one word, whatever blanks it has. Raises PathNotFit."""
+    """Return a path as one word, quoted for blanks. Raises PathNotFit."""
     return f'"{plain(path)}"'
 
 
 def quoted_pair(name: str, path: Path) -> str:
-    """A variable and its value as one word. Raises PathNotFit."""
+    """Return a variable and its value as one word. Raises PathNotFit."""
     return f'"{name}={plain(path)}"'

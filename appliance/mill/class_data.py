@@ -1,4 +1,4 @@
-"""Makes the JVM's class data archive, with which Spark starts in half the time.
+"""Create the JVM's class data archive, with which Spark starts in half the time.
 
 `make setup` runs `python -m appliance.mill.class_data`. It does a little of the stream's work so
 that Spark's classes are loaded, and the JVM writes them down when it ends. An archive fits one JVM
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def archive_path(java: Java | None, folder: Path = FOLDER) -> Path | None:
-    """Where the archive for a Java lies, whether or not it has been made."""
+    """Return the path of the archive for a Java, whether or not it exists."""
     found = find_spec("pyspark")
     if java is None or found is None or found.origin is None:
         return None
@@ -112,7 +112,7 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
 
 
 def main() -> int:
-    """Make the archive unless it is there; 0 also when this Java cannot make one."""
+    """Create the archive unless it exists; return 0 also if this Java cannot create one."""
     configure("class-data")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     java = find_java()

@@ -1,7 +1,7 @@
-"""Where everything of one mill lies: code, configuration, watched files, data.
+"""The places of one mill: code, configuration, watched files, data.
 
-Names only; nothing is made or read here. The code's folder and the mill's folder are the same in
-everyday use; tests and containers give the mill a folder of its own by MILLRACE_HOME.
+Names only; nothing is created or read here. Usually the code and the mill are in the same folder.
+Tests and containers give the mill a folder of its own with MILLRACE_HOME.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 CODE = Path(__file__).resolve().parents[2]
 
 EDITED_VARIABLE = "MILLRACE_EDITED_CONFIG"
-"""Tells a supervisor which file the configuration it is started with was copied from."""
+"""Tells a supervisor which file its started configuration is a copy of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class Home:
 
     @property
     def edited_config(self) -> Path:
-        """The file that people edit, where `config_file` is the copy a mill was started with."""
+        """The file that people edit; `config_file` can be the copy that a mill was started with."""
         return self.edited or self.config_file
 
     @property
     def data(self) -> Path:
-        """Everything the mill keeps; removing it starts afresh."""
+        """All data of the mill; if you remove it, the mill starts empty."""
         return self.folder / "data"
 
     @property
@@ -46,40 +46,40 @@ class Home:
 
     @property
     def run(self) -> Path:
-        """Which processes run, and the configuration they were started with."""
+        """Records of running processes, and the configuration they were started with."""
         return self.data / "run"
 
     @property
     def started_config(self) -> Path:
-        """The configuration as it was when the mill was started."""
+        """The configuration that the mill was started with."""
         return self.run / "millrace.yaml"
 
     @property
     def config_before(self) -> Path:
-        """The configuration as it was before a saved file took metrics away."""
+        """The configuration before a saved file removed metrics."""
         return self.run / "millrace.before.yaml"
 
     @property
     def socket(self) -> Path:
-        """Where the supervisor takes commands."""
+        """The supervisor's socket for commands."""
         return self.data / "supervisor.sock"
 
     @property
     def pid_file(self) -> Path:
-        """Which process is the supervisor."""
+        """The record of the supervisor's process."""
         return self.data / "supervisor.pid"
 
     @property
     def lock_file(self) -> Path:
-        """Held by the supervisor as long as it lives."""
+        """The supervisor locks this file as long as it lives."""
         return self.data / "supervisor.lock"
 
     @property
     def jars(self) -> Path:
         """Spark's Kafka connector, fetched by set-up.
 
-        It lies beside the code in a clone and in an image, in the mill's own folder where the code
-        was installed as a package.
+        The folder is beside the code in a clone and in an image. If the code was installed as a
+        package, it is in the mill's own folder.
         """
         beside = self.code / ".cache" / "jars"
         return beside if beside.exists() else self.folder / ".cache" / "jars"
@@ -97,12 +97,12 @@ class Home:
         return self.logs / f"{part}.log"
 
     def part_record(self, part: str) -> Path:
-        """Which process a part is."""
+        """The record of a part's process."""
         return self.run / f"{part}.json"
 
 
 def find_home(environ: Mapping[str, str] | None = None, config: Path | None = None) -> Home:
-    """The mill meant by the environment, or the one this code lies in."""
+    """Return the mill that the environment names, or the one this code is in."""
     environ = os.environ if environ is None else environ
     folder = Path(environ.get("MILLRACE_HOME") or CODE).absolute()
     named = config or environ.get("MILLRACE_CONFIG")

@@ -1,8 +1,8 @@
-"""The one-shot `init`: the cluster id and all secrets, made once and never changed.
+"""Create the cluster id and all secrets, once; they never change.
 
-The same for `make up` and for the compose service that the others wait for. Every file appears
-whole or not at all and is readable by its owner only; what exists stays as it is, so running this
-twice, or twice at once, changes nothing.
+`make up` and a compose service that the others wait for run this. Every file appears whole or not
+at all and is readable by its owner only. What exists is not changed, so running this twice, or
+twice at once, changes nothing.
 """
 
 import os
@@ -26,22 +26,22 @@ COPIES = {
     "stream/redis": "redis/password",
     "monitor/mysql": "mysql/reader",
 }
-"""Each part reads a file of its own: in containers the parts run as different users."""
+"""Each part reads its own file, because in containers the parts run as different users."""
 
 
 class InitError(Failure):
-    """Ids or secrets cannot be made; the text says why."""
+    """Ids or secrets cannot be created; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What `init` made this time, by path below `data/secrets`."""
+    """What `init` created this time, by path below `data/secrets`."""
 
     names: tuple[str, ...]
 
 
 def initialise(home: Home, broker_count: int) -> Made:
-    """Make what is missing."""
+    """Create what is missing."""
     made: list[str] = []
     parts = [f"broker-{number}" for number in range(1, broker_count + 1)]
     folders = [*parts, "collector", "stream", "monitor", "mysql", "redis"]
@@ -63,10 +63,11 @@ def initialise(home: Home, broker_count: int) -> Made:
 
 
 def write_shipped_config(home: Home) -> bool:
-    """Write the shipped configuration file where this mill has none yet; return whether it did.
+    """Write the shipped configuration file if this mill has none yet; return whether it was
+    written.
 
-    A mill of a clone has its file already. An installed mill gets it here, and the folders that
-    the file watches. Raises InitError when a folder or the file cannot be written.
+    A mill of a clone has its file already. An installed mill gets it here, together with the
+    folders that the file watches. Raises InitError when a folder or the file cannot be written.
     """
     shipped = CODE / "configs" / "millrace.yaml"
     if home.config_file.exists() or not shipped.is_file():
@@ -78,7 +79,7 @@ def write_shipped_config(home: Home) -> bool:
 
 
 def read_secret(home: Home, name: str) -> str:
-    """A secret or id by its path below `data/secrets`. Raises InitError when it is missing."""
+    """Read a secret or id by its path below `data/secrets`. Raises InitError when it is missing."""
     try:
         text = (home.secrets / name).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -96,7 +97,7 @@ def read_secret(home: Home, name: str) -> str:
 
 
 def read_meta_properties(path: Path) -> dict[str, str]:
-    """A broker's own note about whose data folder it is; empty when there is none."""
+    """Read a broker's own note that says whose data folder it is; empty if there is none."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -106,7 +107,7 @@ def read_meta_properties(path: Path) -> dict[str, str]:
 
 
 def _cluster_id(home: Home, parts: list[str]) -> str:
-    """The id that exists, as a secret or in a broker's data folder; else a new one."""
+    """Return the id in the secrets or in a broker's data folder; else a new one."""
     for part in parts:
         if (home.secrets / part / "cluster_id").exists():
             return read_secret(home, f"{part}/cluster_id")
@@ -118,7 +119,7 @@ def _cluster_id(home: Home, parts: list[str]) -> str:
 
 
 def _create(home: Home, name: str, value: str, made: list[str]) -> None:
-    # No line end behind the value: the database images take the file as the password.
+    # No line end after the value, because the database images use the whole file as the password.
     if create_once(home.secrets / name, value.encode()):
         made.append(name)
 
@@ -131,7 +132,8 @@ def _make_folder(folder: Path, mode: int) -> None:
 
 
 def give(home: Home, owners: Mapping[str, tuple[int, int]]) -> None:
-    """Let each part's secrets belong to the user and group it runs as. Needs root."""
+    """Change the owner of each part's secrets to the user and group that the part runs as. Needs
+    root."""
     for part, (user, group) in owners.items():
         folder = home.part_secrets(part)
         for path in (*folder.iterdir(), folder):

@@ -1,8 +1,8 @@
-"""The parts of a mill: which ones a configuration asks for, where they listen, in which order.
+"""The parts of a mill: which ones a configuration needs, their addresses and their order.
 
-Pure. The order of starting: databases and brokers, and the monitor, which must be there when one of
-them does not come up; then collector and stream. Of stopping: what makes work first, what keeps its
-results last.
+Pure. Start order: databases and brokers first, together with the monitor, which must be there if
+one of them does not start; then collector and stream. Stop order: parts that produce work first,
+parts that store results last.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from appliance.config.replication import BROKERS_MAX
 from monitor.config.settings import split_address
 
 BROKER_PREFIX = "broker-"
-"""What a broker's part is called, before its node id."""
+"""The beginning of a broker's part name, before its node id."""
 
 LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
@@ -23,7 +23,7 @@ MYSQL_IN_CONTAINER = 3306
 
 
 class Probe(StrEnum):
-    """How one asks a part whether it works."""
+    """How to ask a part whether it works."""
 
     HTTP = "http"
     REDIS = "redis"
@@ -44,49 +44,49 @@ class Part:
     start_timeout_ms: int
     stop_timeout_ms: int
     takes_turns: bool = False
-    """One of several that replace each other: no two of them are stopped at the same time."""
+    """One of several parts that replace each other: no two of them are stopped at the same time."""
 
     @property
     def address(self) -> str:
-        """What the probe asks, as a person reads it."""
+        """Return what the probe asks, for people."""
         return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where parts are: child processes on this machine, or a container each."""
+    """Where parts run: as child processes on this machine, or each in a container."""
 
     in_containers: bool = False
 
     @property
     def bind_host(self) -> str:
-        """What the parts listen on."""
+        """The address that the parts listen on."""
         return ANYWHERE if self.in_containers else LOOPBACK
 
     def host_of(self, part: str) -> str:
-        """By which name the other parts reach one."""
+        """Return the host name by which other parts reach a part."""
         return part if self.in_containers else LOOPBACK
 
 
 def broker_names(config: MillConfig) -> tuple[str, ...]:
-    """The bundled brokers; none when an existing cluster is used."""
+    """Return the bundled brokers; none when an existing cluster is used."""
     if config.cluster.bootstrap_servers is not None:
         return ()
     return tuple(f"{BROKER_PREFIX}{number}" for number in range(1, config.cluster.brokers + 1))
 
 
 def bundles_redis(config: MillConfig) -> bool:
-    """Whether this mill runs a Redis server of its own."""
+    """Return whether this mill runs a Redis server of its own."""
     return config.sinks.redis is not None and config.sinks.redis.host is None
 
 
 def bundles_mysql(config: MillConfig) -> bool:
-    """Whether this mill runs a MySQL server of its own."""
+    """Return whether this mill runs a MySQL server of its own."""
     return config.sinks.mysql is not None and config.sinks.mysql.host is None
 
 
 def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
-    """Where the mill's own parts find the cluster."""
+    """Return the bootstrap servers for the mill's own parts."""
     if config.cluster.bootstrap_servers is not None:
         return config.cluster.bootstrap_servers
     return ",".join(
@@ -96,7 +96,7 @@ def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
 
 
 def voters(config: MillConfig, placement: Placement) -> dict[int, tuple[str, int]]:
-    """By node id, where each of several brokers listens for the others; empty for one alone."""
+    """Return each broker's address for the other brokers, by node id; empty for a single broker."""
     names = broker_names(config)
     if len(names) == 1:
         return {}
@@ -112,14 +112,14 @@ def monitor_port(config: MillConfig) -> int:
 
 
 def status_ports(config: MillConfig) -> dict[str, int]:
-    """Where each part that can be left out would answer for its health, asked for or not."""
+    """Return the health check address of each optional part, whether or not it is configured."""
     first = config.ports.broker_status
     brokers = {f"{BROKER_PREFIX}{index + 1}": first + index for index in range(BROKERS_MAX)}
     return {**brokers, "collector": config.ports.collector, "stream": config.ports.stream}
 
 
 def parts_of(config: MillConfig, placement: Placement) -> tuple[Part, ...]:
-    """The parts, in the order in which they start."""
+    """Return the parts in the order in which they start."""
     found = [*_servers(config, placement), *_brokers(config, placement)]
     ports = config.ports
     if config.collector.inputs:
@@ -209,6 +209,6 @@ def _http(
         start_rank=start_rank,
         stop_rank=stop_rank,
         start_timeout_ms=start_timeout_ms,
-        # A broker of several hands its leaderships on, for which it has 30 s.
+        # One of several brokers first moves its leaderships, which can take 30 s.
         stop_timeout_ms=40_000,
     )

@@ -1,7 +1,7 @@
-"""What each part's process is told: the checked file, cut up and completed with places and secrets.
+"""The settings of each part's process: its section of the file, with addresses and secrets added.
 
-A part gets exactly what it needs, as one JSON object on an inherited descriptor; it never sees the
-configuration file, and no secret stands in its arguments or environment.
+A part gets exactly what it needs, as one JSON object on an inherited descriptor. It never reads the
+configuration file, and its arguments and environment have no secrets.
 """
 
 import json
@@ -40,7 +40,7 @@ WISH = (sys.executable, "-m", "appliance", "--config")
 class Mill:
     """One mill: its folders, its checked configuration, and where its parts are.
 
-    `sha256` is that of the file which the configuration was read from, in hexadecimal.
+    `sha256` is that of the configuration file's bytes, in hexadecimal.
     """
 
     home: Home
@@ -50,21 +50,21 @@ class Mill:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts this configuration asks for."""
+        """The parts in this configuration."""
         return parts_of(self.config, self.placement)
 
     def part(self, name: str) -> Part | None:
-        """One part by name."""
+        """Return one part by name."""
         return next((part for part in self.parts if part.name == name), None)
 
 
 def room_of(part: str) -> str:
-    """Which package a part's process runs."""
+    """Return the package that a part's process runs."""
     return "broker" if part.startswith("broker-") else part
 
 
 def settings_for(mill: Mill, part: str) -> dict[str, Any]:
-    """The settings of one of our own parts; raises InitError when a secret is missing."""
+    """Return the settings of one of our own parts; raises InitError when a secret is missing."""
     makers = {
         "broker": broker_settings,
         "collector": collector_settings,
@@ -75,12 +75,13 @@ def settings_for(mill: Mill, part: str) -> dict[str, Any]:
 
 
 def encode_settings(settings: dict[str, Any]) -> bytes:
-    """The settings as they go through the descriptor."""
+    """Encode the settings for the descriptor."""
     return json.dumps(settings, separators=(",", ":")).encode()
 
 
 def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
-    """One broker; of several, with a listener for the others, and where each of them is."""
+    """Return one broker's settings; one of several also has a listener for the others and their
+    addresses."""
     number = int(part.removeprefix("broker-"))
     ports, bind = mill.config.ports, mill.placement.bind_host
     index = number - 1
@@ -120,7 +121,7 @@ def _listener(bind: str, port: int, advertised_host: str) -> dict[str, Any]:
 
 
 def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
-    """The collector; globs start from the mill's folder."""
+    """Return the collector's settings; globs are relative to the mill's folder."""
     config = mill.config
     file = mill.home.config_file
     return {
@@ -134,14 +135,14 @@ def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
             "file": str(file),
             "command": [*WISH, str(file), "wish", "--collector"],
             "sha256": mill.sha256,
-            # The copy of a file that was edited is only ever replaced as a whole.
+            # The copy of an edited file is always replaced as a whole.
             **({"settled_ms": 0} if file == mill.home.started_config else {}),
         },
     }
 
 
 def collector_wish(mill: Mill) -> dict[str, Any]:
-    """What the file asks of the collector: of its settings what may change while it runs."""
+    """Return the part of the collector's settings that can change while it runs."""
     config = mill.config
     names = [topic.name for topic in config.topics if config.collector.may_write(topic.name)]
     return {
@@ -151,7 +152,7 @@ def collector_wish(mill: Mill) -> dict[str, Any]:
 
 
 def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
-    """The stream, which writes to the sinks as their owner."""
+    """Return the stream's settings; the stream owns the data in the sinks."""
     config, file = mill.config, str(mill.home.config_file)
     java = find_java()
     return {
@@ -174,7 +175,7 @@ def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
 
 
 def stream_wish(mill: Mill) -> dict[str, Any]:
-    """What the file asks of the stream: the part of its settings that may change while it runs."""
+    """Return the part of the stream's settings that can change while it runs."""
     return {
         "section": mill.config.stream.model_dump(mode="json", by_alias=True),
         "topics": topics_for(mill.config, mill.config.stream.topics),
@@ -182,7 +183,7 @@ def stream_wish(mill: Mill) -> dict[str, Any]:
 
 
 def stream_check_settings(mill: Mill) -> dict[str, Any]:
-    """The stream's settings as far as its expressions need them: no secrets, no addresses."""
+    """Return the settings for checking the stream's expressions: no secrets, no addresses."""
     java = find_java()
     return {
         "section": mill.config.stream.model_dump(mode="json", by_alias=True),
@@ -200,7 +201,8 @@ def _class_data(java: Java | None) -> str | None:
 
 
 def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
-    """The monitor, which reads everything, and changes the cluster only where that is allowed."""
+    """Return the monitor's settings; it reads everything, and changes the cluster only if
+    allowed."""
     config = mill.config
     section = config.monitor.model_dump(mode="json", by_alias=True)
     for name in ("webhook", "token"):
@@ -239,7 +241,7 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
 
 
 def sinks_settings(mill: Mill, user: str, secrets_of: str) -> dict[str, Any]:
-    """How one reaches MySQL and Redis as `user`, with the secrets that part `secrets_of` has.
+    """Return how to reach MySQL and Redis as `user`, with the secrets of the part `secrets_of`.
 
     Redis's reader has no secret: everybody on this machine may read the mill's keys.
     """
@@ -290,7 +292,7 @@ def _revealed(secret: SecretStr | None) -> str | None:
 
 
 def topics_for(config: MillConfig, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What a part needs to know to make its topics when they are missing."""
+    """Return what a part needs in order to create its topics."""
     listed = {topic.name: topic for topic in config.topics}
     found = []
     for name in names:
@@ -307,7 +309,7 @@ def topics_for(config: MillConfig, names: tuple[str, ...]) -> list[dict[str, Any
 
 
 def _settings_text(settings: dict[str, Scalar]) -> dict[str, str]:
-    """Kafka's spelling of each value; keys our broker does not know belong to a foreign cluster."""
+    """Write each value in Kafka's spelling; unknown keys belong to a foreign cluster."""
     if not check_topic_settings(settings):
         return topic_settings_text(settings)
     return {

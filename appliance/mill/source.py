@@ -10,7 +10,7 @@ GIT_S = 5.0
 
 
 def commit_of(code: Path) -> str | None:
-    """Return the short id of the code's commit; None where neither a file nor git tells it.
+    """Return the short id of the code's commit; None if neither a file nor git has it.
 
     A checkout with uncommitted changes has `+` behind its id.
     """

@@ -1,8 +1,8 @@
-"""Following and stopping the whole mill from outside of the supervisor.
+"""Follow and stop the whole mill from outside of the supervisor.
 
-`starting.start` makes the supervisor in the background, `wait_healthy` follows it, `stop` ends it
-and whatever an earlier one left behind. All of it may be called at any time, in any state. Nothing
-here needs the configuration: `status` and `down` answer without loading what it takes to check it.
+`starting.start` starts the supervisor in the background, `wait_healthy` follows it, `stop` ends it
+and what an earlier one left behind. Each can be called at any time, in any state. Nothing here
+needs the configuration, so `status` and `down` answer without loading the checks.
 """
 
 import fcntl
@@ -24,10 +24,11 @@ CRASHES_TO_GIVE_UP = 4
 REASON_CHARS_MAX = 160
 
 IN_VAIN = "lines-lost: "
-"""How the reason of a part begins that waits for what does not come back by itself."""
+"""The reason of a part begins with this if it waits for lost data."""
 
 IN_VAIN_S = 30.0
-"""So long it may: brokers that return tell of fewer lines until they know what all of them hold."""
+"""How long that can last: while brokers return, they report lost lines until they know all their
+data."""
 
 _PROBLEM = re.compile(r"[a-z]+(-[a-z]+)*: ")
 
@@ -37,12 +38,12 @@ class StartFailed(Exception):
 
 
 class StillStopping(Exception):
-    """Parts have not ended in the time given; the supervisor goes on stopping them."""
+    """Parts have not ended in the given time; the supervisor continues to stop them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a start or stop has come."""
+    """The progress of a start or stop."""
 
     done: int
     of: int
@@ -50,13 +51,14 @@ class Progress:
 
 
 def is_running(home: Home) -> bool:
-    """Whether a supervisor holds this mill: its lock says so whatever pid files say."""
+    """Return whether a supervisor runs: it holds the lock, and pid files can be stale."""
     try:
         descriptor = os.open(home.lock_file, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
-        # Shared: two who look at the same time must not take each other for a supervisor.
+        # A shared lock, so that two processes that look at the same time do not see each other as a
+        # supervisor.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
@@ -66,7 +68,7 @@ def is_running(home: Home) -> bool:
 
 
 def snapshot(home: Home, timeout_s: float = control.TIMEOUT_S) -> dict[str, Any]:
-    """What the supervisor knows. Raises NoSupervisor."""
+    """Ask the supervisor for its state. Raises NoSupervisor."""
     return control.ask(home.socket, {"command": "status"}, timeout_s)
 
 
@@ -76,10 +78,10 @@ def wait_healthy(
     on_progress: Callable[[Progress], None] | None = None,
     part: str | None = None,
 ) -> dict[str, Any]:
-    """Wait until every part (or the one named) is healthy and return the last snapshot.
+    """Wait until every part (or the named one) is healthy and return the last snapshot.
 
-    Raises StartFailed when a part has given up, keeps crashing meanwhile or has waited in vain for
-    `IN_VAIN_S`, TimeoutError when time is up. The mill is left as it is: what runs keeps running.
+    Raises StartFailed when a part has given up, crashes repeatedly or has waited for lost data for
+    `IN_VAIN_S`. Raises TimeoutError when time is up. What runs keeps running.
     """
     deadline = time.monotonic() + timeout_s
     in_vain_since_s: dict[str, float] = {}
@@ -91,9 +93,9 @@ def wait_healthy(
             raise StartFailed(f"the supervisor has ended: {error}") from error
         entries = [entry for entry in found["parts"] if part in (None, entry["part"])]
         if crashes is None:
-            # What crashed before this began says nothing about this start.
+            # Crashes before this call say nothing about this start.
             crashes = {entry["part"]: entry["restarts"] for entry in entries}
-        # Whose turn to start anew has not come is healthy all the while.
+        # A part that will restart in its turn is healthy all the time.
         waiting = [one for one in entries if one["state"] != "healthy" or one.get("starts_anew")]
         if on_progress:
             names = ", ".join(_waiting_text(entry) for entry in waiting)
@@ -114,19 +116,20 @@ def wait_healthy(
 
 
 def _refuse_waiting_in_vain(waiting: list[dict[str, Any]], since_s: dict[str, float]) -> None:
-    """Keep in mind since when which parts wait in vain, and raise StartFailed for the first."""
+    """Remember since when parts wait for lost data, and raise StartFailed if a part waited
+    too long."""
     now_s = time.monotonic()
     in_vain = {entry["part"]: entry for entry in waiting if entry["reason"].startswith(IN_VAIN)}
     for name in since_s.keys() - in_vain.keys():
         del since_s[name]
     for name, entry in in_vain.items():
         if now_s - since_s.setdefault(name, now_s) >= IN_VAIN_S:
-            why = f"{name} waits for what does not come back by itself: {entry['reason']}"
-            raise StartFailed(f"{why}; docs/troubleshooting.md says what helps")
+            why = f"{name} waits for data that does not come back without help: {entry['reason']}"
+            raise StartFailed(f"{why}; see docs/troubleshooting.md")
 
 
 def _waiting_text(entry: dict[str, Any]) -> str:
-    """A part that is waited for, with what it waits for itself while it works, or cannot."""
+    """Return the name of a part, with its reason while it works or if it cannot."""
     reason = entry["reason"]
     is_told = reason and (entry["state"] == "healthy" or _PROBLEM.match(reason))
     return f"{entry['part']} ({reason[:REASON_CHARS_MAX]})" if is_told else str(entry["part"])
@@ -141,14 +144,14 @@ def _failure_text(home: Home, entry: dict[str, Any]) -> str:
 def stop(
     home: Home, timeout_s: float, on_progress: Callable[[Progress], None] | None = None
 ) -> bool:
-    """Stop everything that runs; False when nothing did. Raises StillStopping when time is up."""
+    """Stop everything that runs; False if nothing ran. Raises StillStopping when time is up."""
     deadline = time.monotonic() + timeout_s
     was_running = is_running(home)
     if was_running:
         try:
             control.ask(home.socket, {"command": "stop"})
         except control.NoSupervisor:
-            # It is starting or ending, or does not answer; its signal says the same.
+            # The supervisor is starting, ending or stuck. SIGTERM means the same to it.
             if record := read_record(home.pid_file):
                 record.signal(signal.SIGTERM)
     while is_running(home):
@@ -163,7 +166,7 @@ def stop(
 
 
 def stop_part(home: Home, part: str, timeout_s: float) -> None:
-    """Stop one part; it stays stopped until it is asked for. Raises KeyError for no such part."""
+    """Stop one part until it is started again. Raises KeyError if there is no such part."""
     deadline = time.monotonic() + timeout_s
     if not control.ask(home.socket, {"command": "stop-part", "part": part})["ok"]:
         raise KeyError(part)
@@ -188,7 +191,8 @@ def _tell_stopping(home: Home, on_progress: Callable[[Progress], None] | None) -
 
 
 def end_leftovers(home: Home) -> list[str]:
-    """Stop parts whose supervisor was killed. A second one that starts meanwhile does the same."""
+    """Stop parts whose supervisor was killed. A supervisor that starts in the meantime does the
+    same."""
     import asyncio
 
     return asyncio.run(children.end_leftovers(home)) if children.leftovers(home) else []

@@ -1,4 +1,4 @@
-"""Makes the supervisor of a mill in the background, once nothing speaks against it."""
+"""Start the supervisor of a mill in the background, after all checks have passed."""
 
 import os
 import subprocess
@@ -28,13 +28,13 @@ class StartRefused(Exception):
 
 
 def start(mill: Mill, data: bytes) -> None:
-    """Make the supervisor in the background. Raises StartRefused before anything has changed.
+    """Start the supervisor in the background. Raises StartRefused before anything has changed.
 
-    `data` is what was read of the file, checked, and made into `mill`: parts start with just that.
-    A file that is saved meanwhile is another one to the supervisor, which then looks at it.
+    `data` is the content of the file that was checked and made into `mill`. The parts start with
+    exactly that. If the file is saved in the meantime, the supervisor sees it as a change.
     """
     home = mill.home
-    # Parts that lost their supervisor hold ports; they end before the ports are looked at.
+    # Parts without a supervisor hold ports, so they end before the ports are checked.
     end_leftovers(home)
     if faults := before_start(mill):
         raise StartRefused(faults)
@@ -72,7 +72,7 @@ def start(mill: Mill, data: bytes) -> None:
                 break
             time.sleep(POLL_S)
         else:
-            # Nobody waits for this process any more: that is what the background means.
+            # The process is meant to outlive this one, so its end is never waited for.
             process.returncode = 0
             return
     lines = "\n".join(f"  {line}" for line in tail(home.part_log("supervisor"), 8))

@@ -1,7 +1,7 @@
 """Compare two configurations: which parts must restart, and which keys differ.
 
-A part restarts when its settings or its address change. Settings that a part takes over while it
-runs do not count.
+A part restarts when its settings or its address change. Settings that it applies while it runs do
+not count.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from stream.config.settings import StreamSection
 class Differences:
     """Names of parts, each list in the order of starting.
 
-    `in_turn`: those of the changed ones that start anew one after the other, where they are.
+    `in_turn`: the changed parts that restart one after the other, at the same addresses.
     """
 
     changed: tuple[str, ...] = ()
@@ -33,31 +33,32 @@ class Differences:
         return bool(self.changed or self.added or self.removed)
 
     def __str__(self) -> str:
-        told = (
-            (
-                "starts anew",
-                "start anew",
-                tuple(name for name in self.changed if name not in self.in_turn),
-            ),
-            ("starts anew", "start anew one after the other", self.in_turn),
+        at_once = tuple(name for name in self.changed if name not in self.in_turn)
+        sentences = (
+            ("restarts", "restart", at_once),
+            ("restarts", "restart one after the other", self.in_turn),
             ("starts", "start", self.added),
             ("stops", "stop", self.removed),
         )
         return "; ".join(
             f"{', '.join(names)} {one if len(names) == 1 else many}"
-            for one, many, names in told
+            for one, many, names in sentences
             if names
         )
 
 
 def differences(started: Mill, wanted: Mill) -> Differences:
-    """What has to be done to a mill that runs as `started`. Raises InitError, as its parts do."""
+    """Return what must change in a mill that runs with `started`. Raises InitError."""
     before = {part.name: part for part in started.parts}
     after = {part.name: part for part in wanted.parts}
     changed = tuple(
         name
         for name, part in after.items()
-        if name in before and (part != before[name] or _told(started, name) != _told(wanted, name))
+        if name in before
+        and (
+            part != before[name]
+            or _settings_at_start(started, name) != _settings_at_start(wanted, name)
+        )
     )
     return Differences(
         changed=changed,
@@ -69,10 +70,10 @@ def differences(started: Mill, wanted: Mill) -> Differences:
     )
 
 
-def _told(mill: Mill, name: str) -> dict[str, Any]:
-    """A part's settings but for those that it takes over while it runs."""
+def _settings_at_start(mill: Mill, name: str) -> dict[str, Any]:
+    """Return a part's settings, without those that it applies while it runs."""
     if name in SERVERS:
-        # Redis and MySQL are told nothing but their port.
+        # Redis and MySQL have no settings but their port.
         return {}
     settings = settings_for(mill, name)
     if name == "stream":
@@ -83,7 +84,7 @@ def _told(mill: Mill, name: str) -> dict[str, Any]:
         section = {key: value for key, value in settings["section"].items() if key != "inputs"}
         settings = {**settings, "section": section, "reload": None, "topics": None}
     if name == "monitor":
-        # The page describes metrics and inputs by the file of its start, and takes their numbers
+        # The page describes metrics and inputs as in the file at its start. Their numbers come
         # from MySQL and the collector.
         left = ("metrics", "inputs")
         settings = {key: value for key, value in settings.items() if key not in left}

@@ -1,6 +1,7 @@
-"""What the bundled brokers say of the copies of partitions: how many lag, and who is needed.
+"""Ask the bundled brokers about replicas: how many lag, and which brokers are needed.
 
-Every broker knows it of the whole cluster, as of the metadata it has; the newest metadata count.
+Every broker answers for the whole cluster from the metadata it has. The answer with the newest
+metadata is used.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,19 +12,19 @@ from appliance.mill.parts import BROKER_PREFIX
 from protocol.status import StatusUnavailable, fetch_status
 
 STATUS_TIMEOUT_S = 2.0
-"""For the `/status` of a broker, which may be frozen."""
+"""For the `/status` of a broker, which can be frozen."""
 
 Addresses = Mapping[str, tuple[str, int]]
-"""By part, where its `/status` is."""
+"""The address of each part's `/status`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What would take no writes, or be led by nobody, if a broker were stopped."""
+    """Partitions that would accept no writes or have no leader if a broker were stopped."""
 
     count: int
     partitions: tuple[str, ...]
-    """Some of them."""
+    """Some of their names."""
 
     def __str__(self) -> str:
         more = self.count - len(self.partitions)
@@ -32,17 +33,17 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies of all partitions at one moment."""
+    """The replicas of all partitions at one moment."""
 
     not_in_sync: int
     """Partitions of which not all replicas are in sync."""
     needed: Mapping[str, Needed]
-    """By part; none where it may be stopped."""
+    """By part; a part without an entry can be stopped."""
 
 
 def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailable]:
-    """Ask all at once; waits for the slowest, at most some seconds."""
-    # Most commands ask nobody.
+    """Ask all at once; this waits for the slowest, at most some seconds."""
+    # Imported here, because most commands ask no broker.
     from concurrent.futures import ThreadPoolExecutor
 
     def ask(address: tuple[str, int]) -> dict[str, Any] | StatusUnavailable:
@@ -58,7 +59,7 @@ def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailab
 
 
 def copies_by(told: Iterable[Mapping[str, Any]]) -> Copies | None:
-    """The newest of what brokers have told; None where none of them serves."""
+    """Return the newest of the brokers' answers; None if no broker serves."""
     known = [one for one in told if "copies" in one]
     if not known:
         return None
@@ -73,8 +74,11 @@ def copies_by(told: Iterable[Mapping[str, Any]]) -> Copies | None:
 
 
 def not_in_sync(addresses: Addresses) -> tuple[int | None, str]:
-    """How many partitions are out of sync; None and the reason unless all of these brokers have
-    told, for who is silent may know better."""
+    """Return how many partitions are out of sync.
+
+    Returns None and the reason unless all of these brokers have answered, because a broker that did
+    not answer can have newer metadata.
+    """
     told = statuses(addresses)
     for part, one in told.items():
         if isinstance(one, StatusUnavailable):
@@ -86,6 +90,6 @@ def not_in_sync(addresses: Addresses) -> tuple[int | None, str]:
 
 
 def copies(addresses: Addresses) -> Copies | None:
-    """What those of them say that answer; None where nobody does."""
+    """Return the newest answer of the brokers that answer; None if none does."""
     told = statuses(addresses).values()
     return copies_by(one for one in told if not isinstance(one, StatusUnavailable))

@@ -1,7 +1,7 @@
-"""When a line of a log was written, however its part writes that.
+"""Parse the time of a log line, in the format of each part.
 
-Our parts write UTC. The servers write the machine's own time, each in its own way: only here is it
-known which, so that lines of all parts can be put in one order.
+Our parts write UTC. The servers write the machine's local time, each in its own format. This module
+knows the formats, so that lines of all parts can be sorted by time.
 """
 
 import re
@@ -16,7 +16,7 @@ _OF_SERVERS = (
 
 
 def moment_of(line: str) -> str:
-    """RFC 3339 in UTC, to the millisecond; empty where a line begins with no time."""
+    """Return the time in RFC 3339 and UTC, to the millisecond; empty for a line without a time."""
     if _OURS.match(line):
         return f"{line[:23]}Z"
     for pattern, form in _OF_SERVERS:
@@ -24,7 +24,7 @@ def moment_of(line: str) -> str:
             try:
                 moment = datetime.strptime(" ".join(found[1].split()), form).astimezone(UTC)
             except ValueError:
-                # It only looks like one.
+                # The text only looks like a time.
                 return ""
             return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return ""

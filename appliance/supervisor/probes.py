@@ -1,7 +1,7 @@
-"""Asks parts whether they work: `/healthz`, Redis's PING, a MySQL log-in. Never blocks the loop.
+"""Ask parts whether they work: `/healthz`, Redis's PING, a MySQL login. Never blocks the loop.
 
-Each probe tells "not ready" (it answered, and said why it cannot work yet) from "no answer", since
-only a part that gives no answer at all may be hanging.
+A probe distinguishes "not ready" (the part answered, and said why it cannot work yet) from "no
+answer", because only a part that gives no answer at all can be hanging.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Found = tuple[Answer, str]
 
 
 async def probe(part: Part, home: Home) -> Found:
-    """What the part says now, within TIMEOUT_S."""
+    """Return the part's answer within TIMEOUT_S."""
     if part.probe is Probe.HTTP:
         return await probe_http(part.host, part.port)
     try:
@@ -34,7 +34,7 @@ async def probe(part: Part, home: Home) -> Found:
 
 
 async def probe_http(host: str, port: int) -> Found:
-    """What `/healthz` at an address says, within TIMEOUT_S."""
+    """Return the answer of `/healthz` at an address within TIMEOUT_S."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await _probe_http(host, port)
@@ -44,7 +44,7 @@ async def probe_http(host: str, port: int) -> Found:
 
 def _silent(host: str, port: int, error: Exception) -> Found:
     if isinstance(error, OSError) and error.errno is not None:
-        # The loop's own text repeats the address; a name that is not known has a negative number.
+        # asyncio's own text repeats the address; an unknown host has a negative error number.
         reason = os.strerror(error.errno) if error.errno > 0 else error.strerror
         return Answer.SILENT, f"{host}:{port}: {reason}"
     return Answer.SILENT, f"no answer from {host}:{port} within {TIMEOUT_S:.0f} s"

@@ -1,4 +1,4 @@
-"""Made-up web traffic that looks like traffic: a few busy pages, some errors, a few visitors.
+"""Generate made-up web traffic: a few busy pages, some errors, a few visitors.
 
 Pure: chance and time are arguments, so the same seed and clock write the same lines.
 """
@@ -28,10 +28,10 @@ VISITORS = 200
 
 
 def access_line(chance: random.Random, now: datetime) -> str:
-    """One line in the combined format, stamped `now`, with its line end."""
+    """Return one line in the combined format with the time `now`, with its line end."""
     path = _pick(chance, PATHS)
     status = _pick(chance, STATUSES)
-    # Addresses of the networks that are reserved for examples.
+    # Addresses from the networks that are reserved for examples.
     address = f"203.0.113.{1 + int(chance.betavariate(1, 3) * VISITORS)}"
     method = "POST" if path == "/api/orders" else "GET"
     size = "-" if status == 304 else str(int(chance.lognormvariate(8, 1)))

@@ -1,7 +1,7 @@
-"""The records of a file for a dry run of the stream, made as the collector would make them.
+"""Read the records of a file for a dry run of the stream, as the collector would make them.
 
 A file's collector input is the first whose globs match it. A file of no input is read as the input
-that writes the topic of the stream's input, and as plain lines if there is none.
+that writes the topic of the stream's input, or as plain lines if there is none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,14 @@ class DryRunFault(Exception):
 def samples_of(
     mill: Mill, path: Path, source: str | None, topic: str | None, most: int
 ) -> list[tuple[str, FileSample]]:
-    """The stream's inputs that a file may belong to, each with the file's records for it.
+    """Return the stream's inputs that a file can belong to, each with the file's records for it.
 
-    `source` names an input of the stream, `topic` that of a collector's input. Raises DryRunFault,
+    `source` names an input of the stream, `topic` that of a collector's input. Raises DryRunFault
     and UnreadableFile.
     """
     home = str(mill.home.folder.resolve())
     if _matching(mill.config.collector.inputs, str(path), home) is None:
-        # A link on its way may hide that it is a file of an input.
+        # A symbolic link in the path can hide that the file belongs to an input.
         path = path.resolve()
     topics = [TopicSettings.model_validate(one) for one in collector_wish(mill)["topics"]]
     return [
@@ -40,7 +40,7 @@ def samples_of(
 def _pairs(
     mill: Mill, path: Path, source: str | None, topic: str | None, home: str
 ) -> list[tuple[str, InputSection]]:
-    """Each fitting input of the stream with the collector's input that feeds it."""
+    """Return each fitting input of the stream with the collector's input that feeds it."""
     sources = {name: one.topic for name, one in mill.config.stream.from_.items()}
     inputs = mill.config.collector.inputs
     if not sources:
@@ -71,7 +71,7 @@ def _readers(sources: Mapping[str, str], topic: str) -> list[str]:
 
 
 def _reader_of(sources: Mapping[str, str], topic: str) -> str:
-    """The stream's input that reads a topic; each topic has one at most."""
+    """Return the stream's input that reads a topic; each topic has at most one."""
     for name in _readers(sources, topic):
         return name
     raise DryRunFault(
@@ -80,7 +80,7 @@ def _reader_of(sources: Mapping[str, str], topic: str) -> str:
 
 
 def _of_folders(sources: Mapping[str, str], path: Path) -> list[str]:
-    """The inputs whose topic ends like one of the file's folders; without one, all."""
+    """Return the inputs whose topic ends like one of the file's folders; if there are none, all."""
     folders = {part.lower() for part in path.parts[:-1]}
     fitting = [
         name for name, topic in sources.items() if topic.rsplit(".", 1)[-1].lower() in folders
@@ -99,6 +99,6 @@ def _writer_of(inputs: Sequence[InputSection], topic: str) -> InputSection | Non
     for entry in inputs:
         template = entry.template
         if entry.topic == topic if template is None else template.makes(topic):
-            # The file lies elsewhere, so no glob fills the template.
+            # The file is elsewhere, so no glob fills the template of the topic.
             return entry if template is None else entry.model_copy(update={"topic": topic})
     return None

@@ -1,4 +1,4 @@
-"""Reads a metric's values for the command line: the live view in Redis, else the truth in MySQL."""
+"""Read a metric's values for the command line: from Redis, else from MySQL."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from appliance.mill.settings import READER, Mill, sinks_settings
 
 TIMEOUT_S = 5.0
 _NO_SUCH_TABLE = (1146, 1356)
-"""The server's codes for a view that is not there, or whose tables are not."""
+"""MySQL's error codes for a view that does not exist, or whose tables do not."""
 
 
 class ReadingError(Exception):
@@ -26,7 +26,7 @@ class NotCounted(ReadingError):
 class Value:
     """One key's value as it is stored, and the number it ranks by.
 
-    `is_estimate` is None where the sink does not say it.
+    `is_estimate` is None where the sink does not tell.
     """
 
     text: str
@@ -46,7 +46,7 @@ class Reading:
 
 
 def read_metric(mill: Mill, metric: str, size: str) -> Reading:
-    """The latest window of a size, or the totals. Raises ReadingError when no sink answers."""
+    """Read the latest window of a size, or the totals. Raises ReadingError when no sink answers."""
     try:
         sinks = sinks_settings(mill, READER, "monitor")
     except InitError as error:
@@ -108,14 +108,15 @@ def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> Reading:
             read_timeout=TIMEOUT_S,
         )
         with contextlib.closing(connection), connection.cursor() as cursor:
-            # Asked of the metric's view, the server would look for it among all rows of the size.
+            # The metric's view would search all rows of the size for the newest window.
             cursor.execute(
                 "SELECT MAX(start_at) FROM window_keys WHERE metric = %s AND size_s ="
                 " (SELECT size_s FROM window_sizes WHERE size = %s)",
                 (metric, size),
             )
             newest = (cursor.fetchone() or (None,))[0]
-            # The name was found in the configuration, whose rule leaves it plain letters.
+            # Names come from the configuration, whose rules allow only plain letters, digits and
+            # `_`.
             cursor.execute(
                 f"SELECT * FROM `{metric}` WHERE size = %s AND start_at = %s", (size, newest)
             )
@@ -133,7 +134,7 @@ def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> Reading:
 
 
 def _rows_as_values(heads: list[str], rows: list[dict[str, Any]]) -> Iterator[tuple[str, Value]]:
-    """A view's rows: its key's columns stand between `start_at` and `count`."""
+    """Parse a view's rows: its key's columns are between `start_at` and `count`."""
     first, last = heads.index("start_at") + 1, heads.index("count")
     for row in rows:
         shown = row.get("value")
@@ -143,7 +144,7 @@ def _rows_as_values(heads: list[str], rows: list[dict[str, Any]]) -> Iterator[tu
 
 
 def _field(parts: list[str | None]) -> str:
-    """A key's field in Redis, of what MySQL shows of it."""
+    """Return a key's field in Redis for the key's columns in MySQL."""
     from sinks.keys import OTHER_TEXT, redis_field
 
     if parts and parts[0] == OTHER_TEXT and not any(parts[1:]):
@@ -152,7 +153,7 @@ def _field(parts: list[str | None]) -> str:
 
 
 def key_cells(field: str, columns: int) -> list[str]:
-    """A field of Redis as the key's columns; none for a metric without a key."""
+    """Split a field of Redis into the key's columns; none for a metric without a key."""
     if not columns:
         return []
     cells, escaped = [""], False
@@ -168,7 +169,7 @@ def key_cells(field: str, columns: int) -> list[str]:
 
 
 def _plain(value: object) -> str:
-    """A number as Redis has it: without zeros that say nothing."""
+    """Format a number as Redis does, without trailing zeros."""
     from sinks.number_text import plain
 
     return plain(value) if isinstance(value, Decimal) else str(value)

@@ -130,7 +130,7 @@ def test_the_database_goes_through_a_running_and_a_stopped_mill(tmp_path: Path) 
         )
         made = old.run("backup", str(first))
         assert made.code == 0, made.err
-        assert "rows of MySQL; the mill stood still for" in made.err
+        assert "rows of MySQL; the mill was paused for" in made.err
         restored = new.run("restore", str(first))
         assert restored.code == 0, restored.err
         # The server starts with the users of the secrets, and keeps what it was filled with.

@@ -230,7 +230,7 @@ def test_a_changed_file_restarts_just_the_parts_it_concerns(mill: TempMill) -> N
     mill.write_config(SERVERS_ONLY)
     said = mill.run("up")
     assert said.code == 0
-    assert "monitor starts anew with `./millrace up --apply`" in said.err
+    assert "monitor restarts with `./millrace up --apply`" in said.err
     # What is told is what runs, not what the file says meanwhile.
     assert f"http://127.0.0.1:{old}" in said.err
     assert pids(mill) == before

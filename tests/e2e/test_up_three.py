@@ -100,7 +100,7 @@ def test_changed_settings_reach_one_broker_after_the_other(mill: TempMill) -> No
     mill.up()
     before = {name: row["pid"] for name, row in mill.status().items()}
     mill.write_config(THREE.replace("num.partitions: 3", "num.partitions: 5"))
-    assert "start anew one after the other with `./millrace up --apply`" in mill.run("up").err
+    assert "restart one after the other with `./millrace up --apply`" in mill.run("up").err
     with watched(mill, *NOT_SERVING) as away:
         applied = mill.run("up", "--apply")
     assert applied.code == 0, applied.err

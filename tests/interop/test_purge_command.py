@@ -59,7 +59,7 @@ def test_what_waits_is_said_shown_and_only_then_deleted(
     sink.close()
     config(tmp_path, shipped)
     assert run(monkeypatch, tmp_path, "stream", "purge", "--yes")[2] == [
-        "nothing waits to be deleted"
+        "there is nothing to delete"
     ]
 
     sink = opened(settings, shipped, tmp_path)

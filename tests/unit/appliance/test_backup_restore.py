@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from appliance.backup.manifest import BadBackup
-from appliance.backup.restore import RestoreFailed, restore, vouch
+from appliance.backup.restore import RestoreFailed, renew_boot_id, restore
 from appliance.backup.take import BackupFailed, take
 from appliance.checks.startup import Level, before_start, unfinished_restore
 from appliance.config.load import load_text
@@ -101,10 +101,10 @@ def test_nobody_else_may_read_a_backup(backup: Path) -> None:
 def test_a_replica_is_vouched_for_under_the_kernel_that_runs(tmp_path: Path) -> None:
     note = tmp_path / ".running"
     note.write_bytes(encode_running(9, "another boot"))
-    vouch(note)
+    renew_boot_id(note)
     assert decode_running(note.read_bytes()) == (9, boot_id())
     note.write_bytes(b"\0\0\0")
-    vouch(note)
+    renew_boot_id(note)
     assert note.read_bytes() == b"\0\0\0", "what says nothing vouches for nothing"
 
 
@@ -237,7 +237,7 @@ def test_a_restore_that_was_killed_is_begun_anew(backup: Path, new: Mill) -> Non
     assert str(staging) in told.found
     assert told in before_start(new)
     (staging / "mine").touch()
-    with pytest.raises(RestoreFailed, match="holds what no restore has put there"):
+    with pytest.raises(RestoreFailed, match="has files that no restore has put there"):
         restore(new, backup, data, ignored)
     (staging / "mine").unlink()
     (staging / "data" / "of-the-first").touch()

@@ -66,10 +66,10 @@ def test_parts_that_a_change_concerns(
 
 def test_differences_read_as_a_sentence() -> None:
     found = Differences(("stream", "monitor"), ("mysql",), ("redis",))
-    assert str(found) == "stream, monitor start anew; mysql starts; redis stops"
+    assert str(found) == "stream, monitor restart; mysql starts; redis stops"
     found = Differences((*BROKERS, "monitor"), in_turn=BROKERS)
     assert str(found) == (
-        "monitor starts anew; broker-1, broker-2, broker-3 start anew one after the other"
+        "monitor restarts; broker-1, broker-2, broker-3 restart one after the other"
     )
     assert not Differences()
 

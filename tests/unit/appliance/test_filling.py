@@ -20,7 +20,7 @@ def test_a_disk_that_is_full_within_a_month_is_a_warning_with_a_remedy() -> None
     (check,) = said()
     assert check.level is Level.WARNING
     assert check.found == (
-        "2.00 GiB a day went in the 2.0 days that were seen of it;"
+        "2.00 GiB a day went in the 2.0 days of its history;"
         " the disk is full after 20.0 more days like these"
     )
     assert "retention.ms" in check.remedy

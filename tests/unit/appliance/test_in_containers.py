@@ -82,7 +82,7 @@ def test_in_the_collector_s_own_container_all_is_read_once(
     code, _, err = run(monkeypatch, home, "collector", "once")
     # It went on to the brokers, of which none is there.
     assert code == Exit.UNREACHABLE
-    assert "nothing was read, for no broker answers" in err[-1]
+    assert "nothing was read, because no broker answers" in err[-1]
 
 
 def test_without_containers_nothing_is_elsewhere(

@@ -73,7 +73,7 @@ def test_starting_and_stopping_give_the_parts(
     assert (told["ran_before"], told["differs"], told["parts"]) == (True, None, parts)
     config(tmp_path, f"{EMPTY}monitor: {{listen: '127.0.0.1:8099'}}\n")
     _, out, _ = run(monkeypatch, tmp_path, "up", "--json")
-    assert data(out, "up/1")["differs"] == "monitor starts anew"
+    assert data(out, "up/1")["differs"] == "monitor restarts"
     _, out, _ = run(monkeypatch, tmp_path, "start", "monitor", "--json")
     assert data(out, "part/1")["state"] == "healthy"
     _, out, _ = run(monkeypatch, tmp_path, "start", "broker-1", "--json")

@@ -98,7 +98,7 @@ def test_a_port_taken_by_an_outgoing_connection_is_told_so() -> None:
         client.connect(listener.getsockname())
         port = client.getsockname()[1]
         assert not port_is_free("127.0.0.1", port)
-        assert "a connection of its own" in str(holder_of(port))
+        assert "for an outgoing connection" in str(holder_of(port))
 
 
 def test_a_log_is_cut_in_place_and_kept_aside(tmp_path: Path) -> None:

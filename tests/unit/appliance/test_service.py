@@ -82,7 +82,7 @@ def test_it_is_shown_first_and_written_on_demand_and_then_the_same(
     assert out[0] == MARK
     assert f'Environment="MILLRACE_HOME={home}"' in out
     assert f'ExecStart="{CODE}/millrace" up --foreground --timeout 900' in out
-    assert err[-1] == f"nothing was written: --write puts it into {path}"
+    assert err[-1] == f"nothing was written; add --write to write it to {path}"
     assert not path.exists()
     code, out, err = run(monkeypatch, home, "install-service", "--user", "--write")
     assert (code, out) == (0, [])

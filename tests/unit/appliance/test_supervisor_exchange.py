@@ -239,7 +239,7 @@ def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
     assert not mill.parts["b1"].awaits_its_turn
     assert mill.reason_of(mill.parts["b1"]) == ""
     assert mill.reason_of(mill.parts["b2"]) == (
-        "starts anew in its turn; waits for 3 partitions that are not in sync"
+        "restarts in its turn; waits for 3 partitions that are not in sync"
     )
     # Nobody is asked again at once, nor is the moment missed.
     assert deeds(mill.tick(31)) == []
@@ -256,9 +256,7 @@ def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
 def test_whoever_gives_no_status_is_waited_for_too() -> None:
     mill = cluster()
     assert turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10, None) == []
-    assert mill.reason_of(mill.parts["b1"]) == (
-        "starts anew in its turn; waits for the status of b3"
-    )
+    assert mill.reason_of(mill.parts["b1"]) == ("restarts in its turn; waits for the status of b3")
 
 
 def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
@@ -267,7 +265,7 @@ def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
     assert isinstance(look, Look)
     mill.on_exit("b3", -9, 20)
     assert deeds(mill.on_copies(look.number, 0, "", 30)) == []
-    assert mill.reason_of(mill.parts["b1"]) == "starts anew in its turn; waits for b3"
+    assert mill.reason_of(mill.parts["b1"]) == "restarts in its turn; waits for b3"
     (restarted,) = [
         one for one in mill.tick(20 + one_part.BACK_OFF_MS_MAX) if isinstance(one, Start)
     ]
@@ -297,10 +295,10 @@ def test_a_round_that_waits_in_vain_ends_and_the_brokers_run_as_they_were() -> N
     assert now_ms == IN_SYNC_MS
     assert notes(effects) == [mill.round_ended]
     assert mill.round_ended.startswith(
-        "b1, b2, b3 run as before: 300 s were not enough for 2 partitions that are not in sync."
+        "not restarted: b1, b2, b3. 300 s were not enough for 2 partitions that are not in sync."
     )
     assert mill.is_healthy
-    assert mill.reason_of(mill.parts["b1"]) == "runs as before, for its turn has not come"
+    assert mill.reason_of(mill.parts["b1"]) == "not restarted, because its turn has not come"
     # It goes on by itself only if somebody wants it, and nothing is asked meanwhile.
     asked = [one for one in mill.tick(now_ms + 10 * IN_SYNC_MS) if not isinstance(one, Ask)]
     assert asked == []
