@@ -27,7 +27,7 @@ IDIOMS_MAX = {
     "appliance": 1,
     "broker": 580,
     "collector": 96,
-    "configs": 19,
+    "configs": 7,
     "docs": 271,
     "monitor": 1,
     "protocol": 134,
