@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from appliance.backup import plan
-from appliance.backup.plan import Copied, Copy, Extend, Remove, Seen, Step, Whole
+from appliance.backup.plan import Copied, Copy, Extend, FileStamp, Remove, Step, Whole
 from broker.storage.disk import OsDisk
 from broker.storage.errors import DiskError
 from broker.storage.walk import BatchWalk
@@ -83,8 +83,8 @@ class Copier:
             if path != Path() and str(path) not in self.folders:
                 Path(folder).rmdir()
 
-    def _look(self) -> dict[str, Seen]:
-        seen: dict[str, Seen] = {}
+    def _look(self) -> dict[str, FileStamp]:
+        seen: dict[str, FileStamp] = {}
         folders: dict[str, int] = {}
         waiting = [""]
         while waiting:
@@ -107,7 +107,7 @@ class Copier:
                     folders[path] = stat.S_IMODE(found.st_mode)
                     waiting.append(path)
                 elif stat.S_ISREG(found.st_mode):
-                    seen[path] = Seen(
+                    seen[path] = FileStamp(
                         found.st_dev,
                         found.st_ino,
                         found.st_size,
@@ -131,7 +131,7 @@ class Copier:
         return read, known if deadline is not None else whole_batches(target, known)
 
 
-def _size(step: Step, seen: dict[str, Seen]) -> int:
+def _size(step: Step, seen: dict[str, FileStamp]) -> int:
     if isinstance(step, Remove):
         return 0
     size = seen[step.path].size_bytes

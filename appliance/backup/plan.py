@@ -46,7 +46,7 @@ HISTORY = "monitor/history.db"
 """The monitor's history: it can change anywhere inside, and it can be large."""
 
 
-class Seen(NamedTuple):
+class FileStamp(NamedTuple):
     """What tells whether a file is unchanged: its identity, size and time stamp."""
 
     device: int
@@ -72,7 +72,7 @@ class Copied:
     """A file that has been copied: what was known of it before the copy, and when it was
     examined."""
 
-    seen: Seen
+    seen: FileStamp
     looked_at_ns: int
     whole: Whole | None = None
 
@@ -112,7 +112,7 @@ def belongs(path: str, *, with_redis: bool) -> bool:
     return above.isdisjoint(LEFT_OUT)
 
 
-def steps(copied: Mapping[str, Copied], seen: Mapping[str, Seen]) -> list[Step]:
+def steps(copied: Mapping[str, Copied], seen: Mapping[str, FileStamp]) -> list[Step]:
     """Return the steps that make the copies equal to the files, in order of paths."""
     active = active_logs(seen)
     found: list[Step] = []
@@ -138,12 +138,12 @@ def active_logs(paths: Iterable[str]) -> set[str]:
     return {f"{folder}/{name}" for folder, name in last.items()}
 
 
-def _is_unchanged(before: Copied, now: Seen) -> bool:
+def _is_unchanged(before: Copied, now: FileStamp) -> bool:
     changed_ns = max(now.mtime_ns, now.ctime_ns)
     return before.seen == now and changed_ns < before.looked_at_ns - SETTLED_NS
 
 
-def _has_grown(before: Copied, now: Seen) -> bool:
+def _has_grown(before: Copied, now: FileStamp) -> bool:
     """Return whether this is the same file and at least as long as before."""
     is_same = (before.seen.device, before.seen.inode) == (now.device, now.inode)
     return is_same and before.whole is not None and now.size_bytes >= before.whole.end

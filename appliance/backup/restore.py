@@ -89,7 +89,7 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
 
 
 def _holds_anything(target: Path) -> bool:
-    """Return whether deleting this folder would lose anything but Spark's temporary files."""
+    """Return whether the folder has anything but the cache of checked expressions."""
     return any(path.name != MEMORY for path in target.iterdir())
 
 

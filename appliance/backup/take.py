@@ -31,7 +31,7 @@ from appliance.mill.parts import broker_names, bundles_mysql
 from appliance.mill.settings import SINK_USER, Mill, sinks_settings
 from appliance.operate import lifecycle
 from appliance.supervisor import children
-from appliance.supervisor.driver import AlreadyRunning, take_lock
+from appliance.supervisor.driver import MillAlreadyRunning, take_lock
 from protocol.status import VERSION
 
 DATA = "data"
@@ -56,14 +56,14 @@ class BackupFailed(Failure):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenBackup:
     """A backup, and what it leaves out of the mill."""
 
     manifest: Manifest
     left_out: tuple[str, ...] = ()
 
 
-def take(mill: Mill, target: Path, report: Report) -> Taken:
+def take(mill: Mill, target: Path, report: Report) -> TakenBackup:
     """Make `target`, which must not exist or must be empty, a backup of the mill, running or not.
 
     Raises Failure, and leaves nothing behind. Raises NoSupervisor when the mill ends in the
@@ -139,7 +139,7 @@ class _Taking:
         self._made_at_ms = 0
         self._rows = 0
 
-    def run(self) -> Taken:
+    def run(self) -> TakenBackup:
         home = self._mill.home
         (self._draft / DATA).mkdir(mode=0o755)
         if lifecycle.is_running(home):
@@ -162,7 +162,7 @@ class _Taking:
             folders=tuple(StoredFolder(*one) for one in self._copier.folders.items()),
             files=tuple(self._stored()),
         )
-        return Taken(found, left_out)
+        return TakenBackup(found, left_out)
 
     def _of_a_running_mill(self) -> Pause:
         view = self._open_view() if self._has_mysql else None
@@ -212,7 +212,7 @@ class _Taking:
             )
         try:
             lock = take_lock(home)
-        except AlreadyRunning as error:
+        except MillAlreadyRunning as error:
             raise BackupFailed(f"the mill is being started: {error}") from error
         try:
             self._made_at_ms = round(time.time() * 1000)

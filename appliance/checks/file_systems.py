@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.checks.startup import Check, Level
+from appliance.checks.startup import Check, CheckLevel
 from appliance.mill.settings import Mill
 from collector.identity.discovery import plan
 
@@ -33,7 +33,7 @@ def watched_folders(mill: Mill, mounts: str) -> Iterator[Check]:
         kind = kind_of(str(Path(root).resolve()), mounts)
         if kind is not None and is_network(kind):
             yield Check(
-                Level.WARNING,
+                CheckLevel.WARNING,
                 "watched folder",
                 f"{root} is on {kind}: files that another machine writes are found by scanning,"
                 " once in each scan_interval, and a replaced file can keep its inode number",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from appliance.checks.startup import Check, Level
+from appliance.checks.startup import Check, CheckLevel
 from monitor.state.filling import DAYS_WARNING
 from monitor.state.levels import DAY_MS
 
@@ -27,11 +27,11 @@ def disks(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
         seen = f"in the {row['seen_ms'] / DAY_MS:.1f} days of its history"
         days = row["days_left"]
         if days is None:
-            yield Check(Level.OK, what, f"has not become less {seen}")
+            yield Check(CheckLevel.OK, what, f"has not become less {seen}")
             continue
         taken = f"{pace / GIB:,.2f} GiB a day went {seen}"
         if days >= DAYS_WARNING:
-            yield Check(Level.OK, what, f"{taken}; it lasts {days:,.0f} days like these")
+            yield Check(CheckLevel.OK, what, f"{taken}; it lasts {days:,.0f} days like these")
         else:
             found = f"{taken}; the disk is full after {days:,.1f} more days like these"
-            yield Check(Level.WARNING, what, found, REMEDY)
+            yield Check(CheckLevel.WARNING, what, found, REMEDY)

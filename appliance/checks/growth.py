@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pymysql
 
 from appliance.checks.keeps import PURGE_REMEDY, definitions_of
-from appliance.checks.startup import Check, Level
+from appliance.checks.startup import Check, CheckLevel
 from appliance.mill.init import InitError
 from appliance.mill.settings import READER, Mill, sinks_settings
 from monitor.state.filling import DAYS_WARNING
@@ -34,9 +34,9 @@ def rows(mill: Mill) -> Iterator[Check]:
     except (InitError, pymysql.err.Error, OSError) as error:
         if error.args[:1] == (NO_SUCH_TABLE,):
             # The database is empty, or an older version has left it.
-            yield Check(Level.OK, WHAT, "not known before the stream has made its tables")
+            yield Check(CheckLevel.OK, WHAT, "not known before the stream has made its tables")
             return
-        yield Check(Level.WARNING, WHAT, f"MySQL gives no answer: {error}", "is the mill up?")
+        yield Check(CheckLevel.WARNING, WHAT, f"MySQL gives no answer: {error}", "is the mill up?")
         return
     free = None
     if mill.part("mysql") is not None:
@@ -45,7 +45,7 @@ def rows(mill: Mill) -> Iterator[Check]:
     kept_s = {one.name: one.keep_mysql_s for one in definitions}
     yield from checks_of(stored, kept_s, now_s, free)
     for term in waiting(terms, definitions, now_s):
-        yield Check(Level.WARNING, WHAT, words(term), PURGE_REMEDY)
+        yield Check(CheckLevel.WARNING, WHAT, words(term), PURGE_REMEDY)
 
 
 def checks_of(
@@ -58,22 +58,28 @@ def checks_of(
     growths = growth_of(stored, kept_s, now_s)
     for one in growths:
         if one.metric in kept_s:
-            yield Check(Level.OK, f"{WHAT}: {one.metric}", _words(one))
+            yield Check(CheckLevel.OK, f"{WHAT}: {one.metric}", _words(one))
         else:
             remedy = f"`./millrace stream forget {one.metric}` removes what is no longer counted"
-            yield Check(Level.OK, f"{WHAT}: {one.metric}", f"{_words(one)}; not counted", remedy)
+            yield Check(
+                CheckLevel.OK, f"{WHAT}: {one.metric}", f"{_words(one)}; not counted", remedy
+            )
     if free_bytes is None or not growths:
         return
     days = days_left(growths, stored.bytes_per_row, free_bytes)
     text = f"{stored.table_bytes / (1 << 20):,.0f} MiB, {stored.bytes_per_row:.0f} bytes a row"
     if days is None:
-        yield Check(Level.OK, WHAT, f"{text}; at the pace of the last days the disk holds them")
+        yield Check(
+            CheckLevel.OK, WHAT, f"{text}; at the pace of the last days the disk holds them"
+        )
     elif days >= DAYS_WARNING:
-        yield Check(Level.OK, WHAT, f"{text}; the disk holds {days:,.0f} more days like the last")
+        yield Check(
+            CheckLevel.OK, WHAT, f"{text}; the disk holds {days:,.0f} more days like the last"
+        )
     else:
         remedy = "make room, or let `keep: {mysql: {1m: 30d}}` purge the finest windows of a metric"
         found = f"{text}; the disk is full after {days:,.1f} more days like the last"
-        yield Check(Level.WARNING, WHAT, found, remedy)
+        yield Check(CheckLevel.WARNING, WHAT, found, remedy)
 
 
 def _words(one: Growth) -> str:

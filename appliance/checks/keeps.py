@@ -62,6 +62,6 @@ def _compared(mill: Mill, definitions: Iterable[MetricDefinition]) -> list[str]:
     try:
         started = load(mill.home.started_config, mill.home.folder).config
     except ConfigFaults:
-        # The table does not exist yet, or an older version has made it.
+        # No mill has been started here yet, or an older version wrote the file.
         return []
     return [unasked_words(*change) for change in shortened(definitions_of(started), definitions)]

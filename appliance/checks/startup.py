@@ -27,7 +27,7 @@ FREE_BYTES_WARNING = 2 << 30
 CONTAINER_PROXY = "docker-proxy"
 
 
-class Level(StrEnum):
+class CheckLevel(StrEnum):
     """The result of a check."""
 
     OK = "ok"
@@ -39,7 +39,7 @@ class Level(StrEnum):
 class Check:
     """One check: what was examined, the result, and what to do about it."""
 
-    level: Level
+    level: CheckLevel
     what: str
     found: str
     remedy: str = ""
@@ -53,7 +53,7 @@ def before_start(mill: Mill) -> list[Check]:
     """Return every check that must pass while no part of the mill runs."""
     found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *whose_data(mill)]
     found += [*unfinished_restore(mill.home), *disk_space(mill.home), *ports(mill)]
-    return [check for check in found if check.level is Level.FAILED]
+    return [check for check in found if check.level is CheckLevel.FAILED]
 
 
 def programs(mill: Mill) -> Iterator[Check]:
@@ -62,9 +62,11 @@ def programs(mill: Mill) -> Iterator[Check]:
         java = find_java()
         if java is None:
             found = f"no runtime of version {MAJOR_MIN} or later"
-            yield Check(Level.FAILED, "Java", found, "`make setup` installs one, or set JAVA_HOME")
+            yield Check(
+                CheckLevel.FAILED, "Java", found, "`make setup` installs one, or set JAVA_HOME"
+            )
         else:
-            yield Check(Level.OK, "Java", f"version {java.version} in {java.home}")
+            yield Check(CheckLevel.OK, "Java", f"version {java.version} in {java.home}")
     wanted: list[tuple[str, tuple[str, ...]]] = []
     if bundles_redis(mill.config):
         wanted.append(("Redis server", ("redis-server",)))
@@ -73,9 +75,9 @@ def programs(mill: Mill) -> Iterator[Check]:
     for what, names in wanted:
         program = find_program(*names)
         if program is None:
-            yield Check(Level.FAILED, what, "not installed", "`make setup` installs it")
+            yield Check(CheckLevel.FAILED, what, "not installed", "`make setup` installs it")
         else:
-            yield Check(Level.OK, what, program)
+            yield Check(CheckLevel.OK, what, program)
 
 
 def unfinished_restore(home: Home) -> Iterator[Check]:
@@ -86,7 +88,7 @@ def unfinished_restore(home: Home) -> Iterator[Check]:
         found = f"{staging} exists: a restore was killed, or is still running"
         again = "`./millrace restore` of the same backup starts it again"
         yield Check(
-            Level.FAILED,
+            CheckLevel.FAILED,
             "restore",
             found,
             f"{again}; if you delete that folder, the mill starts empty",
@@ -104,10 +106,10 @@ def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
         wrong = [path.name for path in jar_paths(folder) if not path.is_file()]
     if wrong:
         found = f"missing or wrong in {folder}: {', '.join(wrong)}"
-        yield Check(Level.FAILED, what, found, "`make setup` fetches what is missing")
+        yield Check(CheckLevel.FAILED, what, found, "`make setup` fetches what is missing")
     else:
         sums = ", sums agree" if check_sums else ""
-        yield Check(Level.OK, what, f"{len(jar_paths(folder))} jars in {folder}{sums}")
+        yield Check(CheckLevel.OK, what, f"{len(jar_paths(folder))} jars in {folder}{sums}")
 
 
 def spark_master(mill: Mill) -> Iterator[Check]:
@@ -119,11 +121,11 @@ def spark_master(mill: Mill) -> Iterator[Check]:
         ask_masters(master)
     except MasterAway as error:
         yield Check(
-            Level.FAILED, "Spark's master", str(error), "start it, or correct stream.master"
+            CheckLevel.FAILED, "Spark's master", str(error), "start it, or correct stream.master"
         )
     else:
         if addresses(master):
-            yield Check(Level.OK, "Spark's master", f"{master} answers")
+            yield Check(CheckLevel.OK, "Spark's master", f"{master} answers")
 
 
 def whose_data(mill: Mill) -> Iterator[Check]:
@@ -141,7 +143,7 @@ def whose_data(mill: Mill) -> Iterator[Check]:
         theirs, ours = noted["cluster.id"], path.read_text().strip()
         if theirs != ours:
             yield Check(
-                Level.FAILED,
+                CheckLevel.FAILED,
                 f"data folder {folder}",
                 f"it belongs to another cluster: cluster.id there is {theirs}, ours is {ours}",
                 "put the right data folder back, or move this one away to start afresh",
@@ -162,12 +164,12 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
             continue
         whose = f"brokers {', '.join(map(str, named))}" if named[1:] else f"broker {named[0]} alone"
         later = (
-            "growing one broker to three comes later"
+            "one broker cannot grow to three yet"
             if is_grown
-            else "a cluster of three does not shrink"
+            else "three brokers cannot shrink to one"
         )
         yield Check(
-            Level.FAILED,
+            CheckLevel.FAILED,
             f"{mill.home.edited_config}: cluster.brokers",
             f"{len(configured)}, but data folder {folder} belongs to a cluster of {whose}",
             f"{later}: set cluster.brokers: {len(named)}, or move {mill.home.data} away to start"
@@ -182,13 +184,13 @@ def disk_space(home: Home) -> Iterator[Check]:
     text = f"{free / (1 << 30):.1f} GiB free"
     remedy = "make room, or shorten retention.ms in configs/millrace.yaml"
     if free < FREE_BYTES_MIN:
-        yield Check(Level.FAILED, f"disk of {folder}", text, remedy)
+        yield Check(CheckLevel.FAILED, f"disk of {folder}", text, remedy)
     elif free < FREE_BYTES_WARNING:
-        yield Check(Level.WARNING, f"disk of {folder}", text, remedy)
+        yield Check(CheckLevel.WARNING, f"disk of {folder}", text, remedy)
     else:
-        yield Check(Level.OK, f"disk of {folder}", text)
+        yield Check(CheckLevel.OK, f"disk of {folder}", text)
     if not os.access(folder, os.W_OK):
-        yield Check(Level.FAILED, f"folder {folder}", "not writable", "check its owner")
+        yield Check(CheckLevel.FAILED, f"folder {folder}", "not writable", "check its owner")
 
 
 def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
@@ -199,11 +201,11 @@ def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
                 continue
             what = f"port {port} ({setting}, for {part.name})"
             if port_is_free(mill.placement.bind_host, port):
-                yield Check(Level.OK, what, "free")
+                yield Check(CheckLevel.OK, what, "free")
             else:
                 holder = holder_of(port)
                 remedy = f"{_way_out(holder)}, or change {setting}"
-                yield Check(Level.FAILED, what, f"in use by {holder}", remedy)
+                yield Check(CheckLevel.FAILED, what, f"in use by {holder}", remedy)
 
 
 def _way_out(holder: Holder) -> str:

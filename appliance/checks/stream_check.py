@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.checks.startup import Level, spark_master
+from appliance.checks.startup import CheckLevel, spark_master
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults, Path, key_text
 from appliance.errors import Failure
@@ -96,7 +96,7 @@ def _digest(mill: Mill, settings: dict[str, Any]) -> str:
 
 def _ask_spark(mill: Mill, settings: dict[str, Any]) -> list[dict[str, Any]]:
     for check in spark_master(mill):
-        if check.level is Level.FAILED:
+        if check.level is CheckLevel.FAILED:
             raise CheckFailed(str(check))
     descriptor = settings_descriptor(encode_settings(settings))
     try:

@@ -10,7 +10,7 @@ from appliance.cli.cluster import (
     TIMEOUT_S,
     BootstrapOption,
     JsonOption,
-    Output,
+    OutputFormat,
     OutputOption,
     Row,
     TimeoutOption,
@@ -21,7 +21,7 @@ from appliance.cli.help_lines import group_of_commands
 from appliance.output import CommandError, Exit, print_json, say
 
 if TYPE_CHECKING:
-    from appliance.kafka.standing import Standing
+    from appliance.kafka.standing import ClusterState
     from protocol.client.cluster import Cluster
 
 app = group_of_commands("Brokers of the cluster.")
@@ -30,7 +30,7 @@ app = group_of_commands("Brokers of the cluster.")
 @app.command("list")
 def list_brokers(
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
@@ -75,7 +75,7 @@ def describe(
         int | None, typer.Argument(help="A broker id: its logs. Left out: the whole cluster.")
     ] = None,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
@@ -87,14 +87,14 @@ def describe(
 
     told = _statuses() if bootstrap is None else []
 
-    async def work(cluster: "Cluster") -> "Standing":
+    async def work(cluster: "Cluster") -> "ClusterState":
         return await standing.ask(cluster, told)
 
     found = with_cluster(bootstrap, timeout, work)
     brokers, partitions = standing.broker_rows(found), standing.partition_rows(found)
     quorum = standing.quorum_row(found, round(time.time() * 1000))
     counted = standing.counts(found)
-    if as_json or output is Output.JSON:
+    if as_json or output is OutputFormat.JSON:
         print_json(
             "cluster/1",
             {
@@ -107,7 +107,7 @@ def describe(
             },
         )
         return
-    if output is not Output.TABLE:
+    if output is not OutputFormat.TABLE:
         emit("partitions/1", partitions, output, heads=("topic", "partition"))
         return
     say(f"cluster {found.metadata.cluster_id}: {_words(counted)}")
@@ -143,7 +143,7 @@ def _statuses() -> list[dict[str, Any]]:
 
 
 def _describe_one(
-    broker: int, bootstrap: str | None, output: Output, as_json: bool, timeout: float
+    broker: int, bootstrap: str | None, output: OutputFormat, as_json: bool, timeout: float
 ) -> None:
     """The logs of one broker: where they are, how large they are, how far behind."""
     from protocol.client.log_admin import describe_log_dirs

@@ -33,7 +33,7 @@ COMPLETED_MAX = 2_000
 """How many names are kept for completion; more would only slow it down."""
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """The output format of rows."""
 
     TABLE = "table"
@@ -47,7 +47,7 @@ BootstrapOption = Annotated[
     typer.Option("--bootstrap-server", "-b", help="A cluster other than the mill's: host:port,…"),
 ]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-O", help="table, json (one envelope), ndjson or csv.")
+    OutputFormat, typer.Option("--output", "-O", help="table, json (one envelope), ndjson or csv.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds for everything.", min=0.1)]
@@ -136,7 +136,7 @@ def _is_ours(bootstrap: str | None) -> bool:
 def emit(
     schema: str,
     rows: Sequence[Row],
-    output: Output,
+    output: OutputFormat,
     as_json: bool = False,
     *,
     heads: Sequence[str] = (),
@@ -145,13 +145,13 @@ def emit(
 ) -> None:
     """Print rows. Without rows, print `heads` as CSV, or `nothing` to a person."""
     names = list(rows[0] if rows else heads)
-    if as_json or output is Output.JSON:
+    if as_json or output is OutputFormat.JSON:
         print_json(schema, list(rows), errors)
         return
-    if output is Output.NDJSON:
+    if output is OutputFormat.NDJSON:
         for row in rows:
             out(json.dumps(row, ensure_ascii=False))
-    elif output is Output.CSV:
+    elif output is OutputFormat.CSV:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)

@@ -11,7 +11,7 @@ from appliance.cli.cluster import (
     BootstrapOption,
     DryRunOption,
     JsonOption,
-    Output,
+    OutputFormat,
     OutputOption,
     TimeoutOption,
     emit,
@@ -108,7 +108,7 @@ def get(
         bool, typer.Option("--all", help="Also defaults and settings that come from elsewhere.")
     ] = False,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:

@@ -51,10 +51,10 @@ def consume(
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Print the records of topics; without -g no group is created."""
-    from appliance.kafka.consume import Wanted, read
+    from appliance.kafka.consume import ReadRequest, read
     from appliance.kafka.session import run
 
-    wanted = Wanted(
+    wanted = ReadRequest(
         topics=tuple(topics),
         partitions=_numbers(partitions),
         beginning=beginning_of(offset),
@@ -103,17 +103,17 @@ class _Printer:
 
 def beginning_of(text: str) -> "Beginning":
     """Parse where to begin. Raises CommandError."""
-    from appliance.kafka.consume import Begin, Beginning
+    from appliance.kafka.consume import BeginAt, Beginning
     from appliance.kafka.moments import moment_ms
 
     if text in ("start", "end"):
-        return Beginning(Begin(text))
+        return Beginning(BeginAt(text))
     if text.startswith("@"):
-        return Beginning(Begin.TIME, moment_ms(text[1:]))
+        return Beginning(BeginAt.TIME, moment_ms(text[1:]))
     if text.isdecimal():
-        return Beginning(Begin.OFFSET, int(text))
+        return Beginning(BeginAt.OFFSET, int(text))
     if text.startswith("-") and text[1:].isdecimal():
-        return Beginning(Begin.LAST, int(text[1:]))
+        return Beginning(BeginAt.LAST, int(text[1:]))
     raise CommandError(f"-o {text}: expected start, end, N, -N or @time", Exit.USAGE)
 
 

@@ -9,7 +9,7 @@ from appliance.errors import NOT_RUNNING
 from appliance.mill.home import Home, find_home
 
 if TYPE_CHECKING:
-    from appliance.config.load import Loaded
+    from appliance.config.load import LoadedConfig
     from appliance.mill.parts import Placement
     from appliance.mill.settings import Mill
 
@@ -53,7 +53,7 @@ def placement() -> "Placement":
     return Placement(in_containers=in_containers())
 
 
-def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
+def load_mill(at: Home | None = None) -> tuple["Mill", "LoadedConfig"]:
     """Load and check the configuration. Raises ConfigFaults."""
     from appliance.config.load import load
     from appliance.mill.settings import Mill

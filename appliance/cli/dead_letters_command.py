@@ -93,12 +93,12 @@ def _refuse(reason: str | None, lacks_replay: bool) -> None:
 
 def _beginning(since: str | None) -> "Beginning":
     """Return where to begin: at the first dead letter, or at a moment."""
-    from appliance.kafka.consume import Begin, Beginning
+    from appliance.kafka.consume import BeginAt, Beginning
     from appliance.kafka.moments import moment_ms
 
     if since is None:
-        return Beginning(Begin.START)
-    return Beginning(Begin.TIME, moment_ms(since))
+        return Beginning(BeginAt.START)
+    return Beginning(BeginAt.TIME, moment_ms(since))
 
 
 def _show(shelf: "Shelf", as_json: bool) -> None:

@@ -17,7 +17,7 @@ from appliance.output import CommandError, say
 from appliance.traffic.demo import access_line
 
 SIGNALLED = 128
-"""An exit code above this is the number of the signal that ended the process, plus 128."""
+"""The exit code of a command that a signal ended is this plus the signal's number."""
 
 
 def demo(

@@ -18,7 +18,7 @@ import typer
 
 from appliance.checks import filling, growth, startup
 from appliance.checks.file_systems import mounts_of_this_process, watched_folders
-from appliance.checks.startup import Check, Level
+from appliance.checks.startup import Check, CheckLevel
 from appliance.cli import context
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
@@ -52,7 +52,7 @@ def doctor(
     else:
         rows = [[str(c.level), c.what, c.found, c.remedy] for c in found]
         print_table(["", "WHAT", "FOUND", "REMEDY"], rows)
-    if any(check.level is Level.FAILED for check in found):
+    if any(check.level is CheckLevel.FAILED for check in found):
         raise typer.Exit(Exit.CONDITION)
 
 
@@ -62,9 +62,9 @@ def _configuration(home: Home) -> Iterator[Check]:
         mill, _ = context.load_mill(home)
     except ConfigFaults as error:
         for fault in error.faults:
-            yield Check(Level.FAILED, "configuration", str(fault), "mend it")
+            yield Check(CheckLevel.FAILED, "configuration", str(fault), "mend it")
         return
-    yield Check(Level.OK, "configuration", str(home.config_file))
+    yield Check(CheckLevel.OK, "configuration", str(home.config_file))
     yield _spark_memory(mill)
     if mill.placement.in_containers:
         yield from _parts(*part_rows())
@@ -87,7 +87,7 @@ def _configuration(home: Home) -> Iterator[Check]:
 def _mill_state(mill: Mill) -> Iterator[Check]:
     """Check whether the mill runs and how its parts are; check its ports only if it is stopped."""
     if lifecycle.is_running(mill.home):
-        yield Check(Level.OK, "mill", "runs; `./millrace status` shows its parts")
+        yield Check(CheckLevel.OK, "mill", "runs; `./millrace status` shows its parts")
         yield from _parts(*part_rows())
         return
     from appliance.supervisor.children import leftovers
@@ -95,8 +95,8 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
     left = leftovers(mill.home)
     for name, record in left.items():
         found = f"process {record.pid} of an earlier run, without a supervisor"
-        yield Check(Level.WARNING, name, found, "`make up` or `make down` stops it")
-    yield Check(Level.OK, "mill", "does not run")
+        yield Check(CheckLevel.WARNING, name, found, "`make up` or `make down` stops it")
+    yield Check(CheckLevel.OK, "mill", "does not run")
     if not left:
         yield from startup.ports(mill)
 
@@ -113,13 +113,13 @@ def _filling(mill: Mill) -> Iterator[Check]:
 def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
     """Report the parts of a running mill that are not well."""
     for error in errors:
-        yield Check(Level.WARNING, "mill", error)
+        yield Check(CheckLevel.WARNING, "mill", error)
     for row in rows:
         if row["state"] != "healthy":
             found = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
             if row.get("words"):
                 found = f"{found}; it said: {row['words']}"
-            level = Level.FAILED if row["state"] == "failed" else Level.WARNING
+            level = CheckLevel.FAILED if row["state"] == "failed" else CheckLevel.WARNING
             yield Check(level, row["part"], found, logs_hint(row["part"]))
 
 
@@ -131,16 +131,16 @@ def _published(mill: Mill) -> Iterator[Check]:
     inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
     if value != "loopback":
         text = f"MILLRACE_PUBLISHED={value}"
-        yield Check(Level.FAILED, "published ports", text, "the only value is `loopback`")
+        yield Check(CheckLevel.FAILED, "published ports", text, "the only value is `loopback`")
     elif not inside:
         yield Check(
-            Level.FAILED,
+            CheckLevel.FAILED,
             "published ports",
             "MILLRACE_PUBLISHED=loopback outside of a container: parts would listen everywhere",
             "unset it; only the shipped compose file sets it",
         )
     else:
-        yield Check(Level.OK, "published ports", "inside a container, published on loopback")
+        yield Check(CheckLevel.OK, "published ports", "inside a container, published on loopback")
 
 
 def _server_versions() -> Iterator[Check]:
@@ -153,14 +153,14 @@ def _server_versions() -> Iterator[Check]:
             [program, "--version"], capture_output=True, text=True, timeout=20, check=False
         )
         line = (done.stdout or done.stderr).strip().splitlines()
-        yield Check(Level.OK, f"{what} version", line[0][:100] if line else "unknown")
+        yield Check(CheckLevel.OK, f"{what} version", line[0][:100] if line else "unknown")
 
 
 def _machine(home: Home) -> Iterator[Check]:
     version = ".".join(str(number) for number in sys.version_info[:3])
     good = sys.version_info >= PYTHON_MIN
-    yield Check(Level.OK if good else Level.FAILED, "Python", version)
-    yield Check(Level.OK, "system", f"{platform.system()} {platform.release()}")
+    yield Check(CheckLevel.OK if good else CheckLevel.FAILED, "Python", version)
+    yield Check(CheckLevel.OK, "system", f"{platform.system()} {platform.release()}")
     if not context.in_containers():
         # In containers each part has its own volume, which this container does not see.
         yield from startup.disk_space(home)
@@ -183,13 +183,13 @@ def flush_latency(folder: Path, samples: int = FLUSH_SAMPLES) -> Check:
                 taken_ms.append((time.perf_counter() - began) * 1000)
     except OSError as error:
         found = f"cannot be measured in {folder}: {error.strerror}"
-        return Check(Level.WARNING, "disk flush", found)
+        return Check(CheckLevel.WARNING, "disk flush", found)
     cuts = statistics.quantiles(taken_ms, n=100, method="inclusive")
     text = f"p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms"
     if cuts[98] <= FLUSH_P99_MS:
-        return Check(Level.OK, "disk flush", text)
-    remedy = f"counts come later than promised above {FLUSH_P99_MS:.0f} ms; a faster disk helps"
-    return Check(Level.WARNING, "disk flush", text, remedy)
+        return Check(CheckLevel.OK, "disk flush", text)
+    remedy = f"a p99 above {FLUSH_P99_MS:.0f} ms delays counts; use a faster disk"
+    return Check(CheckLevel.WARNING, "disk flush", text, remedy)
 
 
 def _limits() -> Iterator[Check]:
@@ -203,14 +203,14 @@ def _limits() -> Iterator[Check]:
             value = int(path.read_text())
         except (OSError, ValueError):
             continue
-        level = Level.OK if value >= least else Level.WARNING
+        level = CheckLevel.OK if value >= least else CheckLevel.WARNING
         remedy = "" if value >= least else f"sysctl fs.inotify.{name}={least * 4}"
         yield Check(level, f"inotify {name}", str(value), remedy)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_MIN
     text = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
     remedy = "" if enough else f"ulimit -n {OPEN_FILES_MIN}"
-    yield Check(Level.OK if enough else Level.WARNING, "open files", text, remedy)
+    yield Check(CheckLevel.OK if enough else CheckLevel.WARNING, "open files", text, remedy)
 
 
 def _memory() -> Iterator[Check]:
@@ -219,10 +219,10 @@ def _memory() -> Iterator[Check]:
     available = psutil.virtual_memory().available
     text = f"{available / (1 << 30):.1f} GiB available"
     if lifecycle.is_running(context.home()) or available >= MEMORY_BYTES_MIN:
-        yield Check(Level.OK, "memory", text)
+        yield Check(CheckLevel.OK, "memory", text)
     else:
         remedy = "the mill needs about 2.5 GiB; stream.heap can be lowered to 512MiB"
-        yield Check(Level.WARNING, "memory", text, remedy)
+        yield Check(CheckLevel.WARNING, "memory", text, remedy)
 
 
 def _spark_memory(mill: Mill) -> Check:
@@ -233,7 +233,9 @@ def _spark_memory(mill: Mill) -> Check:
     heap, lines = heap_bytes(section, machine), lines_per_batch(section, machine)
     told = "stream.heap" if section.heap is not None else "follows the machine"
     return Check(
-        Level.OK, "Spark's heap", f"{heap >> 20} MiB ({told}), batches of up to {lines:,} lines"
+        CheckLevel.OK,
+        "Spark's heap",
+        f"{heap >> 20} MiB ({told}), batches of up to {lines:,} lines",
     )
 
 
@@ -247,10 +249,12 @@ def _secret_modes(home: Home) -> Iterator[Check]:
             if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
                 open_files.append(str(path))
     except PermissionError:
-        yield Check(Level.OK, "secrets", "belong to several accounts, not readable by this one")
+        yield Check(
+            CheckLevel.OK, "secrets", "belong to several accounts, not readable by this one"
+        )
         return
     if open_files:
         remedy = f"chmod 600 {' '.join(open_files)}"
-        yield Check(Level.FAILED, "secrets", f"{len(open_files)} readable by others", remedy)
+        yield Check(CheckLevel.FAILED, "secrets", f"{len(open_files)} readable by others", remedy)
     else:
-        yield Check(Level.OK, "secrets", "readable by their owner only")
+        yield Check(CheckLevel.OK, "secrets", "readable by their owner only")

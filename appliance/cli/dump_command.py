@@ -11,7 +11,7 @@ from appliance.cli.progress import ProgressLine, progress_line
 from appliance.output import CommandError, Exit, counted, out, print_json, say, size_text
 
 if TYPE_CHECKING:
-    from appliance.dump.folder import Report
+    from appliance.dump.folder import FolderReport
 
 DECODERS = ("offsets", "transactions", "metadata", "plain")
 EXPECTED = (
@@ -67,7 +67,7 @@ def _logs_in(path: Path) -> list[Path]:
     return sorted({one.parent for one in path.rglob("*") if is_known(one)}) or [path]
 
 
-def _tell(reports: "list[Report]", as_json: bool) -> None:
+def _tell(reports: "list[FolderReport]", as_json: bool) -> None:
     findings = [finding for report in reports for finding in report.findings]
     files = sum(report.files for report in reports)
     batches = sum(report.batches for report in reports)

@@ -9,7 +9,7 @@ from appliance.cli.cluster import (
     BootstrapOption,
     DryRunOption,
     JsonOption,
-    Output,
+    OutputFormat,
     OutputOption,
     Row,
     TimeoutOption,
@@ -43,7 +43,7 @@ def list_groups(
         str | None, typer.Option("--state", help="Only these: stable, empty, …")
     ] = None,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
@@ -89,7 +89,7 @@ def describe(
     state: Annotated[bool, typer.Option("--state", help="Each group as a whole.")] = False,
     only_lag: Annotated[bool, typer.Option("--only-lag", help="Partitions that lag.")] = False,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
@@ -168,7 +168,7 @@ def seek(
     topic: ScopeOption = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else it is shown.")] = False,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:

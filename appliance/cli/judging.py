@@ -1,11 +1,11 @@
 """Ask Spark and MySQL about a configuration before anything is changed."""
 
 from appliance.cli.progress import waiting
-from appliance.config.load import Loaded
+from appliance.config.load import LoadedConfig
 from appliance.mill.settings import Mill
 
 
-def judge_expressions(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
+def judge_expressions(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
     """Have Spark check the expressions and return its notes; answers are cached.
 
     Raises ConfigFaults and CheckFailed.
@@ -16,7 +16,7 @@ def judge_expressions(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
         return check_expressions(mill, loaded.document).notes
 
 
-def judge(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
+def judge(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
     """Also ask MySQL whether a metric's definition has changed under its name. Raises as above."""
     from appliance.checks.definitions import check_definitions
 

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from appliance.checks import startup
-from appliance.checks.startup import Level
+from appliance.checks.startup import CheckLevel
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
 from appliance.cli.judging import judge, judge_expressions
 from appliance.cli.needed import refuse_who_is_needed
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import progress_line, waiting
-from appliance.config.load import Loaded, load
+from appliance.config.load import LoadedConfig, load
 from appliance.mill.home import Home
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle, starting
-from appliance.operate.lifecycle import Progress
+from appliance.operate.lifecycle import MillProgress
 from appliance.output import CommandError, Exit, say, tell
 from appliance.supervisor import control
 from appliance.supervisor.changes import Differences, differences
@@ -34,7 +34,7 @@ ForceOption = Annotated[
 PartArgument = Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]
 
 
-def _text_of(verb: str, progress: Progress) -> str:
+def _text_of(verb: str, progress: MillProgress) -> str:
     text = f"{verb} {progress.done}/{progress.of}"
     return f"{text}, waiting for {progress.waiting_for}" if progress.waiting_for else text
 
@@ -62,7 +62,7 @@ def _up(apply: bool, timeout: float, as_json: bool) -> None:
     _up_with(mill, loaded, apply, timeout, as_json)
 
 
-def _up_with(mill: Mill, loaded: Loaded, apply: bool, timeout: float, as_json: bool) -> None:
+def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_json: bool) -> None:
     """Start the mill with the configuration as it was read; the file is not read again."""
     from appliance.checks.keeps import deletions
 
@@ -93,7 +93,7 @@ def _up_with(mill: Mill, loaded: Loaded, apply: bool, timeout: float, as_json: b
     tell("\n".join([words, *summary(mill)]), "up/1", data, as_json)
 
 
-def _start(mill: Mill, loaded: Loaded) -> None:
+def _start(mill: Mill, loaded: LoadedConfig) -> None:
     """Start the supervisor, unless the file or the machine is not fit for it."""
     judge_expressions(mill, loaded)
     try:
@@ -105,7 +105,7 @@ def _start(mill: Mill, loaded: Loaded) -> None:
         raise CommandError("nothing was started") from error
 
 
-def _bring_up_to_date(mill: Mill, loaded: Loaded, apply: bool) -> tuple[Mill, Differences]:
+def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mill, Differences]:
     """Have a running mill look at its file and, with `apply`, apply it.
 
     Returns the mill as it runs afterwards, and the differences between the configuration before and
@@ -131,14 +131,14 @@ def _bring_up_to_date(mill: Mill, loaded: Loaded, apply: bool) -> tuple[Mill, Di
     return (started if other and not apply else mill), other
 
 
-def _refuse_what_cannot_run(mill: Mill, loaded: Loaded, started: Mill | None) -> None:
+def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | None) -> None:
     """Report what the parts would reject, while they still run with the previous configuration."""
     judge(mill, loaded)
     found = list(startup.whose_data(mill))
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
         found.extend(startup.ports(mill, leaving_out=ours))
-    failed = [check for check in found if check.level is Level.FAILED]
+    failed = [check for check in found if check.level is CheckLevel.FAILED]
     for check in failed:
         say(f"millrace: {check}")
     if failed:

@@ -40,8 +40,8 @@ def supervise(
     digest: Annotated[str, typer.Option(help="Digest of the configuration it is started with.")],
 ) -> None:
     """Run the supervisor itself; `up` does this in the background."""
-    from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
-    from appliance.supervisor.following import Following
+    from appliance.supervisor.driver import Driver, MillAlreadyRunning, take_lock
+    from appliance.supervisor.following import ConfigFollower
     from protocol.log import configure
     from protocol.status import VERSION
 
@@ -49,9 +49,9 @@ def supervise(
     mill, _ = context.load_mill()
     try:
         take_lock(mill.home)
-    except AlreadyRunning as error:
+    except MillAlreadyRunning as error:
         raise CommandError(str(error)) from error
-    following = Following(mill.home, digest)
+    following = ConfigFollower(mill.home, digest)
     driver = Driver(mill.home, mill.parts, version=VERSION, following=following)
     asyncio.run(driver.run())
 

@@ -14,7 +14,7 @@ from appliance.cli.progress import LOOK_EVERY_S, ProgressLine
 from appliance.output import CommandError, Exit, tell
 
 if TYPE_CHECKING:
-    from appliance.kafka.produce import Outgoing, Tally
+    from appliance.kafka.produce import Outgoing, ProduceTally
 
 UNKNOWN_TOPIC_MS = 10_000
 ACKS = {"all": -1, "1": 1, "0": 0}
@@ -52,7 +52,7 @@ def produce(
     as_json: EnvelopeOption = False,
 ) -> None:
     """Send lines as records; ends when all are stored, with code 1 if some are not."""
-    from appliance.kafka.produce import Pace, Tally, refuse_unknown, send
+    from appliance.kafka.produce import ProduceTally, RecordPace, refuse_unknown, send
     from appliance.kafka.session import run
 
     _refuse_keys(key, key_delimiter)
@@ -60,7 +60,7 @@ def produce(
     headers = tuple(_header(text) for text in header or [])
     asked = servers(bootstrap)
     records = _records(files or [], key, key_delimiter, headers, partition)
-    tally = Tally()
+    tally = ProduceTally()
     line = ProgressLine()
 
     async def work() -> None:
@@ -74,7 +74,7 @@ def produce(
                     records,
                     settings=settings,
                     tally=tally,
-                    pace=None if rate is None else Pace(rate),
+                    pace=None if rate is None else RecordPace(rate),
                     per_transaction=per_transaction,
                 )
             finally:
@@ -98,7 +98,7 @@ def produce(
         raise CommandError(f"{tally.failed} of {tally.sent} records were not stored: {reasons}")
 
 
-async def _tell(line: ProgressLine, tally: "Tally") -> None:
+async def _tell(line: ProgressLine, tally: "ProduceTally") -> None:
     """Show the progress, also while the brokers accept nothing; print nothing if it is
     unchanged."""
     told = 0
@@ -172,6 +172,6 @@ async def _lines(files: list[Path]) -> AsyncIterator[bytes]:
                 yield line
 
 
-def _progress_text(tally: "Tally", elapsed_s: float) -> str:
+def _progress_text(tally: "ProduceTally", elapsed_s: float) -> str:
     rate = tally.stored / max(0.001, elapsed_s)
     return f"{tally.sent:,} sent, {tally.stored:,} stored, {rate:,.0f} a second"

@@ -8,14 +8,14 @@ from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import waiting
 from appliance.output import CommandError, Exit, tell
-from appliance.supervisor.effects import State
+from appliance.supervisor.effects import PartPhase
 from protocol import control
 from protocol.status import StatusUnavailable, fetch_status
 
 if TYPE_CHECKING:
     from appliance.mill.settings import Mill
 
-AT_WORK = (State.STARTING, State.HEALTHY, State.UNHEALTHY)
+AT_WORK = (PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY)
 TAKEN_OVER_S = 20.0
 LOOK_EVERY_S = 0.1
 STATUS_TIMEOUT_S = 2.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from appliance.cli.cluster import connected
 from appliance.cli.rooms import cell_or_dash
 from appliance.kafka.consume import Beginning
-from appliance.kafka.replay import Chooses, Line, Replay, Shelf, look, missing_topics
+from appliance.kafka.replay import Chooses, DeadLetterReplay, Line, Shelf, look, missing_topics
 from appliance.kafka.session import run
 from appliance.output import CommandError, Exit, print_json, print_table, say
 from collector.send.replaying import Place, Repair, Unrepairable, first_bytes, repaired
@@ -88,7 +88,7 @@ def put_back(
             if not execute:
                 shelf = await look(cluster, beginning, chooses)
                 return shelf, *await judge(cluster, shelf, repair)
-            async with Replay(cluster) as replay:
+            async with DeadLetterReplay(cluster) as replay:
                 shelf = await look(cluster, beginning, chooses, past_open=True)
                 fates, lines = await judge(cluster, shelf, repair)
                 return shelf, fates | await replay.put_back(lines), lines

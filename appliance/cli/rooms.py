@@ -13,7 +13,7 @@ from appliance.cli import context
 from appliance.errors import reason_of
 from appliance.launch.run import settings_descriptor
 from appliance.machine.processes import with_all_it_starts
-from appliance.mill.parts import Probe
+from appliance.mill.parts import ProbeKind
 from appliance.mill.settings import Mill, encode_settings
 from appliance.output import CommandError, Exit
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
@@ -37,7 +37,7 @@ def status_of(name: str) -> PartStatus:
     """Ask a part of the configured mill for its status."""
     mill = context.mill_as_it_runs()
     part = mill.part(name)
-    if part is None or part.probe is not Probe.HTTP:
+    if part is None or part.probe is not ProbeKind.HTTP:
         raise CommandError(f"this configuration has no {name}", Exit.NOT_FOUND)
     try:
         return fetch_status(part.host, part.port, STATUS_TIMEOUT_S)

@@ -19,7 +19,13 @@ from appliance.output import (
     print_table,
     say,
 )
-from appliance.traffic.readings import NotCounted, Reading, ReadingError, key_cells, read_metric
+from appliance.traffic.readings import (
+    MetricReading,
+    NotCounted,
+    ReadingError,
+    key_cells,
+    read_metric,
+)
 from sinks.estimates import error_of, is_estimated, note_of
 from sinks.mysql.views import key_column_names
 from sinks.rows import MetricDefinition
@@ -97,7 +103,7 @@ def _window(mill: Mill, name: str, size: str | None) -> str:
 
 
 def _print_reading(
-    definition: MetricDefinition, reading: Reading, limit: int, *, as_json: bool, clear: bool
+    definition: MetricDefinition, reading: MetricReading, limit: int, *, as_json: bool, clear: bool
 ) -> None:
     rows = sorted(reading.values.items(), key=lambda pair: (-pair[1].rank, pair[0]))
     if as_json:
@@ -127,7 +133,7 @@ def _print_reading(
 
 
 def estimated_fields(
-    definition: MetricDefinition, reading: Reading, fields: list[str]
+    definition: MetricDefinition, reading: MetricReading, fields: list[str]
 ) -> list[str]:
     """Return the fields of a reading whose values are estimates."""
     is_ranked = definition.measure == Measure.PERCENTILE

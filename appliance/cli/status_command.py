@@ -85,19 +85,19 @@ def _container_rows() -> list[dict[str, Any]]:
     """Without a supervisor, in containers, ask every part itself."""
     import asyncio
 
-    from appliance.supervisor.effects import Answer
+    from appliance.supervisor.effects import ProbeResult
     from appliance.supervisor.probes import probe
 
     mill, _ = context.load_mill()
 
-    async def ask_all() -> list[tuple[Answer, str]]:
+    async def ask_all() -> list[tuple[ProbeResult, str]]:
         return await asyncio.gather(*(probe(part, mill.home) for part in mill.parts))
 
     return _as_they_say(
         [
             {
                 "part": part.name,
-                "state": "healthy" if answer is Answer.OK else "unhealthy",
+                "state": "healthy" if answer is ProbeResult.OK else "unhealthy",
                 "pid": None,
                 "address": part.address,
                 "restarts": None,

@@ -12,7 +12,14 @@ from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption, EveryOption, every_s
 from appliance.cli.status_command import part_rows
 from appliance.cli.terminal import keys, pressed
-from appliance.cli.top_view import Frame, Told, frame_of, head_of, parts_table, readers_table
+from appliance.cli.top_view import (
+    Frame,
+    MonitorAnswer,
+    frame_of,
+    head_of,
+    parts_table,
+    readers_table,
+)
 from appliance.output import (
     CommandError,
     Exit,
@@ -67,17 +74,17 @@ def _look(mill: "Mill", before: Frame | None) -> Frame:
     return frame_of(round(time.time() * 1000), rows, errors, _told(mill), before)
 
 
-def _told(mill: "Mill") -> Told:
+def _told(mill: "Mill") -> MonitorAnswer:
     """Ask the monitor for what it knows; if it does not answer, the frame says so."""
     try:
         parts, groups, findings = (
             ask_monitor(mill, f"/api/v1/{name}") for name in ("parts", "groups", "health")
         )
     except CommandError as error:
-        return Told(problem=str(error))
+        return MonitorAnswer(problem=str(error))
     is_fresh = groups["kafka_at_ms"] == groups["ts_ms"]
     known = groups["data"] if groups["data"] or is_fresh else None
-    return Told(parts["data"], known, findings["data"])
+    return MonitorAnswer(parts["data"], known, findings["data"])
 
 
 def _screen() -> Any:

@@ -26,7 +26,7 @@ WARNING_LEVELS = ("bad", "warn")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MonitorAnswer:
     """The monitor's answer: parts, groups and findings as in its API, or why it did not answer.
 
     `groups` is None if the brokers did not answer the monitor and it knows no group.
@@ -54,7 +54,11 @@ class Frame:
 
 
 def frame_of(
-    at_ms: int, rows: Sequence[Row], errors: Sequence[str], told: Told, before: Frame | None
+    at_ms: int,
+    rows: Sequence[Row],
+    errors: Sequence[str],
+    told: MonitorAnswer,
+    before: Frame | None,
 ) -> Frame:
     """Build the frame after `before`; the first frame has no CPU shares."""
     details = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from appliance.config.faults import ConfigFaults, Fault, Path, key_text
+from appliance.config.faults import ConfigFault, ConfigFaults, Path, key_text
 
 TEXT_BYTES_MAX = 1 << 20
 NODES_MAX = 50_000
@@ -26,7 +26,7 @@ _CORE_TAGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SourceMark:
     """A place in a source. Lines and columns count from 1; 0 means that the source has no lines."""
 
     source: str
@@ -41,24 +41,24 @@ class Document:
 
     source: str
     root: dict[str, object] = field(default_factory=dict)
-    keys: dict[Path, Mark] = field(default_factory=dict)
-    values: dict[Path, Mark] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    keys: dict[Path, SourceMark] = field(default_factory=dict)
+    values: dict[Path, SourceMark] = field(default_factory=dict)
+    faults: list[ConfigFault] = field(default_factory=list)
 
-    def mark_of(self, path: Path, *, key: bool = False) -> Mark:
+    def mark_of(self, path: Path, *, key: bool = False) -> SourceMark:
         """Return the place of the value (or the key) at a path, or else of what contains it."""
         marks = self.keys if key else self.values
         for length in range(len(path), 0, -1):
             mark = marks.get(path[:length])
             if mark is not None:
                 return mark
-        return Mark(self.source, 1, 1)
+        return SourceMark(self.source, 1, 1)
 
     def add(self, path: Path, found: str, expected: str, *, key: bool = False) -> None:
         """Append a fault at a path."""
         mark = self.mark_of(path, key=key)
         self.faults.append(
-            Fault(mark.source, mark.line, mark.column, key_text(path), found, expected)
+            ConfigFault(mark.source, mark.line, mark.column, key_text(path), found, expected)
         )
 
 
@@ -67,7 +67,11 @@ def read_document(text: str, source: str) -> Document:
     document = Document(source)
     if len(text) > TEXT_BYTES_MAX:
         raise ConfigFaults(
-            [Fault(source, 1, 1, "(the file)", f"{len(text)} characters", f"≤ {TEXT_BYTES_MAX}")]
+            [
+                ConfigFault(
+                    source, 1, 1, "(the file)", f"{len(text)} characters", f"≤ {TEXT_BYTES_MAX}"
+                )
+            ]
         )
     node = _compose(text, source)
     if node is None:
@@ -76,7 +80,7 @@ def read_document(text: str, source: str) -> Document:
     if not isinstance(value, dict):
         raise ConfigFaults(
             [
-                Fault(
+                ConfigFault(
                     source,
                     1,
                     1,
@@ -114,10 +118,12 @@ def _compose(text: str, source: str) -> yaml.Node | None:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         problem = (error.problem or "text that is not YAML").removeprefix("found ")
-        raise ConfigFaults([Fault(source, line, column, "(YAML)", problem, "YAML")]) from error
+        raise ConfigFaults(
+            [ConfigFault(source, line, column, "(YAML)", problem, "YAML")]
+        ) from error
     except (yaml.YAMLError, RecursionError) as error:
         problem = str(error).splitlines()[0]
-        raise ConfigFaults([Fault(source, 1, 1, "(YAML)", problem, "YAML")]) from error
+        raise ConfigFaults([ConfigFault(source, 1, 1, "(YAML)", problem, "YAML")]) from error
 
 
 class _Reader:
@@ -168,14 +174,14 @@ class _Reader:
             self.document.keys[child] = self._mark(key_node)
             yield key, self.read(value_node, child, depth + 1)
 
-    def _mark(self, node: yaml.Node) -> Mark:
+    def _mark(self, node: yaml.Node) -> SourceMark:
         start = node.start_mark
-        return Mark(self.document.source, start.line + 1, start.column + 1)
+        return SourceMark(self.document.source, start.line + 1, start.column + 1)
 
     def _fault(self, node: yaml.Node, path: Path, found: str, expected: str) -> None:
         mark = self._mark(node)
         self.document.faults.append(
-            Fault(mark.source, mark.line, mark.column, key_text(path), found, expected)
+            ConfigFault(mark.source, mark.line, mark.column, key_text(path), found, expected)
         )
 
 

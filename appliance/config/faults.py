@@ -15,7 +15,7 @@ FOUND_CHARACTERS_MAX = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ConfigFault:
     """One fault. `line` and `column` count from 1; 0 if the value does not come from a file."""
 
     source: str
@@ -33,7 +33,7 @@ class Fault:
 class ConfigFaults(Exception):
     """The configuration cannot be used; `faults` holds everything that is wrong with it."""
 
-    def __init__(self, faults: Iterable[Fault]) -> None:
+    def __init__(self, faults: Iterable[ConfigFault]) -> None:
         self.faults = sorted(set(faults), key=lambda f: (f.source, f.line, f.column, f.key))
         super().__init__("\n".join(str(fault) for fault in self.faults))
 

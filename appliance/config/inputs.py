@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
 
-from appliance.config.document import Document, Mark, read_scalar
+from appliance.config.document import Document, SourceMark, read_scalar
 from appliance.config.faults import Path, did_you_mean, found_text
 
 PREFIX = "MILLRACE_"
@@ -41,7 +41,7 @@ def apply_overrides(
         steps = name.removeprefix(PREFIX).lower().split("__")
         if steps[0] not in sections:
             if len(steps) > 1:
-                mark = Mark(f"environment variable {name}")
+                mark = SourceMark(f"environment variable {name}")
                 document.keys[(steps[0],)] = mark
                 known = sorted(sections)
                 document.add(
@@ -52,10 +52,10 @@ def apply_overrides(
                 )
             continue
         path: Path = tuple(int(step) if step.isdigit() else step for step in steps)
-        _put(document, path, read_scalar(environ[name]), Mark(f"environment variable {name}"))
+        _put(document, path, read_scalar(environ[name]), SourceMark(f"environment variable {name}"))
 
 
-def _put(document: Document, path: Path, value: object, mark: Mark) -> None:
+def _put(document: Document, path: Path, value: object, mark: SourceMark) -> None:
     target: object = document.root
     for length, step in enumerate(path[:-1], start=1):
         following: object = None

@@ -1,7 +1,7 @@
 """Load the configuration file: text, overrides, references, sections, checks between them.
 
-Reads the file and the files that `${file:…}` names, nothing else. Returns a `Loaded` or raises
-every fault at once.
+Reads the file and the files that `${file:…}` names, nothing else. Returns a `LoadedConfig` or
+raises every fault at once.
 """
 
 import copy
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from appliance.config.cross import check_all, notes_on
 from appliance.config.document import Document, read_document
-from appliance.config.faults import ConfigFaults, Fault, Path
+from appliance.config.faults import ConfigFault, ConfigFaults, Path
 from appliance.config.findings import finding, place_of_second
 from appliance.config.inputs import apply_overrides, file_reader, substitute
 from appliance.config.model import MillConfig
@@ -26,7 +26,7 @@ FORMATS_FOLDER = FilePath("configs") / "formats"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedConfig:
     """A checked configuration, and where its values came from."""
 
     config: MillConfig
@@ -39,7 +39,7 @@ class Loaded:
     """The bytes that were read of the file. Callers must use these, because the file can change."""
 
 
-def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> Loaded:
+def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> LoadedConfig:
     """Read and check a configuration file; raises ConfigFaults with everything that is wrong.
 
     A missing file is a fault, because a mill of defaults only would surprise the user.
@@ -49,26 +49,28 @@ def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = Non
     except OSError as error:
         reason = (error.strerror or "no file").lower()
         raise ConfigFaults(
-            [Fault(_shown(path), 0, 0, "(the file)", reason, "a file that can be read")]
+            [ConfigFault(_shown(path), 0, 0, "(the file)", reason, "a file that can be read")]
         ) from error
     return load_bytes(data, path, home, environ)
 
 
 def load_bytes(
     data: bytes, path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None
-) -> Loaded:
+) -> LoadedConfig:
     """Like `load`, for the bytes of a file that the caller has read and keeps."""
     source = _shown(path)
     try:
         text = io.StringIO(data.decode(), newline=None).read()
     except UnicodeDecodeError as error:
         place = f"a byte at {error.start} that is not UTF-8"
-        raise ConfigFaults([Fault(source, 0, 0, "(the file)", place, "UTF-8 text")]) from error
+        raise ConfigFaults(
+            [ConfigFault(source, 0, 0, "(the file)", place, "UTF-8 text")]
+        ) from error
     loaded = load_text(text, source, home, os.environ if environ is None else environ)
     return replace(loaded, data=data)
 
 
-def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]) -> Loaded:
+def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]) -> LoadedConfig:
     """Like `load`, for a text."""
     document = read_document(text, source)
     apply_overrides(document, environ, MillConfig.model_fields)
@@ -92,7 +94,7 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     check_all(config, document, home=str(home), is_published=is_published, wrong=wrong)
     if document.faults:
         raise ConfigFaults(document.faults)
-    return Loaded(config, document, references, notes_on(config))
+    return LoadedConfig(config, document, references, notes_on(config))
 
 
 def without_faults(given: Mapping[str, object]) -> tuple[MillConfig, set[Path]]:
@@ -135,7 +137,7 @@ def _users_formats(home: FilePath) -> Mapping[str, Format]:
         return load_formats([home / FORMATS_FOLDER])
     except FormatFault as error:
         expected = "a format as described in configs/formats/README.md"
-        fault = Fault(_shown(error.path), 0, 0, "(the file)", error.reason, expected)
+        fault = ConfigFault(_shown(error.path), 0, 0, "(the file)", error.reason, expected)
         raise ConfigFaults([fault]) from error
 
 

@@ -72,7 +72,7 @@ def check_replication(config: MillConfig, document: Document) -> None:
 
 
 def _factor(config: MillConfig, key: str) -> int:
-    """Return the replication factor of a topic for which this key is set."""
+    """Return the replication factor that this key sets; by default the number of brokers."""
     brokers = config.cluster.brokers
     stated = config.cluster.settings.get(key)
     return brokers if stated is None else _number(stated, BROKER_ROWS[key][1], brokers)
@@ -85,7 +85,7 @@ def _above(settings: Mapping[str, Scalar], key: str, most: int, row: Setting) ->
 
 
 def _number(stated: Scalar, row: Setting, otherwise: int) -> int:
-    """Return a setting as a number; None if it is not one, which is a fault of its own."""
+    """Return a setting as a number; `otherwise` if it is not one, which is a fault of its own."""
     try:
         value = parse(row, stated)
     except WrongValue:

@@ -15,7 +15,7 @@ from stream.config.sections import MetricSection
 
 NUMERIC_MEASURES = frozenset({"sum", "min", "max", "mean", "percentile"})
 
-# In lines of format text, these columns never have a number.
+# By format: columns that are never a number, whatever the line.
 NEVER_NUMBERS = {
     "combined": frozenset(
         {"method", "path", "query", "protocol", "referer", "user_agent", "remote_addr"}
@@ -29,7 +29,7 @@ ARCHIVED_FILE = "topic/hour/00000001.parquet"
 
 
 def check_archive(config: MillConfig, document: Document, home: str) -> None:
-    """An archive in a watched folder would be read, counted and archived again without end."""
+    """Reject an archive in a watched folder: it would be read, counted and archived endlessly."""
     if config.stream.archive is None:
         return
     folder = config.stream.archive.folder

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from appliance.dump import indexes, metadata
-from appliance.dump.scan import Finding, Rules, Scan, Transactions, scan_log
+from appliance.dump.scan import LogFinding, LogScan, OpenTransactions, Rules, scan_log
 from broker.quorum.snapshot import SnapshotId, read_file_name
 from broker.storage import checkpoint
 from protocol.types import TopicPartition
@@ -38,13 +38,13 @@ Told = Callable[[int], None]
 
 
 @dataclass(slots=True)
-class Report:
+class FolderReport:
     """What was examined, and what was found."""
 
     files: int = 0
     batches: int = 0
     size_bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[LogFinding] = field(default_factory=list)
 
 
 @contextmanager
@@ -97,14 +97,14 @@ def _partition(folder: Path) -> TopicPartition | None:
     return TopicPartition(topic, int(number)) if topic and number.isdecimal() else None
 
 
-def check_folder(folder: Path, told: Told = lambda _: None) -> Report:
+def check_folder(folder: Path, told: Told = lambda _: None) -> FolderReport:
     """Check all files of a partition's folder, with the node's checkpoints beside it."""
     return _Check(folder, sorted(folder.iterdir()), told, is_whole=True).run()
 
 
-def check_files(paths: Sequence[Path], told: Told = lambda _: None) -> Report:
+def check_files(paths: Sequence[Path], told: Told = lambda _: None) -> FolderReport:
     """Check these files, each against the log file beside it."""
-    whole = Report()
+    whole = FolderReport()
     for folder in dict.fromkeys(path.parent for path in paths):
         own = sorted(path for path in paths if path.parent == folder)
         report = _Check(folder, own, told, is_whole=False).run()
@@ -123,12 +123,12 @@ class _Check:
         self._files = files
         self._told = told
         self._is_whole = is_whole
-        self._report = Report()
+        self._report = FolderReport()
         self._rules = Rules(is_compacted(folder), self._epochs() if is_whole else ())
-        self._scans: dict[int, Scan] = {}
-        self._transactions = Transactions()
+        self._scans: dict[int, LogScan] = {}
+        self._transactions = OpenTransactions()
 
-    def run(self) -> Report:
+    def run(self) -> FolderReport:
         """Check log files in their order, then the files beside them."""
         by_suffix: dict[str, list[Path]] = {suffix: [] for suffix in SUFFIXES}
         for path in self._files:
@@ -156,7 +156,7 @@ class _Check:
         return self._report
 
     def _add(self, path: Path, what: str) -> None:
-        self._report.findings.append(Finding(str(path), None, what))
+        self._report.findings.append(LogFinding(str(path), None, what))
 
     def _read(self, path: Path) -> bytes | None:
         try:
@@ -169,7 +169,7 @@ class _Check:
         self._told(len(data))
         return data
 
-    def _scan(self, path: Path, transactions: Transactions | None) -> Scan | None:
+    def _scan(self, path: Path, transactions: OpenTransactions | None) -> LogScan | None:
         base_offset = base_offset_of(path)
         assert base_offset is not None, "only segment files are scanned"
         try:
@@ -241,7 +241,7 @@ class _Check:
             self._add(path, str(error))
             return ()
 
-    def _scan_of(self, path: Path) -> Scan | None:
+    def _scan_of(self, path: Path) -> LogScan | None:
         """Return the scan of the log file beside a file; scan it if that has not happened."""
         base_offset = base_offset_of(path)
         assert base_offset is not None, "only segment files are checked"

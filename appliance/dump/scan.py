@@ -27,7 +27,7 @@ DELETE_HORIZON = 0x40
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LogFinding:
     """Something invalid: in which file, at which byte (None: in the whole file), and what."""
 
     file: str
@@ -99,7 +99,7 @@ class Aborted:
 
 
 @dataclass(slots=True)
-class Transactions:
+class OpenTransactions:
     """The transactions that are open while a log is scanned file by file.
 
     `is_known`: the scan began at the log's start, so no transaction can have begun before.
@@ -117,7 +117,7 @@ class Transactions:
 
 
 @dataclass(slots=True)
-class Scan:
+class LogScan:
     """What checks of other files need to know about one log file."""
 
     file: str
@@ -154,21 +154,21 @@ def scan_log(
     base_offset: int,
     buffer: memoryview,
     rules: Rules,
-    transactions: Transactions | None = None,
-) -> tuple[Scan, list[Finding]]:
+    transactions: OpenTransactions | None = None,
+) -> tuple[LogScan, list[LogFinding]]:
     """Scan one log file; `base_offset` is the one in its name.
 
     `transactions` has those that the files before it have left open; the scan updates it.
     """
-    transactions = Transactions() if transactions is None else transactions
-    scan = Scan(file, base_offset, base_offset)
-    findings: list[Finding] = []
+    transactions = OpenTransactions() if transactions is None else transactions
+    scan = LogScan(file, base_offset, base_offset)
+    findings: list[LogFinding] = []
     batches = Batches(buffer)
     epoch = -1
     for batch in batches:
         header = batch.header
         findings += (
-            Finding(file, batch.position, what) for what in _wrong(batch, scan, epoch, rules)
+            LogFinding(file, batch.position, what) for what in _wrong(batch, scan, epoch, rules)
         )
         epoch = max(epoch, header.partition_leader_epoch)
         scan.positions.append(batch.position)
@@ -181,11 +181,13 @@ def scan_log(
         if fault is None:
             _note_producer(scan, batch, transactions)
         else:
-            findings.append(Finding(file, batch.position, unopened(batch, fault)))
+            findings.append(LogFinding(file, batch.position, unopened(batch, fault)))
     if batches.fault is not None:
         scan.is_readable = False
         left = batches.left_bytes
-        findings.append(Finding(file, batches.end, f"{left} bytes are no batch: {batches.fault}"))
+        findings.append(
+            LogFinding(file, batches.end, f"{left} bytes are no batch: {batches.fault}")
+        )
     return scan, findings
 
 
@@ -211,7 +213,7 @@ def _fault_inside(batch: FoundBatch) -> str | None:
     return None
 
 
-def _wrong(batch: FoundBatch, scan: Scan, epoch: int, rules: Rules) -> Iterable[str]:
+def _wrong(batch: FoundBatch, scan: LogScan, epoch: int, rules: Rules) -> Iterable[str]:
     header, is_first = batch.header, not scan.positions
     if not batch.is_valid:
         yield "the checksum of the batch does not match"
@@ -241,7 +243,7 @@ def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
     return found
 
 
-def _note_producer(scan: Scan, batch: FoundBatch, transactions: Transactions) -> None:
+def _note_producer(scan: LogScan, batch: FoundBatch, transactions: OpenTransactions) -> None:
     header = batch.header
     if header.producer_id < 0:
         return

@@ -28,7 +28,7 @@ POLL_MS = 250
 RECORDS_PER_POLL = 2_000
 
 
-class Begin(StrEnum):
+class BeginAt(StrEnum):
     """Where a reader without a committed offset begins."""
 
     START = "start"
@@ -44,12 +44,12 @@ class Begin(StrEnum):
 class Beginning:
     """Where to begin; `value` is the offset, the count or the time, if there is one."""
 
-    kind: Begin
+    kind: BeginAt
     value: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReadRequest:
     """What to read.
 
     pattern: instead of `topics`, those whose whole name matches.
@@ -66,7 +66,7 @@ class Wanted:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[int, ...] | None = None
-    beginning: Beginning = Beginning(Begin.END)
+    beginning: Beginning = Beginning(BeginAt.END)
     group_id: str | None = None
     auto_commit: bool = True
     isolation_level: int = 0
@@ -106,13 +106,15 @@ class Origins:
         return ReadRecord(record, origin.leader_epoch, origin.is_log_append_time)
 
 
-async def read(cluster: Cluster, wanted: Wanted, hand_out: Callable[[ReadRecord], None]) -> int:
+async def read(
+    cluster: Cluster, wanted: ReadRequest, hand_out: Callable[[ReadRecord], None]
+) -> int:
     """Hand out records until the wanted end; return how many there were.
 
     With a group, offsets are committed at the end and from time to time before that. Raises
     CommandError for topics or partitions that do not exist, ApiError and ClientError.
     """
-    resets = OffsetReset.EARLIEST if wanted.beginning.kind is Begin.START else OffsetReset.LATEST
+    resets = OffsetReset.EARLIEST if wanted.beginning.kind is BeginAt.START else OffsetReset.LATEST
     settings = ConsumerSettings(
         group_id=wanted.group_id,
         auto_commit=wanted.auto_commit,
@@ -120,7 +122,7 @@ async def read(cluster: Cluster, wanted: Wanted, hand_out: Callable[[ReadRecord]
         isolation_level=wanted.isolation_level,
         max_poll_records=RECORDS_PER_POLL,
     )
-    reading = _Reading(Consumer(cluster, settings), cluster, wanted, hand_out)
+    reading = _RecordReader(Consumer(cluster, settings), cluster, wanted, hand_out)
     async with reading.consumer:
         if wanted.group_id is None:
             await reading.begin_by_hand()
@@ -130,14 +132,14 @@ async def read(cluster: Cluster, wanted: Wanted, hand_out: Callable[[ReadRecord]
     return reading.count
 
 
-class _Reading:
+class _RecordReader:
     """One run of `read`."""
 
     def __init__(
         self,
         consumer: Consumer,
         cluster: Cluster,
-        wanted: Wanted,
+        wanted: ReadRequest,
         hand_out: Callable[[ReadRecord], None],
     ) -> None:
         self.consumer = consumer
@@ -233,18 +235,18 @@ class _Reading:
 
 
 async def beginnings(
-    cluster: Cluster, tps: Sequence[TopicPartition], wanted: Wanted
+    cluster: Cluster, tps: Sequence[TopicPartition], wanted: ReadRequest
 ) -> dict[TopicPartition, int]:
     """Return where to begin in each partition: offsets, or the timestamps that mean a log's
     ends."""
     kind, value = wanted.beginning.kind, wanted.beginning.value
-    if kind is Begin.START:
+    if kind is BeginAt.START:
         return dict.fromkeys(tps, EARLIEST_TIMESTAMP)
-    if kind is Begin.END:
+    if kind is BeginAt.END:
         return dict.fromkeys(tps, LATEST_TIMESTAMP)
-    if kind is Begin.OFFSET:
+    if kind is BeginAt.OFFSET:
         return dict.fromkeys(tps, value)
-    asked = LATEST_TIMESTAMP if kind is Begin.LAST else value
+    asked = LATEST_TIMESTAMP if kind is BeginAt.LAST else value
     found = await list_offsets(
         cluster, dict.fromkeys(tps, asked), isolation_level=wanted.isolation_level
     )
@@ -252,7 +254,7 @@ async def beginnings(
     begins: dict[TopicPartition, int] = {}
     for tp in tps:
         offset = found[tp].offset
-        if kind is Begin.LAST:
+        if kind is BeginAt.LAST:
             begins[tp] = max(starts[tp].offset, offset - value)
         else:
             begins[tp] = LATEST_TIMESTAMP if offset == NO_OFFSET else offset

@@ -21,7 +21,7 @@ KNOWN_WITHIN_MS = 1_500
 
 
 @dataclass(slots=True)
-class Tally:
+class ProduceTally:
     """How many records were sent, stored and rejected, and the reasons of the first rejections."""
 
     sent: int = 0
@@ -51,7 +51,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RecordPace:
     """Limits the number of records per second."""
 
     per_second: float
@@ -83,8 +83,8 @@ async def send(
     records: AsyncIterator[Outgoing],
     *,
     settings: dict[str, Any],
-    tally: Tally,
-    pace: Pace | None = None,
+    tally: ProduceTally,
+    pace: RecordPace | None = None,
     per_transaction: int | None = None,
 ) -> None:
     """Send all of `records`, and return or raise once each has its result.
@@ -122,7 +122,7 @@ async def send(
         await _finish(producer, tally)
 
 
-async def _finish(producer: Producer, tally: Tally) -> None:
+async def _finish(producer: Producer, tally: ProduceTally) -> None:
     """Wait for all results. Closing aborts an open transaction."""
     try:
         await producer.flush()

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from appliance.kafka.consume import Beginning, ReadRecord, Wanted, read
+from appliance.kafka.consume import Beginning, ReadRecord, ReadRequest, read
 from appliance.output import CommandError
 from collector.config.settings import DEAD_LETTERS_TOPIC
 from collector.send.replaying import Letter, Place, letter_of, note_headers, note_of
@@ -70,7 +70,7 @@ async def look(
 ) -> Shelf:
     """Read the chosen dead letters. `past_open`: wait for transactions that are still open."""
     shelf = Shelf()
-    wanted = Wanted(
+    wanted = ReadRequest(
         topics=(DEAD_LETTERS_TOPIC,),
         beginning=beginning,
         isolation_level=1,
@@ -81,7 +81,7 @@ async def look(
     return shelf
 
 
-class Replay:
+class DeadLetterReplay:
     """One replay. Entering it fences every other replay of the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -92,7 +92,7 @@ class Replay:
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         )
 
-    async def __aenter__(self) -> "Replay":
+    async def __aenter__(self) -> "DeadLetterReplay":
         await self._producer.start()
         try:
             await self._producer.init_transactions()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.kafka.topics import Problem, TopicView, names, views
+from appliance.kafka.topics import DescribedTopic, PartitionFilter, names, views
 from protocol.client.cluster import Cluster
 from protocol.client.errors import UnsupportedVersion
 from protocol.client.metadata import ClusterMetadata
@@ -22,12 +22,12 @@ Details = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClusterState:
     """The answers. `quorum` is None if a cluster has none, or does not report it."""
 
     metadata: ClusterMetadata
     quorum: QuorumInfo | None
-    topics: Sequence[TopicView]
+    topics: Sequence[DescribedTopic]
     told: Sequence[Details] = ()
 
     @property
@@ -44,41 +44,41 @@ class Standing:
         named = self.metadata.controller_id
         return named if named >= 0 else None
 
-    def partitions(self) -> Iterator[tuple[TopicView, PartitionDetails]]:
+    def partitions(self) -> Iterator[tuple[DescribedTopic, PartitionDetails]]:
         """Return all partitions, in order."""
         for topic in self.topics:
             for partition in topic.details.partitions:
                 yield topic, partition
 
 
-async def ask(cluster: Cluster, told: Sequence[Details] = ()) -> Standing:
+async def ask(cluster: Cluster, told: Sequence[Details] = ()) -> ClusterState:
     """Ask a cluster for everything. Raises as the cluster and `describe_topics` do."""
     topics = await views(cluster, await names(cluster))
     try:
         quorum = await describe_quorum(cluster)
     except UnsupportedVersion:
         quorum = None
-    return Standing(cluster.current, quorum, topics, told)
+    return ClusterState(cluster.current, quorum, topics, told)
 
 
-def counts(standing: Standing) -> dict[str, int]:
+def counts(standing: ClusterState) -> dict[str, int]:
     """Count the partitions, and those with problems."""
     live = set(standing.metadata.brokers)
     rows = list(standing.partitions())
 
-    def having(problem: Problem) -> int:
+    def having(problem: PartitionFilter) -> int:
         return sum(problem.has(one, topic.min_isr, live) for topic, one in rows)
 
     return {
         "topics": len(standing.topics),
         "partitions": len(rows),
-        "under_replicated": having(Problem(under_replicated=True)),
-        "under_min_isr": having(Problem(under_min_isr=True)),
-        "offline": having(Problem(unavailable=True)),
+        "under_replicated": having(PartitionFilter(under_replicated=True)),
+        "under_min_isr": having(PartitionFilter(under_min_isr=True)),
+        "offline": having(PartitionFilter(unavailable=True)),
     }
 
 
-def broker_rows(standing: Standing) -> list[Row]:
+def broker_rows(standing: ClusterState) -> list[Row]:
     """Return one row for each broker that any answer names, dead ones too."""
     registered = {one["node_id"]: one for one in standing.newest.get("brokers", ())}
     partitions = [one for _, one in standing.partitions()]
@@ -97,7 +97,7 @@ def broker_rows(standing: Standing) -> list[Row]:
 
 def _broker_row(
     node_id: int,
-    standing: Standing,
+    standing: ClusterState,
     registered: Details | None,
     partitions: Sequence[PartitionDetails],
 ) -> Row:
@@ -131,7 +131,7 @@ def _state(is_live: bool, registered: Details | None) -> str:
     return "in service" if is_live else "away"
 
 
-def quorum_row(standing: Standing, now_ms: int) -> Row | None:
+def quorum_row(standing: ClusterState, now_ms: int) -> Row | None:
     """Return the quorum with its replicas; ages in ms at `now_ms`, Unix time."""
     quorum = standing.quorum
     if quorum is None:
@@ -163,7 +163,7 @@ def _ago(moment_ms: int | None, now_ms: int) -> int | None:
     return None if moment_ms is None else max(now_ms - moment_ms, 0)
 
 
-def partition_rows(standing: Standing) -> list[Row]:
+def partition_rows(standing: ClusterState) -> list[Row]:
     """Return one row for each partition: leader, epochs, in-sync replicas, eligible leader
     replicas."""
     epochs: dict[tuple[str, int], int] = {}

@@ -21,7 +21,7 @@ MIN_ISR = "min.insync.replicas"
 
 
 @dataclass(frozen=True, slots=True)
-class TopicView:
+class DescribedTopic:
     """A topic with the settings that were changed for it, at any level, and those in effect."""
 
     details: TopicDetails
@@ -41,7 +41,7 @@ class TopicView:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PartitionFilter:
     """Which partitions to show; all of them when every flag is off."""
 
     under_replicated: bool = False
@@ -100,13 +100,13 @@ class Matcher:
         return self._compiled is None or self._compiled.fullmatch(name) is not None
 
 
-async def views(cluster: Cluster, wanted: Sequence[str]) -> list[TopicView]:
+async def views(cluster: Cluster, wanted: Sequence[str]) -> list[DescribedTopic]:
     """Return these topics with their settings, in this order; deleted ones are left out."""
     details = await describe_topics(cluster, wanted)
     there = [name for name in wanted if name in details and not details[name].error]
     settings = await settings_of(cluster, there)
     return [
-        TopicView(
+        DescribedTopic(
             details[name],
             {
                 key: entry.value

@@ -69,13 +69,13 @@ class ToolParser(argparse.ArgumentParser):
     def refuses(self, option: str, why: str) -> None:
         """Accept an option of Kafka's that this version does not support, and say why it fails."""
 
-        class Refused(argparse.Action):
+        class RefusedOption(argparse.Action):
             def __call__(
                 self, parser: Any, namespace: Any, values: Any, option_string: Any = None
             ) -> None:
                 raise CommandError(f"{option} {why}", Exit.USAGE)
 
-        self.add_argument(option, nargs="?", action=Refused, help=f"Refused: it {why}.")
+        self.add_argument(option, nargs="?", action=RefusedOption, help=f"Refused: it {why}.")
 
     def error(self, message: str) -> NoReturn:
         """In the form of argparse's own errors."""
@@ -86,7 +86,7 @@ def renamed(old: str, new: str) -> type[argparse.Action]:
     """Return an action that accepts an option's old name and prints its new one, once."""
     is_told = False
 
-    class Renamed(argparse.Action):
+    class RenamedOption(argparse.Action):
         def __call__(
             self, parser: Any, namespace: Any, values: Any, option_string: Any = None
         ) -> None:
@@ -101,7 +101,7 @@ def renamed(old: str, new: str) -> type[argparse.Action]:
             taken = [*(before or []), values] if isinstance(before, list) else values
             setattr(namespace, self.dest, taken)
 
-    return Renamed
+    return RenamedOption
 
 
 def read_properties(path: str | None) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.kafka.consume import Begin, Beginning, ReadRecord, Wanted, read
+from appliance.kafka.consume import BeginAt, Beginning, ReadRecord, ReadRequest, read
 from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka.topics import Matcher
@@ -25,7 +25,7 @@ from protocol.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter")
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
-RESETS = {"earliest": Begin.START, "latest": Begin.END}
+RESETS = {"earliest": BeginAt.START, "latest": BeginAt.END}
 NOT_PRESENT = "NOT_PRESENT"
 
 
@@ -172,7 +172,7 @@ def _work(options: argparse.Namespace) -> None:
         say(f"Processed a total of {count} messages")
 
 
-def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> Wanted:
+def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> ReadRequest:
     """Return what the options ask for.
 
     Raises UsageFault for options that do not go together, CommandError for a bad pattern.
@@ -197,7 +197,7 @@ def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> Wanted
     if options.from_beginning and options.offset is not None:
         raise UsageFault("Options from-beginning and offset cannot be specified together.")
     isolation = options.isolation_level or properties.get("isolation.level", "read_uncommitted")
-    return Wanted(
+    return ReadRequest(
         topics=() if topic is None else (topic,),
         pattern=include,
         partitions=None if options.partition is None else (options.partition,),
@@ -221,7 +221,7 @@ def _beginning(options: argparse.Namespace, properties: dict[str, str]) -> Begin
         reset = properties.get("auto.offset.reset", "latest")
         if reset not in RESETS:
             raise UsageFault(f"auto.offset.reset is {reset}, expected earliest or latest")
-        return Beginning(Begin.START if options.from_beginning else RESETS[reset])
+        return Beginning(BeginAt.START if options.from_beginning else RESETS[reset])
     if text.lower() in RESETS:
         return Beginning(RESETS[text.lower()])
     if not text.isdecimal():
@@ -229,7 +229,7 @@ def _beginning(options: argparse.Namespace, properties: dict[str, str]) -> Begin
             f"The provided offset value '{text}' is incorrect. Valid values are 'earliest',"
             " 'latest', or a non-negative long."
         )
-    return Beginning(Begin.OFFSET, int(text))
+    return Beginning(BeginAt.OFFSET, int(text))
 
 
 def _formatter(options: argparse.Namespace) -> Formatter:

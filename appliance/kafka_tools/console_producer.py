@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.kafka.lines import LineFault, LineFormat, parse_line
-from appliance.kafka.produce import Outgoing, Tally, lines_of, send
+from appliance.kafka.produce import Outgoing, ProduceTally, lines_of, send
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -76,7 +76,7 @@ def _work(options: argparse.Namespace) -> int:
     form = line_format(options)
     settings = _settings(options, properties)
     servers = servers_of(options, properties)
-    tally = Tally()
+    tally = ProduceTally()
     faults: list[LineFault] = []
 
     async def records() -> AsyncIterator[Outgoing]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from appliance.kafka import topics
 from appliance.kafka.session import open_cluster, run
-from appliance.kafka.topics import Problem, TopicView
+from appliance.kafka.topics import DescribedTopic, PartitionFilter
 from appliance.kafka_tools.base import (
     ToolParser,
     UsageFault,
@@ -128,7 +128,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> None:
     names = await _matching(cluster, options)
     if not names and options.topic and not options.if_exists:
         raise _missing(options.topic)
-    problem = Problem(
+    problem = PartitionFilter(
         options.under_replicated_partitions,
         options.unavailable_partitions,
         options.under_min_isr_partitions,
@@ -153,7 +153,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> None:
                 out(partition_line(view.name, partition))
 
 
-def topic_line(view: TopicView) -> str:
+def topic_line(view: DescribedTopic) -> str:
     """Return a topic's own line of `--describe`."""
     words = [f"Topic: {view.name}"]
     if view.topic_id is not None:

@@ -12,7 +12,7 @@ _VERSION = re.compile(r'version "(\d+[\d.]*)')
 
 
 @dataclass(frozen=True, slots=True)
-class Java:
+class JavaRuntime:
     """A Java runtime: its home folder and its version."""
 
     home: Path
@@ -24,7 +24,7 @@ class Java:
         return int(self.version.split(".")[0])
 
 
-def find_java() -> Java | None:
+def find_java() -> JavaRuntime | None:
     """Find the first runtime of MAJOR_MIN or later: JAVA_HOME, then PATH, then the system's
     folder."""
     candidates = []
@@ -36,7 +36,7 @@ def find_java() -> Java | None:
     for candidate in candidates:
         version = version_of(candidate)
         if version is not None and int(version.split(".")[0]) >= MAJOR_MIN:
-            return Java(candidate.resolve().parents[1], version)
+            return JavaRuntime(candidate.resolve().parents[1], version)
     return None
 
 

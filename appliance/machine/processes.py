@@ -63,7 +63,7 @@ def with_all_it_starts(
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a process in a group of its own; unless it ended well, kill what is left of the group.
 
-    A terminal's Ctrl-C then reaches only this process. Otherwise a JVM whose Python is interrupted
+    So a terminal's Ctrl-C does not reach the process. Otherwise a JVM whose Python is interrupted
     during its start would stay for ever.
     """
     process = subprocess.Popen(command, process_group=0, **options)

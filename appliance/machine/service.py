@@ -79,7 +79,7 @@ def unit_text(service: Service) -> str:
 
 
 def unit_folder(*, is_system: bool, config_home: Path) -> Path:
-    """Return the folder for a user's own units of the machine, or of one account."""
+    """Return the folder for hand-made units: the machine's, or one account's."""
     return Path("/etc/systemd/system") if is_system else config_home / "systemd" / "user"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.config.load import load
-from appliance.machine.java import Java, find_java
+from appliance.machine.java import JavaRuntime, find_java
 from appliance.mill.home import CODE
 from protocol.log import configure, fields
 
@@ -27,7 +27,7 @@ FOLDER = CODE / ".cache" / "class-data"
 logger = logging.getLogger(__name__)
 
 
-def archive_path(java: Java | None, folder: Path = FOLDER) -> Path | None:
+def archive_path(java: JavaRuntime | None, folder: Path = FOLDER) -> Path | None:
     """Return the path of the archive for a Java, whether or not it exists."""
     found = find_spec("pyspark")
     if java is None or found is None or found.origin is None:
@@ -39,7 +39,7 @@ def archive_path(java: Java | None, folder: Path = FOLDER) -> Path | None:
     return folder / f"spark-{digest.hexdigest()[:16]}.jsa"
 
 
-def make(path: Path, java: Java) -> None:
+def make(path: Path, java: JavaRuntime) -> None:
     """Run Spark once and keep the classes it loaded. Raises OSError when the JVM wrote nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".making-", dir=path.parent) as folder:
@@ -52,7 +52,7 @@ def make(path: Path, java: Java) -> None:
         partial.replace(path)
 
 
-def _run_spark(archive: Path, java: Java, folder: Path) -> None:
+def _run_spark(archive: Path, java: JavaRuntime, folder: Path) -> None:
     from stream.config.settings import StreamSettings
     from stream.fold.compile import compile_plan
     from stream.fold.folding import Folding

@@ -34,13 +34,13 @@ class InitError(Failure):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CreatedSecrets:
     """What `init` created this time, by path below `data/secrets`."""
 
     names: tuple[str, ...]
 
 
-def initialise(home: Home, broker_count: int) -> Made:
+def initialise(home: Home, broker_count: int) -> CreatedSecrets:
     """Create what is missing."""
     made: list[str] = []
     parts = [f"broker-{number}" for number in range(1, broker_count + 1)]
@@ -59,7 +59,7 @@ def initialise(home: Home, broker_count: int) -> Made:
     _create(home, "monitor/admin", _new_password(), made)
     for copy, original in COPIES.items():
         _create(home, copy, read_secret(home, original), made)
-    return Made(tuple(made))
+    return CreatedSecrets(tuple(made))
 
 
 def write_shipped_config(home: Home) -> bool:

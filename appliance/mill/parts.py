@@ -22,7 +22,7 @@ REDIS_IN_CONTAINER = 6379
 MYSQL_IN_CONTAINER = 3306
 
 
-class Probe(StrEnum):
+class ProbeKind(StrEnum):
     """How to ask a part whether it works."""
 
     HTTP = "http"
@@ -35,7 +35,7 @@ class Part:
     """One process of the mill. `ports` maps the setting that names a port to the port."""
 
     name: str
-    probe: Probe
+    probe: ProbeKind
     host: str
     port: int
     ports: tuple[tuple[str, int], ...]
@@ -140,7 +140,7 @@ def _servers(config: MillConfig, placement: Placement) -> list[Part]:
         found.append(
             Part(
                 name="mysql",
-                probe=Probe.MYSQL,
+                probe=ProbeKind.MYSQL,
                 host=placement.host_of("mysql"),
                 port=MYSQL_IN_CONTAINER if placement.in_containers else config.ports.mysql,
                 ports=(("ports.mysql", config.ports.mysql),),
@@ -154,7 +154,7 @@ def _servers(config: MillConfig, placement: Placement) -> list[Part]:
         found.append(
             Part(
                 name="redis",
-                probe=Probe.REDIS,
+                probe=ProbeKind.REDIS,
                 host=placement.host_of("redis"),
                 port=REDIS_IN_CONTAINER if placement.in_containers else config.ports.redis,
                 ports=(("ports.redis", config.ports.redis),),
@@ -202,7 +202,7 @@ def _http(
 ) -> Part:
     return Part(
         name=name,
-        probe=Probe.HTTP,
+        probe=ProbeKind.HTTP,
         host=placement.host_of(name),
         port=ports[0][1],
         ports=ports,

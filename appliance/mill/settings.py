@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from appliance.config.model import MillConfig, Scalar
 from appliance.config.replication import replication_settings
-from appliance.machine.java import Java, find_java
+from appliance.machine.java import JavaRuntime, find_java
 from appliance.mill.class_data import archive_path
 from appliance.mill.home import Home
 from appliance.mill.init import read_secret
@@ -21,7 +21,7 @@ from appliance.mill.parts import (
     LOOPBACK,
     Part,
     Placement,
-    Probe,
+    ProbeKind,
     bootstrap_servers,
     monitor_port,
     parts_of,
@@ -195,7 +195,7 @@ def stream_check_settings(mill: Mill) -> dict[str, Any]:
     }
 
 
-def _class_data(java: Java | None) -> str | None:
+def _class_data(java: JavaRuntime | None) -> str | None:
     path = archive_path(java)
     return None if path is None else str(path)
 
@@ -217,7 +217,7 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
         "parts": {
             other.name: f"http://{other.address}"
             for other in mill.parts
-            if other.probe is Probe.HTTP and other.name != part
+            if other.probe is ProbeKind.HTTP and other.name != part
         },
         "sinks": sinks_settings(mill, READER, part),
         "token": read_secret(mill.home, f"{part}/admin") if config.monitor.admin else None,

@@ -42,7 +42,7 @@ class StillStopping(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MillProgress:
     """The progress of a start or stop."""
 
     done: int
@@ -75,7 +75,7 @@ def snapshot(home: Home, timeout_s: float = control.TIMEOUT_S) -> dict[str, Any]
 def wait_healthy(
     home: Home,
     timeout_s: float,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[MillProgress], None] | None = None,
     part: str | None = None,
 ) -> dict[str, Any]:
     """Wait until every part (or the named one) is healthy and return the last snapshot.
@@ -99,7 +99,7 @@ def wait_healthy(
         waiting = [one for one in entries if one["state"] != "healthy" or one.get("starts_anew")]
         if on_progress:
             names = ", ".join(_waiting_text(entry) for entry in waiting)
-            on_progress(Progress(len(entries) - len(waiting), len(entries), names))
+            on_progress(MillProgress(len(entries) - len(waiting), len(entries), names))
         if not waiting:
             return found
         if (ended := found.get("round_ended")) and any(one["starts_anew"] for one in waiting):
@@ -142,7 +142,7 @@ def _failure_text(home: Home, entry: dict[str, Any]) -> str:
 
 
 def stop(
-    home: Home, timeout_s: float, on_progress: Callable[[Progress], None] | None = None
+    home: Home, timeout_s: float, on_progress: Callable[[MillProgress], None] | None = None
 ) -> bool:
     """Stop everything that runs; False if nothing ran. Raises StillStopping when time is up."""
     deadline = time.monotonic() + timeout_s
@@ -179,7 +179,7 @@ def stop_part(home: Home, part: str, timeout_s: float) -> None:
         time.sleep(POLL_S)
 
 
-def _tell_stopping(home: Home, on_progress: Callable[[Progress], None] | None) -> None:
+def _tell_stopping(home: Home, on_progress: Callable[[MillProgress], None] | None) -> None:
     if on_progress is None:
         return
     try:
@@ -187,7 +187,7 @@ def _tell_stopping(home: Home, on_progress: Callable[[Progress], None] | None) -
     except control.NoSupervisor:
         return
     left = [entry["part"] for entry in entries if entry["state"] != "stopped"]
-    on_progress(Progress(len(entries) - len(left), len(entries), ", ".join(left)))
+    on_progress(MillProgress(len(entries) - len(left), len(entries), ", ".join(left)))
 
 
 def end_leftovers(home: Home) -> list[str]:

@@ -32,7 +32,7 @@ class Needed:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class ReplicaReport:
     """The replicas of all partitions at one moment."""
 
     not_in_sync: int
@@ -58,13 +58,13 @@ def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailab
         return dict(zip(addresses, threads.map(ask, addresses.values()), strict=True))
 
 
-def copies_by(told: Iterable[Mapping[str, Any]]) -> Copies | None:
+def copies_by(told: Iterable[Mapping[str, Any]]) -> ReplicaReport | None:
     """Return the newest of the brokers' answers; None if no broker serves."""
     known = [one for one in told if "copies" in one]
     if not known:
         return None
     newest = max(known, key=lambda one: int(one["metadata_offset"]))["copies"]
-    return Copies(
+    return ReplicaReport(
         newest["not_in_sync"],
         {
             f"{BROKER_PREFIX}{node_id}": Needed(one["count"], tuple(one["partitions"]))
@@ -89,7 +89,7 @@ def not_in_sync(addresses: Addresses) -> tuple[int | None, str]:
     return (None, "brokers") if found is None else (found.not_in_sync, "")
 
 
-def copies(addresses: Addresses) -> Copies | None:
+def copies(addresses: Addresses) -> ReplicaReport | None:
     """Return the newest answer of the brokers that answer; None if none does."""
     told = statuses(addresses).values()
     return copies_by(one for one in told if not isinstance(one, StatusUnavailable))

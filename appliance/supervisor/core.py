@@ -24,10 +24,18 @@ from collections.abc import Collection, Iterable
 
 from appliance.mill.parts import Part
 from appliance.supervisor import one_part
-from appliance.supervisor.effects import LIVE, AllStopped, Answer, Ask, Effect, Note, State
+from appliance.supervisor.effects import (
+    LIVE,
+    AllStopped,
+    Effect,
+    Note,
+    PartPhase,
+    ProbePart,
+    ProbeResult,
+)
 from appliance.supervisor.one_part import PROBE_STARTING_MS
-from appliance.supervisor.part_state import PartState
-from appliance.supervisor.turns import IN_SYNC_MS, Turns
+from appliance.supervisor.part_state import PartEntry
+from appliance.supervisor.turns import IN_SYNC_MS, RestartTurns
 
 PROBE_HEALTHY_MS = 2_000
 
@@ -39,9 +47,9 @@ class Supervisor:
     """The state of all parts. Every method returns what the driver must do now."""
 
     def __init__(self, parts: Iterable[Part], chance: random.Random) -> None:
-        self.parts = {part.name: PartState(part) for part in parts}
+        self.parts = {part.name: PartEntry(part) for part in parts}
         self.is_stopping = False
-        self.turns = Turns()
+        self.turns = RestartTurns()
         self._chance = chance
         self._is_over = False
 
@@ -56,7 +64,7 @@ class Supervisor:
     @property
     def is_healthy(self) -> bool:
         """Whether every part is healthy."""
-        return all(entry.state is State.HEALTHY for entry in self.parts.values())
+        return all(entry.state is PartPhase.HEALTHY for entry in self.parts.values())
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Return the effects that are due."""
@@ -93,15 +101,15 @@ class Supervisor:
         if entry.is_changing and not self.is_stopping:
             effects.append(Note(name, f"stopped for another configuration ({ended})"))
             self._exchange(entry)
-        elif was is State.STOPPING and not entry.starts_again:
-            entry.state, entry.reason = State.STOPPED, ""
+        elif was is PartPhase.STOPPING and not entry.starts_again:
+            entry.state, entry.reason = PartPhase.STOPPED, ""
             effects.append(Note(name, f"stopped ({ended})"))
-        elif was is State.STOPPING:
+        elif was is PartPhase.STOPPING:
             entry.starts_again = False
-            entry.state, entry.reason = State.WAITING, "being restarted"
+            entry.state, entry.reason = PartPhase.WAITING, "being restarted"
             effects.append(Note(name, f"stopped for a restart ({ended})"))
         elif code in (EXIT_FENCED, EXIT_SETTINGS):
-            entry.state = State.FAILED
+            entry.state = PartPhase.FAILED
             entry.reason = (
                 "a newer owner has taken over, so it is not started again"
                 if code == EXIT_FENCED
@@ -111,27 +119,27 @@ class Supervisor:
         else:
             effects += one_part.back_off(entry, ended, was, self._chance, now_ms)
             if self.is_stopping:
-                entry.state, entry.act_at_ms = State.STOPPED, None
+                entry.state, entry.act_at_ms = PartPhase.STOPPED, None
         effects.extend(self.tick(now_ms))
         return effects
 
-    def on_probe(self, name: str, answer: Answer, reason: str, now_ms: int) -> list[Effect]:
+    def on_probe(self, name: str, answer: ProbeResult, reason: str, now_ms: int) -> list[Effect]:
         """A probe was answered; an answer after the end of the process changes nothing."""
         entry = self.parts.get(name)
         if entry is None:
             return []
         entry.is_asked = False
-        if entry.state not in (State.STARTING, State.HEALTHY, State.UNHEALTHY):
+        if entry.state not in (PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY):
             return []
         effects: list[Effect] = []
-        if answer is not Answer.SILENT:
+        if answer is not ProbeResult.SILENT:
             entry.silent_since_ms = None
-        if answer is Answer.OK:
+        if answer is ProbeResult.OK:
             effects += one_part.found_healthy(entry, now_ms)
         else:
             effects += one_part.found_unwell(entry, answer, reason, now_ms)
-        if entry.state in (State.STARTING, State.HEALTHY, State.UNHEALTHY):
-            wait = PROBE_STARTING_MS if entry.state is State.STARTING else PROBE_HEALTHY_MS
+        if entry.state in (PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY):
+            wait = PROBE_STARTING_MS if entry.state is PartPhase.STARTING else PROBE_HEALTHY_MS
             entry.probe_at_ms = now_ms + wait
         effects.extend(self.tick(now_ms))
         return effects
@@ -163,7 +171,7 @@ class Supervisor:
             "are in sync, continue with `./millrace up --apply`"
         )
 
-    def reason_of(self, entry: PartState) -> str:
+    def reason_of(self, entry: PartEntry) -> str:
         """Return why a part is in its state, or still waits for its turn."""
         if entry.reason or not entry.awaits_its_turn or not self.turns.waits_for:
             return entry.reason
@@ -177,7 +185,7 @@ class Supervisor:
         for entry in self.parts.values():
             entry.starts_again = False
             if entry.state not in LIVE:
-                entry.state, entry.act_at_ms, entry.reason = State.STOPPED, None, ""
+                entry.state, entry.act_at_ms, entry.reason = PartPhase.STOPPED, None, ""
         return self.tick(now_ms)
 
     def restart(self, name: str, now_ms: int) -> list[Effect]:
@@ -189,10 +197,10 @@ class Supervisor:
         entry.attempts = 0
         if entry.state in LIVE:
             entry.starts_again = True
-            if entry.state is not State.STOPPING:
+            if entry.state is not PartPhase.STOPPING:
                 effects += one_part.begin_stop(entry, now_ms)
         else:
-            entry.state, entry.act_at_ms, entry.reason = State.WAITING, None, ""
+            entry.state, entry.act_at_ms, entry.reason = PartPhase.WAITING, None, ""
         effects.extend(self.tick(now_ms))
         return effects
 
@@ -207,8 +215,8 @@ class Supervisor:
             # When it starts later, it reads the configuration in effect then.
             entry.successor = None
         if entry.state not in LIVE:
-            entry.state, entry.act_at_ms, entry.reason = State.STOPPED, None, ""
-        elif entry.state is not State.STOPPING:
+            entry.state, entry.act_at_ms, entry.reason = PartPhase.STOPPED, None, ""
+        elif entry.state is not PartPhase.STOPPING:
             effects += one_part.begin_stop(entry, now_ms)
         effects.extend(self.tick(now_ms))
         return effects
@@ -232,15 +240,15 @@ class Supervisor:
                 self._exchange(entry)
         for name, part in wanted.items():
             if name not in self.parts:
-                self.parts[name] = PartState(part)
+                self.parts[name] = PartEntry(part)
         return self.tick(now_ms)
 
-    def _exchange(self, entry: PartState) -> None:
+    def _exchange(self, entry: PartEntry) -> None:
         """Replace or remove a part that has no process."""
         if entry.is_leaving:
             del self.parts[entry.part.name]
         elif entry.successor is not None:
-            self.parts[entry.part.name] = PartState(
+            self.parts[entry.part.name] = PartEntry(
                 entry.successor,
                 restarts=entry.restarts,
                 last_exit_code=entry.last_exit_code,
@@ -248,35 +256,35 @@ class Supervisor:
                 was_healthy=entry.was_healthy and entry.awaits_its_turn,
             )
 
-    def _tick_part(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
+    def _tick_part(self, entry: PartEntry, now_ms: int, effects: list[Effect]) -> None:
         due = entry.act_at_ms is not None and now_ms >= entry.act_at_ms
         name = entry.part.name
-        if entry.state is State.BACKING_OFF and due:
-            entry.state, entry.act_at_ms = State.WAITING, None
-        if entry.state is State.WAITING:
+        if entry.state is PartPhase.BACKING_OFF and due:
+            entry.state, entry.act_at_ms = PartPhase.WAITING, None
+        if entry.state is PartPhase.WAITING:
             missing = self._missing_for(entry)
             if missing:
                 entry.reason = f"waits for {', '.join(missing)}"
             else:
                 effects += one_part.start(entry, now_ms)
-        elif entry.state is State.STARTING and due:
+        elif entry.state is PartPhase.STARTING and due:
             entry.act_at_ms = None
             effects.append(Note(name, f"not healthy in time: {entry.reason}", True))
             effects += one_part.kill(entry)
-        elif entry.state is State.STOPPING and due:
+        elif entry.state is PartPhase.STOPPING and due:
             entry.act_at_ms = None
             effects.append(Note(name, "did not stop in time, so it is killed", True))
             effects += one_part.kill(entry)
         if (
-            entry.state in (State.STARTING, State.HEALTHY, State.UNHEALTHY)
+            entry.state in (PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY)
             and not entry.is_asked
             and entry.probe_at_ms is not None
             and now_ms >= entry.probe_at_ms
         ):
             entry.is_asked = True
-            effects.append(Ask(name))
+            effects.append(ProbePart(name))
 
-    def _missing_for(self, entry: PartState) -> list[str]:
+    def _missing_for(self, entry: PartEntry) -> list[str]:
         """Return parts of lower rank that were never healthy, and parts that must end first."""
         return [
             other.part.name
@@ -286,24 +294,24 @@ class Supervisor:
         ]
 
     def _stop_lowest(
-        self, entries: Iterable[PartState], now_ms: int, effects: list[Effect]
+        self, entries: Iterable[PartEntry], now_ms: int, effects: list[Effect]
     ) -> None:
         """Stop the lowest stop rank that still runs; the next rank follows when it has ended."""
         running = [entry for entry in entries if entry.state in LIVE]
         rank = min((entry.part.stop_rank for entry in running), default=0)
         for entry in running:
-            if entry.part.stop_rank != rank or entry.state is State.STOPPING:
+            if entry.part.stop_rank != rank or entry.state is PartPhase.STOPPING:
                 continue
             if not (entry.part.takes_turns and self._is_a_turn_taken()):
                 effects += one_part.begin_stop(entry, now_ms)
 
-    def _awaiting_turns(self) -> list[PartState]:
+    def _awaiting_turns(self) -> list[PartEntry]:
         """Return parts that will restart while others do their work.
 
         Parts that are not healthy come first, because their new settings can heal them.
         """
         waiting = [entry for entry in self.parts.values() if entry.awaits_its_turn]
-        return sorted(waiting, key=lambda one: one.state is State.HEALTHY)
+        return sorted(waiting, key=lambda one: one.state is PartPhase.HEALTHY)
 
     def _take_turns(self, now_ms: int, effects: list[Effect]) -> None:
         """Restart the next part whose turn has come.
@@ -318,12 +326,12 @@ class Supervisor:
             return
         elif self._is_a_turn_taken():
             self.turns.hold("")
-        elif waiting[0].state is not State.HEALTHY:
+        elif waiting[0].state is not PartPhase.HEALTHY:
             self.turns.hold("")
             effects += one_part.begin_stop(waiting[0], now_ms)
         else:
             kind = [entry for entry in self.parts.values() if entry.part.takes_turns]
-            absent = [entry.part.name for entry in kind if entry.state is not State.HEALTHY]
+            absent = [entry.part.name for entry in kind if entry.state is not PartPhase.HEALTHY]
             if absent:
                 self.turns.hold(", ".join(absent))
             else:
@@ -332,7 +340,7 @@ class Supervisor:
     def _is_a_turn_taken(self) -> bool:
         """Return whether one of the parts that take turns is being stopped."""
         return any(
-            entry.part.takes_turns and entry.state is State.STOPPING
+            entry.part.takes_turns and entry.state is PartPhase.STOPPING
             for entry in self.parts.values()
         )
 
@@ -340,7 +348,7 @@ class Supervisor:
         if any(entry.state in LIVE for entry in self.parts.values()):
             return
         for entry in self.parts.values():
-            entry.state, entry.act_at_ms = State.STOPPED, None
+            entry.state, entry.act_at_ms = PartPhase.STOPPED, None
         if not self._is_over:
             self._is_over = True
             effects.append(AllStopped())

@@ -28,17 +28,17 @@ from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     LIVE,
     AllStopped,
-    Ask,
+    AskReplicas,
     Effect,
-    Look,
     Note,
+    PartPhase,
+    ProbePart,
     Start,
-    State,
     Terminate,
 )
-from appliance.supervisor.following import Following
+from appliance.supervisor.following import ConfigFollower
 from appliance.supervisor.logs import last_words, rotate, tail
-from appliance.supervisor.part_state import PartState
+from appliance.supervisor.part_state import PartEntry
 from appliance.supervisor.pausing import Pausing
 from appliance.supervisor.probes import probe
 from protocol.log import fields
@@ -55,7 +55,7 @@ LOCK_PAUSE_S = 0.01
 logger = logging.getLogger(__name__)
 
 
-class AlreadyRunning(Exception):
+class MillAlreadyRunning(Exception):
     """Another supervisor holds this mill."""
 
 
@@ -71,7 +71,7 @@ def take_lock(home: Home) -> int:
             if time.monotonic() >= deadline:
                 os.close(descriptor)
                 said = f"another supervisor runs the mill in {home.folder}"
-                raise AlreadyRunning(said) from error
+                raise MillAlreadyRunning(said) from error
             time.sleep(LOCK_PAUSE_S)
         else:
             return descriptor
@@ -86,7 +86,7 @@ class Driver:
         parts: Sequence[Part],
         *,
         version: str,
-        following: Following,
+        following: ConfigFollower,
         commands: dict[str, list[str]] | None = None,
         leftover_stop_s: float = children.LEFTOVER_STOP_S,
     ) -> None:
@@ -161,9 +161,9 @@ class Driver:
             match await self._effects.get():
                 case Start(name):
                     await self._start(name)
-                case Ask(name):
+                case ProbePart(name):
                     self._spawn(self._ask(name))
-                case Look(names, number):
+                case AskReplicas(names, number):
                     self._spawn(self._look(names, number))
                 case Terminate(name, force):
                     self._terminate(name, force)
@@ -308,9 +308,11 @@ class Driver:
         self._enqueue(self.core.replace(found.parts, found.changed, self._now_ms()))
         return {"ok": True}
 
-    def _words(self, entry: PartState) -> str | None:
+    def _words(self, entry: PartEntry) -> str | None:
         """Return the last message in the log of a part that failed or restarted; None otherwise."""
-        if entry.state is not State.FAILED and (entry.state is State.HEALTHY or not entry.restarts):
+        if entry.state is not PartPhase.FAILED and (
+            entry.state is PartPhase.HEALTHY or not entry.restarts
+        ):
             return None
         return last_words(tail(self.home.part_log(entry.part.name), WORDS_LINES_MAX))
 

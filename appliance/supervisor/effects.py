@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class State(StrEnum):
+class PartPhase(StrEnum):
     """The state of a part."""
 
     WAITING = "waiting"
@@ -20,11 +20,11 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-LIVE = frozenset({State.STARTING, State.HEALTHY, State.UNHEALTHY, State.STOPPING})
+LIVE = frozenset({PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY, PartPhase.STOPPING})
 """The states in which the part has a process."""
 
 
-class Answer(StrEnum):
+class ProbeResult(StrEnum):
     """The result of a probe."""
 
     OK = "ok"
@@ -40,14 +40,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ProbePart:
     """Probe this part; the driver answers with `on_probe`."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AskReplicas:
     """Ask these parts how many partitions are out of sync.
 
     The driver answers with `on_copies` and this number.
@@ -79,4 +79,4 @@ class AllStopped:
     """No part runs, and none will: the supervisor can end."""
 
 
-Effect = Start | Ask | Look | Terminate | Note | AllStopped
+Effect = Start | ProbePart | AskReplicas | Terminate | Note | AllStopped

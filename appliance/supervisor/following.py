@@ -41,7 +41,7 @@ class Takeover:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RemovedMetrics:
     """Metrics that a saved file removed: the metrics before, and until when to report it."""
 
     before: frozenset[str]
@@ -53,7 +53,7 @@ class NotWhatWasChecked(Failure):
     """The file was saved again after the checks, or another file was checked."""
 
 
-class Following:
+class ConfigFollower:
     """`digest` is that of the configuration in effect; `problem` says why the file differs from
     it."""
 
@@ -63,7 +63,7 @@ class Following:
         self.digest = digest
         self.problem: str | None = None
         self._clock_s = clock_s
-        self._removal: Removal | None = None
+        self._removal: RemovedMetrics | None = None
         self._home = home
         self._settling = Settling(known_signature(home))
 
@@ -150,7 +150,7 @@ class Following:
             f" metrics: {', '.join(gone)}. They are no longer counted; their counts are kept."
             f" `cp {self._home.config_before} {file}` restores the metrics"
         )
-        self._removal = Removal(before, text, self._clock_s() + REMOVAL_TOLD_S)
+        self._removal = RemovedMetrics(before, text, self._clock_s() + REMOVAL_TOLD_S)
         logger.warning("metrics were removed", extra=fields(metrics=", ".join(gone)))
 
     def _say(self, problem: str) -> None:

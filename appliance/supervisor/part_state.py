@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 
 from appliance.mill.parts import Part
-from appliance.supervisor.effects import State
+from appliance.supervisor.effects import PartPhase
 
 
 @dataclass(slots=True)
-class PartState:
+class PartEntry:
     """The state of one part, as the supervisor knows it."""
 
     part: Part
-    state: State = State.WAITING
+    state: PartPhase = PartPhase.WAITING
     pid: int | None = None
     reason: str = ""
     restarts: int = 0

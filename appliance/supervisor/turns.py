@@ -3,18 +3,18 @@
 Pure. All other brokers must be healthy, and all replicas must be in sync. Health alone is not
 enough: a restarted broker is healthy before its replicas have caught up, and stopping the next one
 would leave partitions with fewer in-sync replicas than writes need. So the brokers are asked
-(`Look`) until no partition is out of sync. A round that makes no progress ends and reports that,
-because more restarts would only make the cause worse (decision 0069).
+(`AskReplicas`) until no partition is out of sync. A round that makes no progress ends and reports
+that, because more restarts would only make the cause worse (decision 0069).
 """
 
-from appliance.supervisor.effects import Look
+from appliance.supervisor.effects import AskReplicas
 
 LOOK_EVERY_MS = 1_000
 IN_SYNC_MS = 300_000
 """A round ends after this time without any partition coming in sync."""
 
 
-class Turns:
+class RestartTurns:
     """One round of restarts, from the first part that waits for its turn to the last."""
 
     def __init__(self) -> None:
@@ -47,13 +47,13 @@ class Turns:
         self._is_looking = False
         self._look_at_ms = self._fewest = self._since_ms = None
 
-    def look(self, parts: tuple[str, ...], now_ms: int) -> list[Look]:
+    def look(self, parts: tuple[str, ...], now_ms: int) -> list[AskReplicas]:
         """Ask about the replicas, if that is due."""
         if self._is_looking or (self._look_at_ms is not None and now_ms < self._look_at_ms):
             return []
         self._is_looking = True
         self.number += 1
-        return [Look(parts, self.number)]
+        return [AskReplicas(parts, self.number)]
 
     def found(self, number: int, not_in_sync: int | None, why: str, now_ms: int) -> bool:
         """Take an answer; return whether the next turn can begin now.

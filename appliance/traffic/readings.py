@@ -35,7 +35,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricReading:
     """A metric's values in one window, by key as Redis writes it; `start` is empty for totals."""
 
     metric: str
@@ -45,7 +45,7 @@ class Reading:
     values: Mapping[str, Value]
 
 
-def read_metric(mill: Mill, metric: str, size: str) -> Reading:
+def read_metric(mill: Mill, metric: str, size: str) -> MetricReading:
     """Read the latest window of a size, or the totals. Raises ReadingError when no sink answers."""
     try:
         sinks = sinks_settings(mill, READER, "monitor")
@@ -70,7 +70,7 @@ def read_metric(mill: Mill, metric: str, size: str) -> Reading:
     raise ReadingError("; ".join(reasons))
 
 
-def _from_redis(settings: dict[str, Any], metric: str, size: str) -> Reading:
+def _from_redis(settings: dict[str, Any], metric: str, size: str) -> MetricReading:
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
@@ -91,10 +91,10 @@ def _from_redis(settings: dict[str, Any], metric: str, size: str) -> Reading:
         raise ReadingError(f"Redis: {error}") from error
     start = fields.pop("@start", "")
     values = {key: _value(text) for key, text in fields.items()}
-    return Reading(metric, size, start, "Redis", values)
+    return MetricReading(metric, size, start, "Redis", values)
 
 
-def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> Reading:
+def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> MetricReading:
     import pymysql
 
     try:
@@ -130,7 +130,7 @@ def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> Reading:
             ) from error
         raise ReadingError(f"MySQL: {text} ({code})") from error
     start = "" if size == "all" or newest is None else f"{newest:%Y%m%dT%H%M%SZ}"
-    return Reading(metric, size, start, "MySQL", dict(_rows_as_values(heads, rows)))
+    return MetricReading(metric, size, start, "MySQL", dict(_rows_as_values(heads, rows)))
 
 
 def _rows_as_values(heads: list[str], rows: list[dict[str, Any]]) -> Iterator[tuple[str, Value]]:

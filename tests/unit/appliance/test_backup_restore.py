@@ -13,7 +13,7 @@ import pytest
 from appliance.backup.manifest import BadBackup
 from appliance.backup.restore import RestoreFailed, renew_boot_id, restore
 from appliance.backup.take import BackupFailed, take
-from appliance.checks.startup import Level, before_start, unfinished_restore
+from appliance.checks.startup import CheckLevel, before_start, unfinished_restore
 from appliance.config.load import load_text
 from appliance.machine.processes import boot_id
 from appliance.mill.home import find_home
@@ -233,7 +233,7 @@ def test_a_restore_that_was_killed_is_begun_anew(backup: Path, new: Mill) -> Non
         os.waitpid(pid, 0)
     assert staging.is_dir() and not data.exists()
     (told,) = unfinished_restore(new.home)
-    assert told.level is Level.FAILED
+    assert told.level is CheckLevel.FAILED
     assert str(staging) in told.found
     assert told in before_start(new)
     (staging / "mine").touch()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from appliance.checks import startup
-from appliance.checks.startup import Level
+from appliance.checks.startup import CheckLevel
 from appliance.cli import doctor
 from appliance.cli.app import main
 from appliance.config.load import load_text
@@ -167,7 +167,7 @@ def test_ports_in_use_are_named_with_setting_and_holder(tmp_path: Path) -> None:
         port = holder.getsockname()[1]
         found = list(startup.ports(mill(tmp_path, f"ports: {{mysql: {port}}}")))
     [failed] = [check for check in found if str(port) in check.what]
-    assert failed.level is Level.FAILED
+    assert failed.level is CheckLevel.FAILED
     assert failed.what == f"port {port} (ports.mysql, for mysql)"
     assert "in use by process" in failed.found
     assert "ports.mysql" in failed.remedy
@@ -181,7 +181,7 @@ def test_the_data_of_another_cluster_is_named(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "meta.properties").write_text("cluster.id=AAAAAAAAQACAAAAAAAAAAA\n")
     [check] = startup.whose_data(ours)
-    assert check.level is Level.FAILED
+    assert check.level is CheckLevel.FAILED
     assert "another cluster" in check.found
     assert "AAAAAAAAQACAAAAAAAAAAA" in check.found
 
@@ -197,7 +197,7 @@ def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         type(home)(home.folder, home.config_file, tmp_path), ours.config, ours.placement
     )
     [check] = startup.connector_jars(elsewhere)
-    assert check.level is Level.FAILED
+    assert check.level is CheckLevel.FAILED
     assert "kafka-clients" in check.found
     assert "make setup" in check.remedy
     assert list(startup.connector_jars(mill(tmp_path))) == []
@@ -263,7 +263,7 @@ def test_status_and_doctor_say_degraded_though_the_supervisor_finds_it_healthy(
         found = {"parts": [row], "stopping": False}
         monkeypatch.setattr(lifecycle, "snapshot", lambda home: found)
 
-        def seen() -> tuple[int, str, str, list[tuple[Level, str, str]]]:
+        def seen() -> tuple[int, str, str, list[tuple[CheckLevel, str, str]]]:
             code, out, _ = run(monkeypatch, tmp_path, "status", "--json")
             one = json.loads(out[0])["data"][0]
             checks = [(c.level, c.what, c.found) for c in doctor._mill_state(mill(tmp_path))]
@@ -272,7 +272,7 @@ def test_status_and_doctor_say_degraded_though_the_supervisor_finds_it_healthy(
         state.running()
         assert seen() == (0, "healthy", "", [])
         state.halving("a line cannot be counted")
-        said = [(Level.WARNING, "stream", "degraded: a line cannot be counted")]
+        said = [(CheckLevel.WARNING, "stream", "degraded: a line cannot be counted")]
         assert seen() == (3, "degraded", "a line cannot be counted", said)
         state.waiting("query-ended", "the query ended")
         state.running()

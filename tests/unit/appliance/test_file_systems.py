@@ -10,7 +10,7 @@ from appliance.checks.file_systems import (
     mounts_of_this_process,
     watched_folders,
 )
-from appliance.checks.startup import Level
+from appliance.checks.startup import CheckLevel
 from appliance.config.load import load_text
 from appliance.mill.home import find_home
 from appliance.mill.parts import Placement
@@ -59,5 +59,5 @@ def test_a_network_folder_is_said_and_a_local_one_is_not(tmp_path: Path) -> None
     assert list(watched_folders(mill, MOUNTS)) == []
     table = f"1 0 0:1 / / rw - ext4 x rw\n2 1 0:2 / {tmp_path}/logs rw - nfs4 h:/ rw\n"
     (check,) = watched_folders(mill, table)
-    assert check.level is Level.WARNING
+    assert check.level is CheckLevel.WARNING
     assert f"{tmp_path}/logs is on nfs4" in check.found

@@ -9,7 +9,7 @@ import pytest
 from appliance.config.load import digest_of, load, load_bytes
 from appliance.mill.home import CODE, Home
 from appliance.supervisor import following as following_module
-from appliance.supervisor.following import REMOVAL_TOLD_S, Following, keys_for_a_restart
+from appliance.supervisor.following import REMOVAL_TOLD_S, ConfigFollower, keys_for_a_restart
 from protocol.settling import SETTLED_S
 
 SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
@@ -37,9 +37,9 @@ class Clock:
         return self.now_s
 
 
-def save(home: Home, text: str, clock: Clock | None = None) -> Following:
+def save(home: Home, text: str, clock: Clock | None = None) -> ConfigFollower:
     """What becomes of a saved file."""
-    following = Following(home, "started", clock or Clock())
+    following = ConfigFollower(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))
     assert not following.is_to_be_read(10.0)
@@ -58,7 +58,7 @@ def test_an_added_metric_is_taken_over(home: Home) -> None:
 
 def test_a_file_saved_while_the_mill_was_starting_is_taken_over(home: Home) -> None:
     home.edited_config.write_text(MORE)
-    following = Following(home, "started")
+    following = ConfigFollower(home, "started")
     assert not following.is_to_be_read(10.0)
     assert following.is_to_be_read(10.0 + SETTLED_S)
 

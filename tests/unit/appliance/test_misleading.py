@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from appliance.checks.startup import Level
+from appliance.checks.startup import CheckLevel
 from appliance.cli import recount_command
 from appliance.cli.doctor import flush_latency
 from appliance.cli.recount_command import _moment_ms, progress_text
@@ -139,7 +139,7 @@ def test_a_disk_that_cannot_be_written_is_told_and_no_traceback(
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     check = flush_latency(Path("/mill"))
-    assert check.level is Level.WARNING
+    assert check.level is CheckLevel.WARNING
     assert "Read-only file system" in check.found
 
 

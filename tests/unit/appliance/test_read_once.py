@@ -14,7 +14,7 @@ from appliance.mill.init import initialise
 from appliance.mill.settings import settings_for
 from appliance.operate import lifecycle, starting
 from appliance.output import Exit
-from appliance.supervisor.following import Following, NotWhatWasChecked
+from appliance.supervisor.following import ConfigFollower, NotWhatWasChecked
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, run
 from tests.unit.appliance.test_misleading import running
@@ -60,7 +60,7 @@ def test_up_starts_what_it_has_checked(tmp_path: Path, monkeypatch: pytest.Monke
     assert supervisors.digest == digest_of(CHECKED.encode())
     # The supervisor finds that another file was saved, and looks at it.
     supervised = Home(tmp_path, home.started_config, edited=home.config_file)
-    following = Following(supervised, supervisors.digest)
+    following = ConfigFollower(supervised, supervisors.digest)
     following.read()
     assert home.started_config.read_text() == SAVED_MEANWHILE
 
@@ -104,7 +104,7 @@ def test_no_other_file_than_the_checked_one_is_applied(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path / "data" / "run" / "millrace.yaml", edited=file)
     home.run.mkdir(parents=True)
     home.started_config.write_text(CHECKED)
-    following = Following(home, "started")
+    following = ConfigFollower(home, "started")
     wanted = f"{CHECKED}monitor: {{listen: '127.0.0.1:{free_port()}'}}\n"
     file.write_text(f"{wanted}# saved once more\n")
     with pytest.raises(NotWhatWasChecked, match=r"millrace\.yaml, which the mill uses, is not"):

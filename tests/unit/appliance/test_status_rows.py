@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.checks.startup import Level
+from appliance.checks.startup import CheckLevel
 from appliance.cli import context, doctor, status_command
 from appliance.operate import lifecycle
 from protocol.status import PartState, PartStatus, Problem
@@ -86,7 +86,7 @@ def test_status_and_doctor_lead_to_the_log_of_the_part_that_is_stuck(
     rows, errors = status_command.part_rows()
     status_command._print_status(rows, errors)
     assert "`./millrace logs stream` shows more" in capsys.readouterr().out
-    checks = [one for one in doctor._parts(rows, errors) if one.level is Level.WARNING]
+    checks = [one for one in doctor._parts(rows, errors) if one.level is CheckLevel.WARNING]
     assert [(one.what, one.found, one.remedy) for one in checks] == [
         ("stream", f"degraded: {STUCK}", "`./millrace logs stream` shows more")
     ]

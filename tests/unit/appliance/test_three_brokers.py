@@ -8,7 +8,7 @@ import pytest
 
 from appliance.checks import startup
 from appliance.checks.data_folders import brokers_of
-from appliance.checks.startup import Check, Level
+from appliance.checks.startup import Check, CheckLevel
 from appliance.cli.mill_commands import summary
 from appliance.config.load import load_text
 from appliance.mill.home import find_home
@@ -145,10 +145,10 @@ def test_a_folder_of_one_broker_is_refused_for_three(tmp_path: Path) -> None:
     born(of, 1)
     [check] = refusals(of)
     folder = tmp_path / "data" / "broker-1"
-    assert check.level is Level.FAILED
+    assert check.level is CheckLevel.FAILED
     assert str(check) == (
         f"{tmp_path}/configs/millrace.yaml: cluster.brokers: 3, but data folder {folder} belongs to"
-        " a cluster of broker 1 alone; growing one broker to three comes later: set"
+        " a cluster of broker 1 alone; one broker cannot grow to three yet: set"
         f" cluster.brokers: 1, or move {tmp_path}/data away to start afresh"
     )
     assert refusals(mill(tmp_path, "cluster: {brokers: 1}")) == []
