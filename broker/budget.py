@@ -4,6 +4,9 @@ Ground floor. Pure. A connection has a budget of its own (`sessions`); a hundred
 still keep everybody else waiting for a hundred times as long. So all connections of clients share
 one more: what does not fit into this turn waits for the next, and in between the loop looks at
 every socket, timer and finished sync. Other brokers never wait for clients: they have no budget.
+
+A session whose turn is over pauses reading until no whole frame is left in its buffer. Without the
+pause libuv would read the same socket up to 32 times in a row.
 """
 
 from __future__ import annotations

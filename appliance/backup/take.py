@@ -3,6 +3,10 @@
 While all parts are paused, the disk has what `kill -9` of all of them at that moment would have
 left, and a mill can continue from that (decision 0082). Only MySQL keeps running: a snapshot of it
 is opened during the pause and written out later.
+
+The copy is consistent because the writers are paused (`supervisor/pausing`). So the last round
+copies every file again that was copied by its path, unless the file's time stamp proves that no
+process can have changed it since (`plan.SETTLED_NS`).
 """
 
 import hashlib

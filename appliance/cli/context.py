@@ -65,10 +65,11 @@ def load_mill(at: Home | None = None) -> tuple["Mill", "LoadedConfig"]:
 
 
 def mill_as_it_runs() -> "Mill":
-    """Return the mill for a command that only asks: with the configuration it was started with.
+    """Return the mill as it was started if it runs, else as the file describes it.
 
-    The edited file can differ from what runs: a half-written change, or a change that waits for `up
-    --apply`. A file named with `--config` is used instead. Raises ConfigFaults.
+    Use this in every command that only asks the mill something. A change in the file that waits for
+    `up --apply`, or is being typed, has reached no part yet, so it must not decide which parts are
+    asked. A file that is named with `--config` is always taken. Raises ConfigFaults.
     """
     from dataclasses import replace
 

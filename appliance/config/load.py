@@ -36,7 +36,8 @@ class LoadedConfig:
     notes: tuple[str, ...] = ()
     """Notes on settings that are valid but have no effect."""
     data: bytes = b""
-    """The bytes that were read of the file. Callers must use these, because the file can change."""
+    """The bytes that were read. Copy or hash these instead of reading the file again, because the
+    file can change in between (`Mill.sha256` is their hash)."""
 
 
 def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> LoadedConfig:
@@ -57,7 +58,7 @@ def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = Non
 def load_bytes(
     data: bytes, path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None
 ) -> LoadedConfig:
-    """Like `load`, for the bytes of a file that the caller has read and keeps."""
+    """Like `load`, for bytes that were read of the file. Keep these: do not read the file again."""
     source = _shown(path)
     try:
         text = io.StringIO(data.decode(), newline=None).read()

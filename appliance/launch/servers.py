@@ -27,8 +27,9 @@ READERS_RULES = (
     "on nopass ~mill:* &mill:* -@all +@read +@connection"
     " +subscribe +psubscribe +unsubscribe +punsubscribe -@dangerous"
 )
-# No client can log in as this user. But Redis loads its append-only file with the default user's
-# rights and drops what that user cannot write (docs/decisions/0004).
+# This is the default user, which is switched off for logins. It keeps all rights, because Redis
+# loads its append-only file with the default user's rights and silently drops each write that this
+# user may not make (docs/decisions/0004).
 LOADERS_RULES = "off ~* &* +@all"
 SINK_RULES = "on ~mill:* &mill:* +@all -@admin -@dangerous +info"
 
@@ -134,6 +135,7 @@ def mysql_arguments(folder: Path, port: int, start_file: Path) -> list[str]:
         f"--bind-address={parts.LOOPBACK}",
         f"--port={port}",
         f"--init-file={start_file}",
+        # Without it MariaDB's anonymous user at localhost takes precedence over `mill@%`.
         "--skip-name-resolve",
         "--local-infile=0",
         "--innodb-flush-log-at-trx-commit=1",

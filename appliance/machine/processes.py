@@ -61,10 +61,11 @@ class ProcessRecord:
 def with_all_it_starts(
     command: Sequence[str], **options: Any
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a process in a group of its own; unless it ended well, kill what is left of the group.
+    """Run a process in a group of its own, and kill the whole group unless the process ended well.
 
-    So a terminal's Ctrl-C does not reach the process. Otherwise a JVM whose Python is interrupted
-    during its start would stay for ever.
+    Use this for every question that starts a JVM. The group keeps a terminal's Ctrl-C away from the
+    process, so it reaches only the command, which kills the group. A JVM whose Python is
+    interrupted while it starts would otherwise stay for ever.
     """
     process = subprocess.Popen(command, process_group=0, **options)
     try:

@@ -40,7 +40,8 @@ WISH = (sys.executable, "-m", "appliance", "--config")
 class Mill:
     """One mill: its folders, its checked configuration, and where its parts are.
 
-    `sha256` is that of the configuration file's bytes, in hexadecimal.
+    `sha256` is the hash, in hexadecimal, of the bytes that the configuration was read from. It is
+    never made from a second reading of the file, which can have changed.
     """
 
     home: Home

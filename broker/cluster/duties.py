@@ -2,6 +2,8 @@
 
 Floor: cluster. Pure. A message that must not leave before something is durable waits for a number:
 all duties given so far. One is under way at a time, so nothing overtakes a vote or a truncation.
+A write that the disk refuses is undone before the quorum handles any other event
+(`quorum_driver._take_back`).
 """
 
 from __future__ import annotations

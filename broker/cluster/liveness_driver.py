@@ -4,6 +4,10 @@ Floor: cluster. The rules are `controller/liveness`'s; a `Liveness` begins with 
 this node's controller acts, and ends with it. Its time is lived time, and after a stall of this
 process the sockets are read before anybody is judged. The controller's own node is a broker like
 the others, but for its link, which cannot break.
+
+A broker is identified by the connection on which it last registered or sent a heartbeat. A broker
+whose connection has ended registers again at once. Otherwise the controller would not notice when
+that broker dies, until the session times out.
 """
 
 from __future__ import annotations

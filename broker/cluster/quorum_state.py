@@ -40,7 +40,11 @@ class Identity(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """What a replica of the metadata log begins with; the log goes on where the snapshot ends."""
+    """What a replica of the metadata log begins with; the log goes on where the snapshot ends.
+
+    With snapshots the metadata log no longer begins at offset 0. Load the newest snapshot first:
+    the log always reaches its end.
+    """
 
     snapshot: Snapshot
 

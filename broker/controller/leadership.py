@@ -130,6 +130,9 @@ def change(
 ) -> PartitionChangeRecord:
     """The record that makes `wanted` true, with all that follows from it.
 
+    Make every record here that changes the leader or the in-sync replicas. A record that is made
+    elsewhere leaves replicas eligible that are no longer (decision 0048).
+
     It may change nothing but the partition epoch: who must not write such a record asks `differs`.
     `min_isr` is the topic's; the partition's is at most its number of replicas.
     """

@@ -3,7 +3,8 @@
 Floor: fetch. Finding a record by its time opens a batch, and a small batch may be a large one once
 it is decompressed; a request may name thousands of them. So such searches of all connections stand
 in one line. Each turn of the loop works them off for a short time, one partition of each request
-after the other, and everybody else is served in between.
+after the other, and everybody else is served in between. Put any work that must open batches into
+this line, and not into a handler.
 
 A client that says it is a replica is answered like any other, as in Kafka: a development version of
 kafka-python does. Only Fetch depends on who asks, for there a replica reads what is not committed.

@@ -5,6 +5,8 @@ batch of a few hundred bytes may hold twenty megabytes or 100,000 records, and a
 of such batches. Such a request is worked at for a short time at once; then it stands in one line
 with those of all connections, and each turn of the loop works the line off for a short time, one
 batch of each request after the other. At most one batch of the whole broker is open at a time.
+`log.append` asks for this by raising `RecordsUnseen` (decision 0014). Later requests on the same
+connection wait until all batches of the request are appended.
 """
 
 from __future__ import annotations

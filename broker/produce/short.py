@@ -6,6 +6,9 @@ request as a `Lane`: where its batch began, what stood before it, and the answer
 to fill in. The next frame that begins with the same bytes is neither decoded nor answered field by
 field. Only what goes well takes this way: at the first sign of anything else `start` declines,
 nothing has happened yet, and the request goes the long way, which knows every refusal.
+
+When you add a refusal to `produces`, check that `append_quick` declines such a request.
+`tests/unit/broker/produce/test_short.py` runs both ways side by side.
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ class SocketLink(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self._is_closed:
+            # A cast, not a check: uvloop's transports have the methods without the base class.
             cast(asyncio.Transport, transport).abort()
             return
         self._transport = cast(asyncio.Transport, transport)

@@ -55,7 +55,10 @@ class Replica:
         self.is_shared = False
         """Whether the metadata names other replicas: they have to hear of what is written here."""
         self.is_busy = False
-        """Whether its log is being cut: nothing is read or written, and no role begins."""
+        """Whether its log is being cut: nothing is read or written, and no role begins.
+
+        The partition keeps its role until the job is done. Then it takes the role of the newest
+        metadata. So every change of a role must go through `Replicas._assign`."""
         self.leader_epoch = NO_LEADER_EPOCH
         """Of the present role. What is kept by partition is kept by this epoch too."""
         self.counted = Commitments()

@@ -360,6 +360,9 @@ class Replicas:
             before = self._damaged_epochs[replica]
             self._damaged_epochs[replica] = partition.leader_epoch
             is_new = partition.leader_epoch > before
+            # Later in its epoch the leader knows how far this log went, and would let the empty
+            # log into the in-sync replicas (decision 0077). Until the next epoch begins, the mark
+            # `found-damaged` keeps a restart from trusting the log (`storage/damage_mark`).
             if not is_new or not self._folders.is_led_elsewhere(partition):
                 continue
             given_up.append(self._take_out(replica))

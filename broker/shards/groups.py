@@ -109,7 +109,12 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     # Coming and going of shards.
 
     def on_loaded(self, loaded: LoadedShard[GroupShard], shard: GroupShard) -> None:
-        """Members of before have one session time-out to be heard of."""
+        """Members of before have one session time-out to be heard of.
+
+        A committed offset is stored with the id of its topic. Offsets of a topic that was removed
+        and created again under the same name are dropped here, because at the removal possibly no
+        coordinator had this shard loaded.
+        """
         shard.loaded(self.moment())
         self.perform(loaded)
         topics = self._ports.image().topics

@@ -54,7 +54,10 @@ class DiskError(Exception):
     @property
     def is_short(self) -> bool:
         """Whether there was no descriptor to open something with: it may succeed later, and says
-        nothing of what lies on the disk."""
+        nothing of what lies on the disk.
+
+        A folder that could not be opened to be synced is such a case: try again. Every other
+        failure of a sync is final."""
         return self.number in SHORT
 
     @property

@@ -2,7 +2,8 @@
 
 Floor: storage. Three steps: `LogManager` plans a job in the loop, with all that it needs to know;
 `perform` does it, and changes nothing that the loop can see; what came of it is given back to
-`LogManager`, which takes it over. One job at a time: the next is planned when that is done.
+`LogManager`, which takes it over. One job at a time: the next is planned when that is done. The
+plan takes a folder that is about to be removed out of every checkpoint (decision 0075).
 """
 
 from __future__ import annotations

@@ -135,6 +135,7 @@ class ProducerState:
         where it had one, and send other records in its next transaction (decision 0076).
         """
         if header.is_transactional:
+            # librdkafka reuses sequences of an aborted batch that it got no answer to.
             begun_at = self.transactions.open.get(header.producer_id)
             if begun_at is None or known.base_offset < begun_at:
                 raise ApiError(

@@ -3,6 +3,9 @@
 Floor: storage. Retention and deletion may remove files only after a checkpoint, and a checkpoint
 needs room for itself. The file is cut by as much as one of its files takes, no more: what is free
 on a full disk belongs at once to whoever writes first. Used from one thread at a time.
+
+Use the reserve only for a checkpoint that frees room. Any other checkpoint is refused on a full
+disk like every write.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ this order: the lowered checkpoint, for a log that ends below its recovery point
 cleaning has left half done; the segments from the last one down, so that what a power cut leaves is
 the beginning of the log; the cut; then everything is synced, whatever was vouched for, and the log
 is opened anew. Back in the loop `Log.truncated` takes that over.
+
+Keep this order: the recovery point is lowered on the disk before the log is truncated, never after.
 """
 
 from __future__ import annotations

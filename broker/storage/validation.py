@@ -5,7 +5,8 @@ gives for that cause. Work per record is done only where a topic's settings ask 
 compacted topic, timestamps that may not be too old, a codec of its own) or the header shows that it
 is needed: its largest timestamp is out of bounds, or cannot be the largest (decision 0015). It may
 take a hundred times as long as everything else, so `check_client_batch` only says that it is
-wanted, and `look_at_records` does it in small steps.
+wanted, and `look_at_records` does it in small steps. The price: a client can store records in a
+batch with a valid header and checksum that no reader can decode.
 """
 
 from __future__ import annotations

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 
 class Guard:
-    """One question's: what is answered to it holds while this is whole."""
+    """One question's: what is answered to it holds while this is whole.
+
+    Take the guard before you send the question. Check `is_broken` in the turn of the loop in which
+    you append the batch, because a marker can arrive between the answer and the append.
+    """
 
     __slots__ = ("is_broken",)
 

@@ -95,7 +95,11 @@ def check_region(region: FileRegion) -> None:
 
 
 def end_of_data(file: DiskFile, position: int, end_position: int) -> int:
-    """Where the last byte of a stretch that is not zero ends; `position` when there is none."""
+    """Where the last byte of a stretch that is not zero ends; `position` when there is none.
+
+    A log file may be longer than its batches (decision 0012). Zeros behind the last batch are
+    unused room. Zeros in the place of a batch are damage.
+    """
     found = position
     while position < end_position:
         window = file.read(min(WINDOW_BYTES, end_position - position), position)

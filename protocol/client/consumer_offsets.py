@@ -9,6 +9,10 @@ Floor: client. Three offsets of one partition are told apart:
 
 A partition *begins* when it is assigned: its committed offset is fetched, and where there is none
 the policy says. A `seek` before that is settled overrules it.
+
+Commits of one consumer run one after another. A commit that is retried could otherwise reach the
+coordinator after a later one and move the group back. So the offsets to commit are read only when
+it is the commit's turn.
 """
 
 import asyncio

@@ -137,7 +137,11 @@ class TransactionCore:
         self.is_decided = False
 
     def unanswered(self) -> None:
-        """A request may have reached its coordinator or not, or may yet."""
+        """A request may have reached its coordinator or not, or may yet.
+
+        The next transaction therefore takes another producer epoch. Under the same epoch the late
+        request would end that transaction.
+        """
         self.needs_new_epoch = True
 
     def fail(self, error: Exception, *, was_sent: bool = False) -> None:

@@ -61,7 +61,7 @@ def test_a_line_that_does_not_parse_is_counted_kept_and_shown(
     never = access_line("/never", "31/Feb/2026:10:00:00 +0000")
     lines = [access_line("/good"), *garbage, access_line("/good"), never]
     watched(mill_at_work, "access/bad.log").write_bytes(b"".join(lines))
-    wait_counted(reading, "access/bad.log", 2)
+    wait_counted(reading, "access/bad.log", 3)
     found = unparsed(reading, "access/bad.log")
     assert found == {("logs.access", "format:combined"): 3, ("logs.access", "time"): 1}
 
@@ -91,12 +91,12 @@ def test_a_json_line_that_is_none_and_a_value_that_cannot_be(
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows) + '{"timestamp": \n[1, 2]\n'
     watched(mill_at_work, "json/bad.log").write_text(text)
-    wait_counted(reading, "json/bad.log", 3)
+    wait_counted(reading, "json/bad.log", 5)
     found = unparsed(reading, "json/bad.log")
     assert found["logs.json", "format:json"] == 2
     assert found["logs.json", "time"] == 2
     assert found["logs.json", "expression_null:twisted"] >= 1
-    assert reading.redis("mill:levels:all") == {"warn": "2", "error": "1"}
+    assert reading.redis("mill:levels:all") == {"warn": "2", "error": "1", "lost": "2"}
     assert reading.redis("mill:busiest:all") == {"Ann": "4"}
     assert reading.redis("mill:twisted:all") == {"*": "25"}
 

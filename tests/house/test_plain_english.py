@@ -22,7 +22,6 @@ TEXTS = (".html", ".java", ".js", ".md", ".py", ".sh", ".yaml")
 EXEMPT = ("docs/style.md", "tests/house/test_plain_english.py")
 
 IDIOMS_MAX = {
-    "HOUSE.md": 29,
     "README.md": 2,
     "appliance": 1,
     "broker": 580,
@@ -31,7 +30,7 @@ IDIOMS_MAX = {
     "docs": 271,
     "monitor": 1,
     "protocol": 134,
-    "sinks": 57,
+    "sinks": 56,
     "stream": 65,
     "tests": 645,
 }

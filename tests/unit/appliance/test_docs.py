@@ -61,6 +61,7 @@ PAGES = [
     CODE / "README.md",
     CODE / "HOUSE.md",
     CODE / "configs" / "README.md",
+    CODE / "appliance" / "README.md",
     *sorted((CODE / "docs").glob("*.md")),
 ]
 QUOTED = re.compile(r"\./millrace ((?:[a-z][a-z-]*|\[?--?[a-z][a-z-]*\]?)(?: [^`\n|#;)]*)?)")
