@@ -23,10 +23,12 @@ branch = true
 parallel = true
 data_file = {folder}/coverage
 patch = subprocess, _exit
+disable_warnings = no-data-collected
 include =
 {files}
 """
-"""Coverage's settings. The patches make it measure xdist's workers and processes of tests too."""
+"""Coverage's settings. The patches make it measure xdist's workers and processes of tests too. The
+main process runs no test then, so it has no data and would warn about that."""
 
 PYTEST = ("-m", "pytest", "-m", "not slow and not live", "-n", "2")
 
