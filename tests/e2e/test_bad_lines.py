@@ -117,7 +117,9 @@ def test_strange_bytes_arrive_as_they_are(mill_at_work: TempMill, reading: Readi
     whole = b"".join(value + end for value, end in zip(values, ends, strict=True))
     path.write_bytes(whole + b"not yet")
     wait_counted(reading, "text/strange.log", len(values))
-    assert values_of(reading, "logs.text", "text/strange.log") == values
+    # NULs at the beginning of a line belong to no line (decision 0102).
+    arrived = [value.lstrip(b"\x00") for value in values]
+    assert values_of(reading, "logs.text", "text/strange.log") == arrived
     with path.open("ab") as file:
         file.write(b" whole\n")
     wait_counted(reading, "text/strange.log", len(values) + 1)

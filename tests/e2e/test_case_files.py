@@ -114,7 +114,8 @@ CASES = {
     ),
     "c16": Case(
         "16-w3c-header-lines",
-        "format: w3c, header: date time c-ip cs-method cs-uri-stem sc-status",
+        "format: w3c, header: [date time c-ip cs-method cs-uri-stem sc-status,"
+        " date time cs-method c-ip cs-uri-stem sc-status]",
         {"key: c_ip, measure: count": {"192.0.2.1": "2"}},
     ),
     "c17": Case(
@@ -127,14 +128,14 @@ CASES = {
         "19-no-time-of-its-own",
         "format: json, columns: {level: string},"
         " time: ['@timestamp', timestamp, time, ts, eventTime, datetime, date]",
-        {"key: level, measure: count": {"info": "4", "30": "1", "(null)": "1"}},
+        {"key: level, measure: count": {"info": "5", "30": "1"}},
         ("a.json",),
         refused={"time": 2},
     ),
     "c21": Case(
         "21-small-means",
         "format: json, columns: {v: double}",
-        {"measure: mean, value: v": {"*": "0.00000146666666666667"}},
+        {"measure: mean, value: v": {"*": "0.000001466666666667"}},
         ("a.json",),
     ),
     "c26": Case(
@@ -146,6 +147,8 @@ CASES = {
         "27-nul-before-a-line",
         "format: combined",
         {"key: remote_addr, measure: count": {"192.0.2.7": "3"}},
+        # The last line has nothing but NULs.
+        refused={"format:combined": 1},
     ),
     "c28": Case(
         "28-cef",
@@ -155,7 +158,11 @@ CASES = {
     "c29": Case(
         "29-logfmt-ansi",
         "format: logfmt, time: ts, columns: {level: string}",
-        {"key: level, measure: count": {"info": "2", "warn": "1", "(null)": "2", "": "1"}},
+        {
+            "key: level, measure: count": {
+                "info": "2", "warn": "1", "err": "1", "": "1", "(null)": "2",
+            },
+        },
         collect="strip_ansi: true",
     ),
     "c30": Case(
@@ -190,7 +197,7 @@ CASES = {
                 "fe80::1": "1",
                 "(null)": "3",
             },
-            "key: program, measure: count, where: host = 'host6'": {"(null)": "1"},
+            "key: program, measure: count, where: message rlike '^last message'": {"(null)": "1"},
         },
     ),
     "c33a": Case(
@@ -198,11 +205,12 @@ CASES = {
         JSON + ", columns: {req: string}",
         {
             "key: req, measure: count": {
-                "GET /a": "1", 'GET /"b': "1", "caf\N{REPLACEMENT CHARACTER}": "1", "dots": "1",
+                **dict.fromkeys(("GET /a", 'GET /"b', "caf�"), "1"),
+                **dict.fromkeys(("tab\there", "dots"), "1"),
             },
         },
         ("a-a.json",),
-        refused={"format:json": 2},
+        refused={"format:json": 1},
     ),
     "c33b": Case(
         "33-json-odd-lines",
@@ -221,7 +229,7 @@ CASES = {
     "c09d": Case(
         "09-zone-abbreviations",
         "format: postgresql_csv",
-        {"key: level, measure: count": {"ERROR": "1", "LOG": "1"}},
+        {"key: error_severity, measure: count": {"ERROR": "1", "LOG": "1"}},
         ("de.csv",),
         r"multiline: {start: '^\d{4}-'}",
         hours={"07-01 08": 1, "01-02 09": 1},
@@ -249,7 +257,7 @@ CASES = {
         hours={"11-28 10": 2},
     ),
     "c10c": Case(
-        "10-time-spellings", "format: aws_cloudfront, header: date time x-edge-location sc-bytes",
+        "10-time-spellings", "format: w3c, header: date time x-edge-location sc-bytes",
         {COUNT: {"*": "2"}}, ("cloudfront.log",), hours={"09-07 00": 2},
     ),
     "c10h": Case(
@@ -269,6 +277,7 @@ CASES = {
         {COUNT: {"*": "20000"}},
         ("a.json",),
     ),
+    "c25": Case("25-folder-behind-symlink", "format: raw", {COUNT: {"*": "1"}}),
     "c22": Case(
         "22-local-days",
         JSON + ", tz: Europe/Berlin, columns: {k: string}",
@@ -290,7 +299,6 @@ WRITTEN = {
     "w03": ("03-preallocated-beyond-max-line", "writer.py", ("4194304", "20", "0.2"), 20),
     "w04": ("04-open-line-rewritten-shorter", "writer.py", (), 4),
     "w24": ("24-trimmed-log", "do.sh", (), 11),
-    "w25": ("25-folder-behind-symlink", "do.sh", (), 1),
 }
 """Files that a program writes: its case, the program, its further arguments, the lines."""
 
@@ -325,9 +333,15 @@ def drop_all(mill: TempMill) -> None:
     watched = mill.home.folder / "watched"
     for name, case in CASES.items():
         (watched / name).mkdir()
-        if case.folder.startswith("20-"):
+        if name == "c20":
             made = "".join(f'{{"t":1725724716,"u":"u{number}"}}\n' for number in range(1, 20001))
             (watched / name / "a.json").write_text(made)
+            continue
+        if name == "c25":
+            release = mill.home.folder / "release-1"
+            release.mkdir()
+            (release / "app.log").write_text("a\n")
+            (watched / name / "current").symlink_to(release)
             continue
         for file in case.files:
             shutil.copyfile(shared_case(case.folder) / file, watched / name / file)
@@ -345,14 +359,7 @@ def write(home: Path, name: str) -> None:
     (scratch / "watched" / "text").symlink_to(target)
     command = ["sh"] if program == "do.sh" else [sys.executable]
     path = shared_case(folder) / program
-    subprocess.run(
-        [*command, path, *file_arguments(target, name), *arguments], cwd=scratch, check=True
-    )
-
-
-def file_arguments(target: Path, name: str) -> list[Path]:
-    """What a program takes as its file; the links of case 25 have a place of their own."""
-    return [] if name == "w25" else [target / "app.log"]
+    subprocess.run([*command, path, target / "app.log", *arguments], cwd=scratch, check=True)
 
 
 @pytest.fixture(scope="module")
@@ -426,7 +433,7 @@ def test_many_distinct_values_are_an_estimate_that_says_so(reading: Reading) -> 
     value, estimate = row()
     assert estimate == 1
     assert value == pytest.approx(20_000, rel=0.033)
-    assert "about" in reading.mill.run("show", ESTIMATED).out
+    assert "above that an estimate, within 3.3%" in reading.mill.run("show", ESTIMATED).err
 
 
 def test_days_begin_in_the_zone_of_the_input(reading: Reading) -> None:
