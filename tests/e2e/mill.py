@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from appliance.config.replication import BROKERS_MAX
-from appliance.home import CODE, Home, find_home
-from appliance.processes import read_record
-from appliance.servers import find_program
+from appliance.launch.servers import find_program
+from appliance.machine.processes import read_record
+from appliance.mill.home import CODE, Home, find_home
 from tests.harness.ports import free_ports
 
 SHIPPED = CODE / "configs" / "millrace.yaml"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.processes import read_record
+from appliance.machine.processes import read_record
 from tests.e2e.mill import TempMill
 from tests.e2e.reading import Reading, stopped
 from tests.harness.wait import wait_until

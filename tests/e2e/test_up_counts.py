@@ -13,7 +13,7 @@ import pymysql
 import pytest
 import redis
 
-from appliance.init import read_secret
+from appliance.mill.init import read_secret
 from tests.e2e.mill import TempMill, shipped_config, temp_mill
 from tests.harness.logs import shared_log
 from tests.harness.wait import wait_until

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from protocol.status import VERSION
 from tests.harness.ports import free_ports
 from tests.harness.wait import wait_until

@@ -140,7 +140,7 @@ PURE = {
         "cli/top_view",
         "dump/scan",
         "kafka/lines",
-        "service",
+        "machine/service",
         "supervisor/core",
         "supervisor/one_part",
         "supervisor/turns",

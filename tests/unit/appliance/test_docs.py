@@ -10,8 +10,8 @@ import typer
 
 from appliance.cli.app import app
 from appliance.cli.tree import COMMANDS
-from appliance.home import CODE
 from appliance.kafka_tools.__main__ import TOOLS, main
+from appliance.mill.home import CODE
 from tests.harness.kafka_cases import CASES
 from tests.harness.kafka_commands import MAINS, table
 
