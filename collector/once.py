@@ -1,7 +1,7 @@
-"""A one-shot run: everything that matches, read to its end, acknowledged, and the process ends.
+"""A one-shot run: read all matching files to their end, commit, and exit.
 
-Floor: above `agent`. The unfinished last line of a file is sent too, as a record of its own with
-the header `millrace.unfinished`, since nobody will wait for its end.
+Floor: above `agent`. The unfinished last line of a file is sent too, as a record with the header
+`millrace.unfinished`, because this process will not see its end.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ REPORT_MS = 500
 
 
 class OneShot:
-    """Runs an agent to the end of its files."""
+    """Runs an agent until all files are read to their end."""
 
     def __init__(self, agent: Agent, reporter: Reporter):
         self._agent = agent
@@ -24,11 +24,11 @@ class OneShot:
         self._started_ms = agent.clock()
         self._report_at_ms = 0
         self._begun: dict[str, int] = {}
-        # No later look follows, so NULs are taken as they are now.
+        # No later read follows, so NULs are taken as they are now.
         agent.reader.in_place.quiet_ms = 0
 
     async def run(self) -> list[str]:
-        """Returns the files that could not be read to their end, each with the reason."""
+        """Return the files that could not be read to their end, each with the reason."""
         agent = self._agent
         for generation in agent.registry.generations.values():
             self._begun[generation.name] = generation.safe_position

@@ -1,9 +1,9 @@
-"""How far a one-shot run is: JSON lines for a program, a bar for a person.
+"""The progress of a one-shot run: JSON lines for a program, a bar for a person.
 
-Floor: beside `status`. Writes to the stream it is given and nothing else. Each event is one object:
+Floor: beside `status`. Writes only to the given stream. Each event is one object:
 `{"event":"progress","files":…,"files_done":…,"bytes_total":…,"bytes_done":…,"lines":…,
-"rate_lines_s":…,"rate_bytes_s":…,"eta_s":…}`, the last one with event `done` and `incomplete`, the
-files that could not be read to their end.
+"rate_lines_s":…,"rate_bytes_s":…,"eta_s":…}`. The last one has the event `done` and the key
+`incomplete`: the files that could not be read to their end.
 """
 
 import json
@@ -23,7 +23,7 @@ from rich.progress import (
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a one-shot run stands; rates over the whole run so far."""
+    """How far a one-shot run has come. Rates are averages over the whole run."""
 
     files: int
     files_done: int
@@ -33,7 +33,7 @@ class Standing:
     elapsed_s: float
 
     def event(self, name: str) -> dict[str, object]:
-        """The standing as an event."""
+        """Return the progress as an event."""
         elapsed_s = max(self.elapsed_s, 0.001)
         rate = self.bytes_done / elapsed_s
         left = self.bytes_total - self.bytes_done
@@ -49,27 +49,27 @@ class Standing:
 
 
 class Reporter(Protocol):
-    """Shows a run's progress."""
+    """Shows the progress of a run."""
 
     def show(self, standing: Standing) -> None:
-        """A step further."""
+        """Show the present progress."""
 
     def done(self, standing: Standing, incomplete: list[str]) -> None:
-        """The end."""
+        """Show the end of the run."""
 
 
 class JsonReporter:
-    """One JSON object a line."""
+    """Writes one JSON object per line."""
 
     def __init__(self, out: TextIO):
         self._out = out
 
     def show(self, standing: Standing) -> None:
-        """A step further."""
+        """Write the present progress."""
         self._write(standing.event("progress"))
 
     def done(self, standing: Standing, incomplete: list[str]) -> None:
-        """The end."""
+        """Write the end of the run."""
         self._write(standing.event("done") | {"incomplete": incomplete})
 
     def _write(self, event: dict[str, object]) -> None:
@@ -78,7 +78,7 @@ class JsonReporter:
 
 
 class BarReporter:
-    """A bar with bytes, rate and time left."""
+    """Shows a bar with bytes, rate and time left."""
 
     def __init__(self, out: TextIO):
         self._progress = Progress(
@@ -94,7 +94,7 @@ class BarReporter:
         self._progress.start()
 
     def show(self, standing: Standing) -> None:
-        """A step further."""
+        """Update the bar."""
         self._progress.update(
             self._task,
             description=f"{standing.files_done}/{standing.files} files",
@@ -104,7 +104,7 @@ class BarReporter:
         )
 
     def done(self, standing: Standing, incomplete: list[str]) -> None:
-        """The end."""
+        """Complete the bar, and list the incomplete files."""
         self.show(standing)
         self._progress.stop()
         for text in incomplete:
@@ -112,5 +112,5 @@ class BarReporter:
 
 
 def reporter(out: TextIO) -> Reporter:
-    """A bar on a terminal, JSON lines elsewhere."""
+    """Return a bar for a terminal, and JSON lines for anything else."""
     return BarReporter(out) if out.isatty() else JsonReporter(out)

@@ -1,7 +1,7 @@
-"""Asks how far the stream has read, as long as files wait for that.
+"""Ask how far the stream has read, while files wait for its progress.
 
-Floor: beside `committer`. Thin: `lag_windows` says of which partitions it matters, and what follows
-from the answer. Where there is no answer files wait on, until that says that it is enough.
+Floor: beside `committer`. Thin: `lag_windows` says which partitions to ask about, and uses the
+answers. Without an answer files keep waiting, until `lag_windows` stops waiting.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Asked(Protocol):
-    """Who knows; `producer.Brokers`."""
+    """The source of a group's progress; implemented by `producer.Brokers`."""
 
     async def progress_of(
         self, group: str, places: list[TopicPartition]
@@ -30,7 +30,7 @@ class Asked(Protocol):
 
 
 class LagWatch:
-    """One question at a time, ASK_MS apart. `on_answer` is called when files may go on."""
+    """Asks one question at a time, ASK_MS apart; `on_answer` is called after each."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LagWatch:
         self._due_ms = 0
 
     def step(self, now_ms: int) -> None:
-        """Ask, if files wait and it is time."""
+        """Ask if files wait and the interval has passed."""
         if self._asking is not None or now_ms < self._due_ms:
             return
         places = self._windows.to_ask(now_ms)
@@ -58,12 +58,12 @@ class LagWatch:
             self._asking.add_done_callback(self._done)
 
     def deadline_ms(self, now_ms: int) -> int | None:
-        """When `step` is to be called though nothing happens."""
+        """Return when to call `step` even if nothing else happens."""
         is_idle = self._asking is not None or not self._windows.to_ask(now_ms)
         return None if is_idle else self._due_ms
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Cancel an open question."""
         if self._asking is not None:
             self._asking.cancel()
 

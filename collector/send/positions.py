@@ -1,7 +1,7 @@
-"""Position records: read back at the start, and cut for each transaction.
+"""Position records: read at the start, and written with each transaction.
 
-Floor: above `registry`. A transaction holds the lines of a stretch and the positions they end at,
-so either both are there or neither; what it has no room for waits for the next one.
+Floor: above `registry`. A transaction holds lines together with the positions at which they end, so
+either both are committed or neither. Changes that do not belong to it wait for the next one.
 """
 
 import logging
@@ -32,8 +32,8 @@ Records = dict[bytes, bytes | None]
 class Stored(NamedTuple):
     """What the topic of positions holds about one instance.
 
-    `rival` is the process that took the instance over since the claim one asked about; None if
-    nobody did.
+    `rival` is the process that took over the instance after the claim given to `gather`; None if
+    there is none.
     """
 
     values: dict[str, bytes]
@@ -45,7 +45,7 @@ def gather(
     records: Iterable[tuple[bytes | None, bytes | None]],
     since: Claim | None = None,
 ) -> Stored:
-    """The last word of the topic's records, in order, about one instance."""
+    """Return the last value per generation of one instance; `records` are in order."""
     found: dict[str, bytes] = {}
     rival: str | None = None
     is_since = False
@@ -82,7 +82,7 @@ class Positions:
         self._cut_forgotten: frozenset[str] = frozenset()
 
     def decoded(self, values: Mapping[str, bytes]) -> list[Checkpoint]:
-        """All that is stored; a record that cannot be read is reported and left out."""
+        """Decode everything stored; an unreadable record is reported and left out."""
         found: list[Checkpoint] = []
         for generation, value in values.items():
             try:
@@ -96,19 +96,20 @@ class Positions:
 
     @property
     def has_changes(self) -> bool:
-        """Whether a cut would give records."""
+        """Whether a cut would return records."""
         return bool(self._registry.changed or self._forgotten)
 
     def tick(self, now_ms: int) -> None:
-        """Forget what ended long ago, now and then."""
+        """Forget generations that ended long ago, at intervals."""
         if now_ms >= self._forget_at_ms:
             self._forget_at_ms = now_ms + FORGET_TICK_MS
             self._forgotten.update(self._registry.forget(now_ms, self._forget_after_ms))
 
     def cut(self, now_ms: int, is_covered: Callable[[Generation], bool]) -> Records:
-        """The records of everything that changed, for the transaction that is ended now.
+        """Return the records of everything that changed, for the transaction being ended.
 
-        A generation whose lines are not in it (`is_covered` says no) keeps its record for later.
+        A generation whose lines are not in it (`is_covered` returns False) keeps its record for the
+        next one.
         """
         records: Records = {}
         changed = self._registry.changed
@@ -126,14 +127,14 @@ class Positions:
         return records
 
     def committed(self) -> None:
-        """The transaction of the last cut holds."""
+        """Note that the transaction of the last `cut` was committed."""
         for generation in self._cut:
             generation.committed()
         self._cut.clear()
         self._forgotten -= self._cut_forgotten
 
     def given_up(self) -> None:
-        """It was aborted: the next cut has all of it again."""
+        """Note that it was aborted: the next `cut` returns the same records again."""
         for generation in self._cut:
             generation.given_up()
         self._cut.clear()

@@ -27,7 +27,6 @@ IDIOMS_MAX = {
     "appliance": 152,
     "bench": 25,
     "broker": 580,
-    "collector": 96,
     "configs": 19,
     "docs": 271,
     "monitor": 1,

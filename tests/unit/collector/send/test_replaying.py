@@ -80,5 +80,5 @@ def test_a_letter_that_holds_only_a_beginning_is_left_out_unless_asked_for() -> 
 
 
 def test_one_that_says_no_topic_cannot_be_put_back() -> None:
-    with pytest.raises(Unrepairable, match="to which topic"):
+    with pytest.raises(Unrepairable, match="name the topic"):
         repaired(letter(topic=None), Repair(edits={Place(1, 7): b"x"}))
