@@ -1,4 +1,4 @@
-"""In which order the live view is filled again: totals, then the newest windows. Pure."""
+"""The order in which the live view is refilled: totals, then the newest windows. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -18,14 +18,14 @@ class Part(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """Sorted, the order of filling."""
+        """The sort key for the order of refilling."""
         return self.size_s != ALL_WINDOW_S, -(self.last_s + self.size_s)
 
 
 def parts_of(
     metric: str, size_s: int, windows: Iterable[tuple[int, int]], cells_max: int = CELLS_PER_PART
 ) -> list[Part]:
-    """Cut windows (start, number of keys; newest first) into parts of about `cells_max` cells."""
+    """Group windows (start, key count; newest first) into parts of about `cells_max` cells."""
     parts: list[Part] = []
     cells = 0
     for start_s, n_keys in windows:

@@ -1,14 +1,14 @@
-"""The scrub of the live view: what Redis lost, or shows otherwise than the truth, is written again.
+"""Runs the scrub of the live view: rewrites what Redis lost, or shows differently from the truth.
 
-Driver of `scrub`. It works between merges, on the connections that merges use, so what it reads of
-the truth is never older than what Redis shows; each of its writes goes through the guard. A tend
-looks at the totals and the latest windows of some metrics and at the sizes of some older windows,
-then compares windows field by field until its share of time or cells is spent.
+Driver of `scrub`. It works between merges, on their connections, so what it reads from the truth
+is never older than what Redis shows. Each of its writes checks the guard. A round looks at the
+totals and the latest windows of some metrics, and at the sizes of some older windows. Then it
+compares windows field by field until its share of time or cells is used up.
 
-A key that vanished is found in a second when it shows totals or a latest window, and within a
-minute otherwise, for the shipped metrics with a day of minutes and a month of hours (11,000
-windows). A wrong number in totals or a latest window takes about a minute; one among all fields of
-all those windows, three million for 2,000 paths, two to three hours, at 30 ms of a core a second.
+For the default metrics with a day of minutes and a month of hours (11,000 windows), a missing key
+is found within a second if it shows totals or a latest window, and otherwise within a minute. A
+wrong number in totals or a latest window takes about a minute to find. One in any other field
+(three million fields for 2,000 paths) takes two to three hours, at 30 ms of a core per second.
 """
 
 import json
@@ -44,21 +44,21 @@ from sinks.redis.view import AHEAD_S_MAX, FIELDS_PER_CALL, Write, matured, write
 from sinks.rows import MetricDefinition
 from sinks.truth import Guard
 
-# What a tend may take of a second when all looks right, and when something is known to be wrong.
+# Time for each round per second when all looks right, and when an error is known.
 LOOKING_S = 0.02
 MENDING_S = 0.1
-# Cells read of the truth in one tend, likewise; a percentile's cell is four fields.
+# Cells read from the truth in one round, for the same two cases; a percentile's cell has 4 fields.
 CELLS_PER_TEND = 1_000
 CELLS_PER_TEND_MENDING = 10_000
 CELLS_PER_PAGE = 250
-# A window costs its round trips, however few cells it has.
+# The cost of a window is at least this, because of its round trips.
 CELLS_PER_WINDOW_MIN = 10
-# Windows of which a tend asks sizes: the newest of so many sizes of metrics, and so many others.
+# Windows whose sizes a round reads: the newest of this many metrics and sizes, and others.
 NEWEST_PER_TEND = 16
 WINDOWS_PER_TEND = 250
 PAGES_PER_TEND = 4
 WINDOWS_PER_PAGE = 100
-# Of so many windows that are checked, one shows totals or is the latest.
+# One of this many checked windows shows totals or is the latest.
 NEWEST_EVERY = 4
 LOGGED_PER_TEND = 10
 
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 
 class Scrubber:
-    """One driver's scrub; not for use by several threads."""
+    """The scrub of one driver; not for use by several threads."""
 
     def __init__(
         self,
@@ -98,16 +98,16 @@ class Scrubber:
         return self._checked.rounds_total
 
     def reset(self) -> None:
-        """Forget what was under way: the view is being filled from the beginning."""
+        """Forget unfinished work, because the view is being refilled completely."""
         self._suspects.clear()
         self._settled.clear()
         self._older.clear()
         self._check = None
 
     def scrub(self, guard: Guard, now_s: int) -> None:
-        """Look at some windows, check some, mend what is wrong.
+        """Look at some windows, check some, and repair what is wrong.
 
-        The guard in Redis must be at `guard.seq`. Raises Fenced, LedgerMismatch, SinkUnavailable.
+        The guard in Redis must have `guard.seq`. Raises Fenced, LedgerMismatch, SinkUnavailable.
         """
         if not self._definitions:
             return
@@ -126,7 +126,7 @@ class Scrubber:
                 continue
             spent = self._go_on(self._check, guard, now_s)
             if spent is None:
-                # Wiped, or another driver's: the next look at the guard decides.
+                # Redis was emptied, or has another driver; the next look at the guard decides.
                 self.reset()
                 return
             cells -= spent
@@ -137,7 +137,7 @@ class Scrubber:
         return self._definitions[window.metric]
 
     def _newest(self, metric: str, size_s: int, now_s: int) -> tuple[WindowId, int] | None:
-        """The window that the key of the latest one must show, and its number of keys."""
+        """Return the window that the latest key must show, and its key count."""
         oldest_s = oldest_scrubbed_s(self._definitions[metric], size_s, now_s)
         before_s = now_s + AHEAD_S_MAX + 1
         for start_s, n_keys in self._cellar.windows_before(metric, size_s, oldest_s, before_s, 1):
@@ -145,7 +145,7 @@ class Scrubber:
         return None
 
     def _page(self, at: Round, now_s: int, windows_max: int) -> list[tuple[WindowId, int]]:
-        """The next windows of a round, with their numbers of keys."""
+        """Return the next windows of a round, with their key counts."""
         metric, size_s, before_s = at.place
         oldest_s = oldest_scrubbed_s(self._definitions[metric], size_s, now_s)
         found = self._cellar.windows_before(metric, size_s, oldest_s, before_s, windows_max)
@@ -159,8 +159,8 @@ class Scrubber:
             self._newest_looked.next_size()
             if found := self._newest(metric, size_s, now_s):
                 newest.append((*found, self._bare(found[0], now_s)))
-        # Where no key shows the latest window, the window's own is asked twice: an empty name is
-        # one that the mill's user may not read, and Redis refuses the whole script for it.
+        # If no latest key shows the window, ask for its own key twice. An empty name is a key that
+        # the mill's user may not read, and Redis would refuse the whole script.
         asked = [
             (key, write.start)
             for *_, write in newest
@@ -176,7 +176,7 @@ class Scrubber:
                 self._suspects[window] = True
 
     def _look_at_others(self, now_s: int) -> None:
-        """Windows known to be wrong are mended before others are looked for."""
+        """Look for wrong windows, unless some are known: these are repaired first."""
         if self._suspects:
             return
         left = WINDOWS_PER_TEND
@@ -196,19 +196,19 @@ class Scrubber:
         return not whole and self._settled.get(window) != own
 
     def _sizes(self, asked: Sequence[tuple[str, str]]) -> list[Seen]:
-        """What the server says of keys, each with the start that it may show."""
+        """Return what Redis reports of keys, each with the start that it should show."""
         if not asked:
             return []
         told = guarded_call(lambda: self._look(args=[part for pair in asked for part in pair]))
         return [Seen(*each) for each in json.loads(told)]
 
     def _bare(self, window: WindowId, now_s: int) -> Write:
-        """A window's keys, start and expiry, without fields."""
+        """Return a window's keys, start and expiry, without fields."""
         (write,) = matured([window], self._definitions, now_s)
         return write
 
     def _next_check(self, now_s: int) -> Check | None:
-        """Suspects first; else all windows in turn, totals and latest ones in between."""
+        """Return a suspect; else the next of all windows, with totals and latest in between."""
         if self._suspects:
             window = next(iter(self._suspects))
             return Check(window, is_newest=self._suspects.pop(window), is_suspected=True)
@@ -227,7 +227,7 @@ class Scrubber:
         return Check(self._older.popleft()) if self._older else None
 
     def _go_on(self, check: Check, guard: Guard, now_s: int) -> int | None:
-        """One page of a check; how many cells it cost, None when the guard forbids to write."""
+        """Check one page; return the number of cells, or None if the guard prevents writing."""
         write = self._bare(check.window, now_s)
         if check.cursor is not None:
             return self._gather(check, write)
@@ -285,7 +285,7 @@ class Scrubber:
         return self._send(guard, write, fields=wrong)
 
     def _finish(self, check: Check, write: Write, guard: Guard, now_s: int) -> bool:
-        """What is compared once a window: fields too many, ranking, expiry, the latest key."""
+        """Compare the rest of a window: surplus fields, ranking, expiry, the latest key."""
         gone = sorted(check.unseen or ())
         if gone:
             check.mended.append(f"{len(gone)} fields too many")
@@ -316,7 +316,7 @@ class Scrubber:
         return True
 
     def _finish_latest(self, check: Check, write: Write, ranking: Ranking, guard: Guard) -> bool:
-        """The latest key is compared with the window's own, which is right by now."""
+        """Compare the latest key with the window's own key, which is right by now."""
         assert write.latest is not None
         own, latest = self._sizes([(write.key, ""), (write.latest, write.start)])
         is_right = not check.latest_differs and shows_latest(own, latest)
@@ -326,7 +326,7 @@ class Scrubber:
         return self._send(guard, write, latest=write.latest)
 
     def _is_ranked(self, key: str, definition: MetricDefinition, ranking: Ranking) -> bool:
-        """Whether the ranking beside a hash is the given one, and none where that is empty."""
+        """Tell whether the ranking of a hash equals the given one (no ranking if that is empty)."""
         scores = json.dumps([plain(value) for _, value in ranking])
         return bool(
             guarded_call(lambda: self._ranked(args=[key, ranking_suffix(definition), scores]))
@@ -370,5 +370,5 @@ class Scrubber:
         answer = guarded_call(lambda: self._mend(args=[json.dumps(call), *gone]))
         if answer == "fenced":
             self._cellar.check_ours()
-            raise SinkUnavailable("redis", "its guard is of an epoch that the truth does not know")
+            raise SinkUnavailable("redis", "the epoch of its guard is unknown to the truth")
         return bool(answer == "ok")

@@ -1,9 +1,9 @@
-"""The live view in Redis: written behind the truth, brought up to it when it is behind or wiped.
+"""Writes the live view to Redis behind the truth, and rebuilds it if it is behind or emptied.
 
-Driver of `view` and `refill`. The guard's `seq` says up to which merge Redis shows everything: the
-next merge is written straight, anything else is caught up from the truth, and a guard that cannot
-be trusted is made anew. A refill goes on in steps between merges; each step reads after the last
-commit and writes before the next one, so it never writes what is older than what is there.
+Driver of `view` and `refill`. The guard's `seq` names the last merge that Redis shows completely.
+The next merge is written directly. After any other, Redis is brought up to date from the truth, and
+an unusable guard is written again. A refill runs in steps between merges. Each step reads after the
+last commit and writes before the next one, so it never overwrites newer data.
 """
 
 import json
@@ -48,14 +48,14 @@ from sinks.values import Measure
 
 KEPT_KEYS = frozenset({GUARD_KEY, META_KEY})
 DELETED_PER_CALL = 500
-# Beyond this many changed cells, filling everything again costs less than catching up.
+# Above this many changed cells, a complete refill is cheaper than catching up.
 CAUGHT_UP_CELLS_MAX = 20_000
 
 CellsInOrder = Iterable[tuple[CellId, Cell]]
 
 
 class RedisView:
-    """One driver's hold on the live view; not for use by several threads."""
+    """The live view as written by one driver; not for use by several threads."""
 
     def __init__(
         self, settings: RedisSettings, definitions: Sequence[MetricDefinition], cellar: Cellar
@@ -75,13 +75,13 @@ class RedisView:
 
     @property
     def scrubbed_total(self) -> int:
-        """How many windows were found to differ from the truth, and were mended."""
+        """How many windows differed from the truth and were repaired."""
         return self._scrubber.mended_total
 
     def follow(
         self, guard: Guard, cells: Cells, fallen: Iterable[WindowId], progress: Progress
     ) -> None:
-        """Show a merge that was just made; catches up first if Redis missed an earlier one.
+        """Show the last merge; catch up first if Redis missed an earlier one.
 
         Raises Fenced, LedgerMismatch, SinkUnavailable.
         """
@@ -92,7 +92,7 @@ class RedisView:
             self.catch_up(guard, progress)
 
     def catch_up(self, guard: Guard, progress: Progress) -> None:
-        """Bring Redis to the truth's `seq`, whatever it holds; nothing is done when it is there.
+        """Bring Redis to the truth's `seq`, whatever it holds; do nothing if it is there.
 
         After this `refill` has work if `is_refilling`. Raises as `follow` does.
         """
@@ -116,7 +116,7 @@ class RedisView:
             self._write(guard, (), NO_RANKINGS, now_s, seq, progress)
 
     def refill(self, guard: Guard, now_s: int, budget_s: float) -> None:
-        """Write missing windows, the newest first, for about `budget_s`; raises as `follow`."""
+        """Write missing windows, newest first, for about `budget_s`; raises as `follow` does."""
         deadline = time.monotonic() + budget_s
         while self._parts is not None:
             if not self._parts:
@@ -127,7 +127,7 @@ class RedisView:
             cells = self._cellar.cells_between(*part)
             for packed in calls(writes(cells, self._definitions, now_s)):
                 if not self._send(guard, packed, guard.seq, None):
-                    # Wiped once more, or another driver's: the next look at the guard decides.
+                    # Redis was emptied again, or has another driver; the next `catch_up` decides.
                     self._parts = None
                     return
             self._parts.popleft()
@@ -135,22 +135,22 @@ class RedisView:
                 return
 
     def scrub(self, guard: Guard, now_s: int) -> None:
-        """Compare a part of what is shown with the truth, and mend it; raises as `follow`."""
+        """Compare a part of the view with the truth and repair it; raises as `follow` does."""
         if self.is_refilling:
             self._scrubber.reset()
         else:
             self._scrubber.scrub(guard, now_s)
 
     def close(self) -> None:
-        """Leave the server."""
+        """Close the connection."""
         self._client.close()
 
     def _begin_refill(self, guard: Guard, progress: Progress) -> None:
-        """Empty the mill's keys and plan how they are filled from the truth.
+        """Delete the mill's keys and plan the refill from the truth.
 
-        `rebuilding` stands in `mill:meta` until all is there; found by a driver that is not
-        refilling, it means "from the beginning". An epoch above ours while the truth is still ours
-        means that the truth was restored from a copy: the guard is ours to set.
+        `rebuilding` is set in `mill:meta` until the refill is done. If another driver finds it,
+        that driver starts the refill again. An epoch in Redis above ours, while the truth is still
+        ours, means that the truth was restored from a copy; so we may overwrite the guard.
         """
         self._cellar.check_ours()
         self._parts = None
@@ -201,7 +201,7 @@ class RedisView:
         }
 
     def _matured(self, now_s: int) -> set[WindowId]:
-        """Windows that lay more than an hour ahead when they were written, and no longer do."""
+        """Return windows that were too far ahead to be the latest when written, but now are not."""
         if self._ahead is None:
             self._ahead = {
                 WindowId(definition.name, size_s, start_s)
@@ -223,7 +223,7 @@ class RedisView:
         expect: int,
         progress: Progress,
     ) -> bool:
-        """Send calls of about 1,000 fields; the guard moves with the last. False when behind."""
+        """Send calls of about 1,000 fields; the last one moves the guard. False if behind."""
         listed = list(cells)
         come = self._matured(now_s)
         waiting: list[Write] | None = None
@@ -242,7 +242,7 @@ class RedisView:
         self, guard: Guard, some: list[Write], expect: int, progress: Progress | None
     ) -> bool:
         body = {
-            # Texts, for Lua would write a large number with an exponent.
+            # As text, because Lua would write a large number with an exponent.
             "epoch": str(guard.epoch),
             "query": guard.query_id,
             "batch": str(guard.batch_id),
@@ -256,5 +256,5 @@ class RedisView:
         answer = guarded_call(lambda: self._script(args=[json.dumps(body)]))
         if answer == "fenced":
             self._cellar.check_ours()
-            raise SinkUnavailable("redis", "its guard is of an epoch that the truth does not know")
+            raise SinkUnavailable("redis", "the epoch of its guard is unknown to the truth")
         return bool(answer == "ok")

@@ -32,7 +32,7 @@ IDIOMS_MAX = {
     "monitor": 1,
     "protocol": 134,
     "setup": 2,
-    "sinks": 57,
+    "sinks": 2,
     "stream": 65,
     "tests": 645,
 }
