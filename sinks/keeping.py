@@ -63,8 +63,8 @@ def unasked_words(place: Place, before_s: int | None, keep_s: int) -> str:
     before = "for ever" if before_s is None else size_text(before_s)
     return (
         f"{metric}: MySQL's {size_text(size_s)} windows were kept {before}; what is older than"
-        f" the new `keep` ({size_text(keep_s)}) would be deleted a week after it is applied (MySQL was"
-        " not asked how much that is); `keep: {mysql: forever}` keeps them"
+        f" the new `keep` ({size_text(keep_s)}) would be deleted a week after it is applied (MySQL"
+        " was not asked how much that is); `keep: {mysql: forever}` keeps them"
     )
 
 

@@ -1,8 +1,8 @@
-"""Counts one batch, if need be part by part: performs what `search.py` decides.
+"""Counts one batch, in parts if necessary: carries out what `search.py` decides.
 
-Floor: no Spark of its own; how a part is counted and read is handed in (`Parts`). Runs on the
-thread of the batch. The job's own thread looks at `hand`, to note what the JVM ended over, and to
-end a JVM that stands still.
+Floor: no Spark of its own; the caller passes in how to count and read a part (`Parts`). Runs on the
+thread of the batch. The job's own thread watches `hand`, to record what the JVM was counting when
+it ended, and to end a JVM that hangs.
 """
 
 import logging
@@ -41,32 +41,32 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetsDiffer(Exception):
-    """A batch holds other lines than the offsets that Spark's log and the broker name for it."""
+    """The lines of a batch do not fit the offsets from Spark's log and the broker."""
 
 
 class StopRequested(Exception):
-    """The part stops; the batch was not begun, or is given up before the sinks have it."""
+    """The part is stopping; the batch was not started, or is given up before the sinks have it."""
 
 
 class Parts(Protocol):
-    """The batch in hand, as Spark reads it."""
+    """The batch being counted, as Spark can read it."""
 
     def count(self, part: Part) -> Counts:
         """Count a part."""
 
     def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
-        """The file and the first bytes of the record at a single offset, not judged."""
+        """Return file and first bytes of the record at a single offset, without judging it."""
 
     def first_offsets(self) -> Mapping[tuple[str, int], int]:
-        """The first offset that the broker holds of each partition."""
+        """Return the first offset that the broker has of each partition."""
 
     def check(self) -> None:
-        """Count lines that are known to be good; raises what stands against that."""
+        """Count lines that are known to be good; raises the error if that fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A counted batch; `ranges` have every start known where the batch had to be cut."""
+    """A counted batch. If it was divided, every start in `ranges` is known."""
 
     ranges: Sequence[OffsetRange]
     counts: Counts
@@ -84,7 +84,7 @@ class Bisection:
         size: PartSize,
         is_held: Callable[[], bool],
     ) -> None:
-        """`is_held` says that the batch is to be given up, for another query is to count it."""
+        """`is_held` tells whether to give up the batch, because another query will count it."""
         self.hand = Hand()
         self._state = state
         self._stop = stop
@@ -95,9 +95,9 @@ class Bisection:
     def count(
         self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: Parts
     ) -> Counted:
-        """Count a batch: as a whole by `whole` if that can be, else in parts.
+        """Count a batch as a whole by `whole`, or in parts if that fails.
 
-        Raises what is no fault of the batch, and StopRequested.
+        Raises errors that the batch did not cause, and StopRequested.
         """
         batch = tuple(ranges)
         offsets = sum(one.end - max(one.start, 0) for one in batch)
@@ -115,7 +115,7 @@ class Bisection:
                 "a batch cannot be counted; looking for the lines at fault",
                 extra=fields(offsets=offsets, why=failure.name),
             )
-            # Were Spark itself at fault, every single line would be found guilty.
+            # If Spark itself is at fault, the search would blame every single line.
             parts.check()
         return self._search(with_starts(ranges, parts), failure, offsets_max, parts)
 
@@ -161,7 +161,7 @@ class Bisection:
         return self._try(part, lambda: parts.count(part), patience_s)
 
     def _try(self, part: Part, count: Callable[[], Counts], patience_s: float) -> Counts | Failure:
-        """Count, and once more where the failure is not surely one of the data."""
+        """Count, and repeat it once unless the data is surely the cause of a failure."""
         before: str | None = None
         while True:
             self.hand.take(part, patience_s)
@@ -170,7 +170,7 @@ class Bisection:
             except Exception as error:
                 origin, causes = judge(error)
                 if origin is Origin.JVM:
-                    # It stays in hand: the job's thread will find the JVM gone.
+                    # Keep it in hand: the job's thread will find that the JVM is gone.
                     raise
                 self.hand.let_go()
                 if is_java_error(causes):
@@ -205,13 +205,13 @@ class Bisection:
 
 
 def without_line(words: str, line: bytes) -> str:
-    """What an error said, without the line if it quotes all of it."""
+    """Return an error message, without the line if the message quotes all of it."""
     text = line.decode(errors="replace").strip()
     return words.replace(text, "…") if text else words
 
 
 def places(ranges: Sequence[OffsetRange]) -> str:
-    """Offset ranges for people."""
+    """Describe offset ranges for people."""
     held = [one for one in ranges if one.end > max(one.start, 0)]
     named = [
         f"{one.topic}, partition {one.partition}, offsets {max(one.start, 0)} to {one.end - 1}"
@@ -239,10 +239,10 @@ def _sentence(
 
 
 def with_starts(ranges: Sequence[OffsetRange], parts: Parts) -> list[OffsetRange]:
-    """The ranges with every start known.
+    """Return the ranges with every start known.
 
-    A partition that appeared with the batch has none, and begins with what the broker holds. Raises
-    OffsetsDiffer where the broker does not say that, and what `parts.first_offsets` raises.
+    A partition that appeared with the batch begins with the first offset that the broker has.
+    Raises OffsetsDiffer if the broker does not know it, and what `parts.first_offsets` raises.
     """
     if all(one.start != EARLIEST for one in ranges):
         return list(ranges)
@@ -251,14 +251,14 @@ def with_starts(ranges: Sequence[OffsetRange], parts: Parts) -> list[OffsetRange
 
 
 def _begun(one: OffsetRange, firsts: Mapping[tuple[str, int], int]) -> OffsetRange:
-    """The range of a partition that appeared, from the first offset that is held of it."""
+    """Return the range of a new partition, from the first offset that the broker has."""
     first = firsts.get((one.topic, one.partition), NO_OFFSET)
     if first < 0:
-        # A partition without a leader has none: read from anywhere else, its lines were lost.
+        # The offset of a partition without a leader is unknown; a guess could lose its lines.
         raise OffsetsDiffer(f"the broker does not say where {one.topic}-{one.partition} begins")
     return replace(one, start=min(one.end, first))
 
 
 def _without_numbers(text: str) -> str:
-    """Spark counts its tasks and stages; two failures that differ in that are the same."""
+    """Replace numbers, because failures that differ only in task or stage numbers are equal."""
     return re.sub(r"\d+", "#", text)

@@ -180,7 +180,7 @@ def test_a_topic_that_was_made_anew_is_not_mixed_with_the_old_one(rig: Rig) -> N
     rig.send(80, 0)
     rig.look()
     assert rig.archive.held([TOPIC]) == {TOPIC: {}}, "its offsets are those of other lines"
-    assert "made anew" in rig.facts()["problem"]
+    assert "created again" in rig.facts()["problem"]
     assert f"topic={TOPIC}" in rig.facts()["problem"], "it is said what to do"
     (rig.folder / f"topic={TOPIC}").rename(rig.folder / "before")
     rig.look()
