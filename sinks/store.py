@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sinks.config import SinksSettings
 from sinks.errors import SinkUnavailable
 from sinks.facts import SinkFacts
-from sinks.mysql.cellar import MySqlCellar
+from sinks.mysql.cell_reader import MySqlCellReader
 from sinks.mysql.recounts import Recount, wanted
 from sinks.mysql.sink import MySqlSink
 from sinks.redis.link import Progress, progress_of
@@ -98,8 +98,8 @@ class Sinks:
             self._truth = self._mysql = MySqlSink(settings.mysql, patience_s=patience_s)
             self.states["mysql"] = "not asked yet"
             if settings.redis is not None:
-                cellar = MySqlCellar(self._mysql, metrics)
-                self._view = RedisView(settings.redis, metrics, cellar)
+                cell_reader = MySqlCellReader(self._mysql, metrics)
+                self._view = RedisView(settings.redis, metrics, cell_reader)
         elif settings.redis is not None:
             self._truth = RedisTruth(settings.redis)
         else:

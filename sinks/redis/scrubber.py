@@ -21,7 +21,7 @@ from typing import Any
 import redis
 from redis.client import NEVER_DECODE
 
-from sinks.cellar import Cellar, Ranking
+from sinks.cell_reader import CellReader, Ranking
 from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.errors import SinkUnavailable
 from sinks.keys import key_id, redis_field
@@ -72,7 +72,7 @@ class Scrubber:
         self,
         client: "redis.Redis",
         definitions: Mapping[str, MetricDefinition],
-        cellar: Cellar,
+        cell_reader: CellReader,
     ) -> None:
         self._client = client
         self._look = client.register_script(LOOK)
@@ -80,7 +80,7 @@ class Scrubber:
         self._ranked = client.register_script(RANKED)
         self._mend = client.register_script(MEND)
         self._definitions = definitions
-        self._cellar = cellar
+        self._cell_reader = cell_reader
         self._newest_looked, self._newest_checked, self._looked, self._checked = (
             Round(definitions.values()) for _ in range(4)
         )
@@ -140,7 +140,9 @@ class Scrubber:
         """Return the window that the latest key must show, and its key count."""
         oldest_s = oldest_scrubbed_s(self._definitions[metric], size_s, now_s)
         before_s = now_s + AHEAD_S_MAX + 1
-        for start_s, n_keys in self._cellar.windows_before(metric, size_s, oldest_s, before_s, 1):
+        for start_s, n_keys in self._cell_reader.windows_before(
+            metric, size_s, oldest_s, before_s, 1
+        ):
             return WindowId(metric, size_s, start_s), n_keys
         return None
 
@@ -148,7 +150,7 @@ class Scrubber:
         """Return the next windows of a round, with their key counts."""
         metric, size_s, before_s = at.place
         oldest_s = oldest_scrubbed_s(self._definitions[metric], size_s, now_s)
-        found = self._cellar.windows_before(metric, size_s, oldest_s, before_s, windows_max)
+        found = self._cell_reader.windows_before(metric, size_s, oldest_s, before_s, windows_max)
         at.passed([start_s for start_s, _ in found], windows_max)
         return [(WindowId(metric, size_s, start_s), n_keys) for start_s, n_keys in found]
 
@@ -231,7 +233,7 @@ class Scrubber:
         write = self._bare(check.window, now_s)
         if check.cursor is not None:
             return self._gather(check, write)
-        cells = self._cellar.cells_page(check.window, check.after, CELLS_PER_PAGE)
+        cells = self._cell_reader.cells_page(check.window, check.after, CELLS_PER_PAGE)
         if cells and not self._compare_page(check, write, cells, guard, now_s):
             return None
         if len(cells) == CELLS_PER_PAGE:
@@ -295,7 +297,7 @@ class Scrubber:
         definition = self._definition(check.window)
         ranking: Ranking = ()
         if definition.top is not None:
-            ranking = self._cellar.ranking(check.window, definition.top)
+            ranking = self._cell_reader.ranking(check.window, definition.top)
         if not self._is_ranked(write.key, definition, ranking):
             check.mended.append("ranking")
             if not self._send(guard, write, ranking=ranking):
@@ -369,6 +371,6 @@ class Scrubber:
         }
         answer = guarded_call(lambda: self._mend(args=[json.dumps(call), *gone]))
         if answer == "fenced":
-            self._cellar.check_ours()
+            self._cell_reader.check_ours()
             raise SinkUnavailable("redis", "the epoch of its guard is unknown to the truth")
         return bool(answer == "ok")

@@ -17,7 +17,7 @@ from typing import Any
 import redis
 from redis.typing import EncodableT, FieldT
 
-from sinks.cellar import Ranking
+from sinks.cell_reader import Ranking
 from sinks.cells.merge import (
     Cell,
     CellId,

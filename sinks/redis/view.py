@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
 
-from sinks.cellar import Ranking
+from sinks.cell_reader import Ranking
 from sinks.cells.merge import Cell, CellId, WindowId, is_kept
 from sinks.keys import is_other, redis_field
 from sinks.number_text import plain

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from sinks.cellar import Cellar, Ranking
+from sinks.cell_reader import CellReader, Ranking
 from sinks.cells.merge import Cell, CellId, Cells, WindowId
 from sinks.config import RedisSettings
 from sinks.errors import SinkUnavailable
@@ -58,13 +58,16 @@ class RedisView:
     """The live view as written by one driver; not for use by several threads."""
 
     def __init__(
-        self, settings: RedisSettings, definitions: Sequence[MetricDefinition], cellar: Cellar
+        self,
+        settings: RedisSettings,
+        definitions: Sequence[MetricDefinition],
+        cell_reader: CellReader,
     ) -> None:
         self._client = connect(settings)
         self._script = self._client.register_script(WRITE)
         self._definitions = {definition.name: definition for definition in definitions}
-        self._cellar = cellar
-        self._scrubber = Scrubber(self._client, self._definitions, cellar)
+        self._cell_reader = cell_reader
+        self._scrubber = Scrubber(self._client, self._definitions, cell_reader)
         self._parts: deque[Part] | None = None
         self._ahead: set[WindowId] | None = None
 
@@ -105,7 +108,7 @@ class RedisView:
         if seq < 0 or seq > guard.seq or epoch > guard.epoch or lost:
             self._begin_refill(guard, progress)
         elif seq < guard.seq:
-            cells = self._cellar.cells_after(seq, CAUGHT_UP_CELLS_MAX)
+            cells = self._cell_reader.cells_after(seq, CAUGHT_UP_CELLS_MAX)
             if cells is None:
                 self._begin_refill(guard, progress)
                 return
@@ -124,7 +127,7 @@ class RedisView:
                 self._parts = None
                 return
             part = self._parts[0]
-            cells = self._cellar.cells_between(*part)
+            cells = self._cell_reader.cells_between(*part)
             for packed in calls(writes(cells, self._definitions, now_s)):
                 if not self._send(guard, packed, guard.seq, None):
                     # Redis was emptied again, or has another driver; the next `catch_up` decides.
@@ -152,7 +155,7 @@ class RedisView:
         that driver starts the refill again. An epoch in Redis above ours, while the truth is still
         ours, means that the truth was restored from a copy; so we may overwrite the guard.
         """
-        self._cellar.check_ours()
+        self._cell_reader.check_ours()
         self._parts = None
         now_s = progress.now_ms // 1000
         fresh: dict[Any, Any] = {
@@ -172,7 +175,7 @@ class RedisView:
         for definition in self._definitions.values():
             for size_s in definition.windows_s:
                 oldest_s = oldest_kept_s(definition, size_s, now_s)
-                windows = self._cellar.windows_from(definition.name, size_s, oldest_s)
+                windows = self._cell_reader.windows_from(definition.name, size_s, oldest_s)
                 parts += parts_of(definition.name, size_s, windows)
         self._parts = deque(sorted(parts, key=lambda part: part.rank))
 
@@ -195,7 +198,7 @@ class RedisView:
 
     def _rankings(self, windows: Iterable[WindowId], now_s: int) -> dict[WindowId, Ranking]:
         return {
-            window: self._cellar.ranking(window, self._definitions[window.metric].top or 0)
+            window: self._cell_reader.ranking(window, self._definitions[window.metric].top or 0)
             for window in windows
             if is_shown(window, self._definitions, now_s)
         }
@@ -208,7 +211,7 @@ class RedisView:
                 for definition in self._definitions.values()
                 for size_s in definition.windows_s
                 if size_s != ALL_WINDOW_S
-                for start_s, _ in self._cellar.windows_from(
+                for start_s, _ in self._cell_reader.windows_from(
                     definition.name, size_s, now_s + AHEAD_S_MAX + 1
                 )
             }
@@ -255,6 +258,6 @@ class RedisView:
         }
         answer = guarded_call(lambda: self._script(args=[json.dumps(body)]))
         if answer == "fenced":
-            self._cellar.check_ours()
+            self._cell_reader.check_ours()
             raise SinkUnavailable("redis", "the epoch of its guard is unknown to the truth")
         return bool(answer == "ok")

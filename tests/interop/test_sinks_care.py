@@ -11,7 +11,7 @@ import pytest
 
 from sinks.config import SinksSettings
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
-from sinks.mysql.cellar import MySqlCellar
+from sinks.mysql.cell_reader import MySqlCellReader
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange, UnparsedRow, UnparsedSample
 from sinks.store import Outcome, Sinks
@@ -332,7 +332,7 @@ def test_a_database_lost_while_redis_is_caught_up_makes_the_stream_wait(
         raise pymysql.err.OperationalError(2013, "Lost connection to server during query")
 
     with monkeypatch.context() as patched:
-        patched.setattr("sinks.mysql.cellar.cell_of", lost)
+        patched.setattr("sinks.mysql.cell_reader.cell_of", lost)
         with pytest.raises(SinkUnavailable, match="mysql is away"):
             sinks.apply(worked.BATCH_7)
     wait_until(lambda: sinks.apply(worked.BATCH_7), 10, "it is tried again")
@@ -444,12 +444,12 @@ def test_cells_are_told_apart_by_the_lowest_bits_of_seq(
         alone.apply(batch(batch_id, FoldRow("m", TEN, (f"new {batch_id}",), batch_id)))
     assert settings.mysql is not None
     sink = MySqlSink(settings.mysql, patience_s=2)
-    cellar = MySqlCellar(sink, [counts])
-    newer = cellar.cells_after(2**32 - 1, 100)
+    cell_reader = MySqlCellReader(sink, [counts])
+    newer = cell_reader.cells_after(2**32 - 1, 100)
     assert newer is not None
     assert {cell.key for _, cell in newer} == {("new 1",), ("new 2",), ("new 3",)}
     # Too far behind to tell: everything is filled again.
-    assert cellar.cells_after(2**32 + 2 - 2**31, 100) is None
+    assert cell_reader.cells_after(2**32 + 2 - 2**31, 100) is None
     later = drive(settings, counts)
     later.open(worked.QUERY)
     assert later._view is not None

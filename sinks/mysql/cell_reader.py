@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sinks.cellar import Ranking
+from sinks.cell_reader import Ranking
 from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.keys import key_id, other_key
 from sinks.mysql.rows import CELL_COLUMNS, cell_of, key_of_row, to_datetime, to_seconds
@@ -18,7 +18,7 @@ _NUMBER = (
 )
 
 
-class MySqlCellar:
+class MySqlCellReader:
     """Reads between merges on the writer's own connection, so never less than Redis shows."""
 
     def __init__(self, sink: MySqlSink, definitions: Sequence[MetricDefinition]) -> None:

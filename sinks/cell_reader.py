@@ -10,7 +10,7 @@ from sinks.number_text import Number
 Ranking = Sequence[tuple[Key, Number]]
 
 
-class Cellar(Protocol):
+class CellReader(Protocol):
     """The truth as the live view reads it. Every method raises SinkUnavailable."""
 
     def check_ours(self) -> None:
