@@ -51,7 +51,13 @@ def test_lines_of_an_unknown_partition_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "text"),
-    [({0: 5}, None), ({0: 2}, None), ({0: 9}, None), ({0: 1}, "retention"), ({0: 10}, "anew")],
+    [
+        ({0: 5}, None),
+        ({0: 2}, None),
+        ({0: 9}, None),
+        ({0: 1}, "retention"),
+        ({0: 10}, "again"),
+    ],
 )
 def test_lines_that_are_gone(wanted: dict[int, int], text: str | None) -> None:
     held = TopicOffsets({("t", 0): 2}, {("t", 0): 9})
@@ -61,7 +67,7 @@ def test_lines_that_are_gone(wanted: dict[int, int], text: str | None) -> None:
 
 def test_a_partition_that_is_gone() -> None:
     held = TopicOffsets({("t", 0): 0}, {("t", 0): 9})
-    assert "no such partition" in str(lost_lines({("t", 3): 1}, held))
+    assert "no longer has this partition" in str(lost_lines({("t", 3): 1}, held))
     assert held.partitions() == {"t": 1}
 
 

@@ -72,8 +72,8 @@ def test_a_topic_that_was_made_anew() -> None:
     assert pieces.made_anew("a", {0: 10}) is None
     assert pieces.made_anew("b", {0: 10}) is not None
     assert pieces.made_anew("", {0: 10}) is None, "older brokers tell no ids"
-    assert "up to 9 only" in str(pieces.made_anew("", {0: 9}))
-    assert "up to 0 only" in str(pieces.made_anew("", {}))
+    assert "only up to 9" in str(pieces.made_anew("", {0: 9}))
+    assert "only up to 0" in str(pieces.made_anew("", {}))
     assert Pieces().made_anew("b", {}) is None
 
 
