@@ -9,7 +9,7 @@ import asyncio
 from collector.agent import Agent
 from collector.identity.generation import Generation
 from collector.identity.sightings import State
-from collector.progress import Reporter, Standing
+from collector.progress import Reporter, RunProgress
 from collector.status import file_error
 
 REPORT_MS = 500
@@ -41,7 +41,7 @@ class OneShot:
             if await agent.drain(None):
                 break
         incomplete = self._incomplete()
-        self._reporter.done(self._standing(), incomplete)
+        self._reporter.done(self._run_progress(), incomplete)
         return incomplete
 
     async def _read_to_the_end(self) -> None:
@@ -72,10 +72,10 @@ class OneShot:
         known = self._agent.registry.generations.values()
         return [generation for generation in known if not generation.state.has_ended]
 
-    def _standing(self) -> Standing:
+    def _run_progress(self) -> RunProgress:
         alive = self._alive()
         done = sum(g.safe_position - self._begun.get(g.name, 0) for g in alive)
-        return Standing(
+        return RunProgress(
             files=len(alive),
             files_done=sum(not generation.lag_bytes for generation in alive),
             bytes_total=done + sum(generation.lag_bytes for generation in alive),
@@ -88,4 +88,4 @@ class OneShot:
         now_ms = self._agent.clock()
         if now_ms >= self._report_at_ms:
             self._report_at_ms = now_ms + REPORT_MS
-            self._reporter.show(self._standing())
+            self._reporter.show(self._run_progress())

@@ -22,7 +22,7 @@ from rich.progress import (
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunProgress:
     """How far a one-shot run has come. Rates are averages over the whole run."""
 
     files: int
@@ -51,10 +51,10 @@ class Standing:
 class Reporter(Protocol):
     """Shows the progress of a run."""
 
-    def show(self, standing: Standing) -> None:
+    def show(self, run: RunProgress) -> None:
         """Show the present progress."""
 
-    def done(self, standing: Standing, incomplete: list[str]) -> None:
+    def done(self, run: RunProgress, incomplete: list[str]) -> None:
         """Show the end of the run."""
 
 
@@ -64,13 +64,13 @@ class JsonReporter:
     def __init__(self, out: TextIO):
         self._out = out
 
-    def show(self, standing: Standing) -> None:
+    def show(self, run: RunProgress) -> None:
         """Write the present progress."""
-        self._write(standing.event("progress"))
+        self._write(run.event("progress"))
 
-    def done(self, standing: Standing, incomplete: list[str]) -> None:
+    def done(self, run: RunProgress, incomplete: list[str]) -> None:
         """Write the end of the run."""
-        self._write(standing.event("done") | {"incomplete": incomplete})
+        self._write(run.event("done") | {"incomplete": incomplete})
 
     def _write(self, event: dict[str, object]) -> None:
         self._out.write(json.dumps(event, separators=(",", ":")) + "\n")
@@ -93,19 +93,19 @@ class BarReporter:
         self._task = self._progress.add_task("reading", total=None, lines=0)
         self._progress.start()
 
-    def show(self, standing: Standing) -> None:
+    def show(self, run: RunProgress) -> None:
         """Update the bar."""
         self._progress.update(
             self._task,
-            description=f"{standing.files_done}/{standing.files} files",
-            total=standing.bytes_total,
-            completed=standing.bytes_done,
-            lines=standing.lines,
+            description=f"{run.files_done}/{run.files} files",
+            total=run.bytes_total,
+            completed=run.bytes_done,
+            lines=run.lines,
         )
 
-    def done(self, standing: Standing, incomplete: list[str]) -> None:
+    def done(self, run: RunProgress, incomplete: list[str]) -> None:
         """Complete the bar, and list the incomplete files."""
-        self.show(standing)
+        self.show(run)
         self._progress.stop()
         for text in incomplete:
             self._progress.console.print(f"not complete: {text}", markup=False, highlight=False)

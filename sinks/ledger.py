@@ -13,14 +13,14 @@ from sinks.rows import OffsetRange
 Ledger = Mapping[tuple[str, int], int]
 
 
-class Standing(Enum):
+class BatchKind(Enum):
     """A batch is new or a replay."""
 
     NEW = "new"
     REPLAY = "replay"
 
 
-def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool) -> Standing:
+def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool) -> BatchKind:
     """Compare a batch's offsets with the ledger; `after_guard`: its id is above the last one.
 
     New work starts at the ledger's end in every partition; a partition that the ledger does not
@@ -33,9 +33,9 @@ def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool)
         continues = continues and counted in (None, one.start)
         overlaps = overlaps and counted is not None and one.end <= counted
     if continues and after_guard:
-        return Standing.NEW
+        return BatchKind.NEW
     if overlaps or not ranges:
-        return Standing.REPLAY
+        return BatchKind.REPLAY
     raise LedgerMismatch(
         "the batch does not continue the counted offsets: "
         + "; ".join(

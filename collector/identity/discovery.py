@@ -15,7 +15,7 @@ from collector.config.settings import InputSection
 
 HOME_PREFIX = "watched/"
 
-Standing = frozenset[int]
+NextSegments = frozenset[int]
 """The segments of a glob that the next name of a walk can match."""
 
 
@@ -70,17 +70,17 @@ class Pattern:
         return tuple(word.removesuffix("/") for word in found.groups())
 
     @property
-    def outset(self) -> Standing:
+    def outset(self) -> NextSegments:
         """The segments that the first name below the root can match."""
         return self._with_skipped({0})
 
-    def below(self, standing: Standing, name: str) -> Standing:
+    def below(self, segments: NextSegments, name: str) -> NextSegments:
         """Return the segments that can follow in a folder of this name; empty if none can.
 
         Two folders with the same content and the same result contain the same matches.
         """
         reached = set()
-        for index in standing:
+        for index in segments:
             names = self._names[index]
             if names is None:
                 reached.add(index)
@@ -88,12 +88,12 @@ class Pattern:
                 reached.add(index + 1)
         return self._with_skipped(reached)
 
-    def goes_deeper(self, standing: Standing) -> bool:
+    def goes_deeper(self, segments: NextSegments) -> bool:
         """Tell whether folders inside a folder with these segments can contain matches."""
         last = len(self._names) - 1
-        return any(index < last or self._names[index] is None for index in standing)
+        return any(index < last or self._names[index] is None for index in segments)
 
-    def _with_skipped(self, reached: set[int]) -> Standing:
+    def _with_skipped(self, reached: set[int]) -> NextSegments:
         """`**` also stands for no folder at all, unless it is the last segment."""
         for index in sorted(reached):
             following = index

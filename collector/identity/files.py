@@ -15,7 +15,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import Protocol
 
-from collector.identity.discovery import Pattern, Standing
+from collector.identity.discovery import NextSegments, Pattern
 from collector.identity.sightings import Seen
 from collector.identity.statx import Statx, owner_of
 from collector.text.fingerprint import FileId
@@ -50,7 +50,7 @@ class _Folder:
     path: str
     real: str
     below: str
-    standing: Standing
+    segments: NextSegments
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Walk:
     problems: dict[str, None] = field(default_factory=dict)
     passed: dict[str, None] = field(default_factory=dict)
     links: deque[_Folder] = field(default_factory=deque)
-    entered: set[tuple[int, str, Standing]] = field(default_factory=set)
+    entered: set[tuple[int, str, NextSegments]] = field(default_factory=set)
     linked: dict[str, bool] = field(default_factory=dict)
     """Folders entered through a link. The value says whether folders below them can match too."""
 
@@ -95,7 +95,7 @@ class Walker:
         files = {seen.file for _, seen in walk.found.values()} if walk.links else set()
         while walk.links:
             folder = walk.links.popleft()
-            walk.linked[folder.path] = folder.pattern.goes_deeper(folder.standing)
+            walk.linked[folder.path] = folder.pattern.goes_deeper(folder.segments)
             self._walk(folder, walk, files)
         self._last, self._linked = walk.found, walk.linked
         seen = tuple(seen for _, seen in walk.found.values())
@@ -123,7 +123,7 @@ class Walker:
         folders = [top]
         while folders:
             folder = folders.pop()
-            key = id(pattern), folder.real, folder.standing
+            key = id(pattern), folder.real, folder.segments
             if files is not None and key in walk.entered:
                 continue
             walk.entered.add(key)
@@ -136,11 +136,11 @@ class Walker:
                     if pattern.matches(name):
                         self._add(pattern, entry.path, entry, walk, files, is_link=is_link)
                     continue
-                standing = pattern.below(folder.standing, entry.name)
-                if not standing:
+                segments = pattern.below(folder.segments, entry.name)
+                if not segments:
                     continue
                 real = realpath(entry.path) if is_link else f"{folder.real}/{entry.name}"
-                inner = _Folder(pattern, entry.path, real, f"{name}/", standing)
+                inner = _Folder(pattern, entry.path, real, f"{name}/", segments)
                 if not is_link:
                     folders.append(inner)
                 elif _leads_upwards(inner, folder):

@@ -17,7 +17,7 @@ from sinks.cells.recent import RecentCells
 from sinks.config import MySqlSettings
 from sinks.errors import DefinitionChanged, LedgerMismatch, SinkUnavailable
 from sinks.keeping import Place, Term, in_force, waiting, words
-from sinks.ledger import Standing, after, compare
+from sinks.ledger import BatchKind, after, compare
 from sinks.mysql import link
 from sinks.mysql.cell_writer import CellWriter, Written
 from sinks.mysql.metric_changes import change_metrics
@@ -219,7 +219,7 @@ class MySqlSink:
             check_ours(guard, self._query_id, self._epoch)
             ledger = _read_ledger(cursor)
             new_id = batch.batch_id > guard.batch_id
-            if compare(batch.ranges, ledger, after_guard=new_id) is Standing.REPLAY:
+            if compare(batch.ranges, ledger, after_guard=new_id) is BatchKind.REPLAY:
                 return guard, None
             self._recent.begin(guard.seq)
             cursor.execute(

@@ -32,7 +32,7 @@ from sinks.cells.merge import (
 from sinks.config import RedisSettings
 from sinks.errors import DefinitionChanged, SinkUnavailable
 from sinks.keys import is_other, key_hash, redis_field
-from sinks.ledger import Standing, after, compare
+from sinks.ledger import BatchKind, after, compare
 from sinks.redis.link import (
     GUARD_KEY,
     connect,
@@ -150,7 +150,7 @@ class RedisTruth:
         guard = _guard(guarded_call(lambda: self._client.hmget(GUARD_KEY, GUARD_FIELDS)))
         check_ours(guard, self._query_id, self._epoch)
         new_id = batch.batch_id > guard.batch_id
-        if compare(batch.ranges, self.ledger(), after_guard=new_id) is Standing.REPLAY:
+        if compare(batch.ranges, self.ledger(), after_guard=new_id) is BatchKind.REPLAY:
             return Merged(guard, {}, replayed=True)
         guard = Guard(guard.query_id, guard.epoch, batch.batch_id, guard.seq + 1)
         left_out: set[CellId] = set()
