@@ -90,9 +90,9 @@ class Spent:
             self.folded_s + other.folded_s,
         )
 
-    def over(self, lanes: float) -> "Spent":
+    def over(self, parallel: float) -> "Spent":
         """Return the time of the same work if this many tasks ran in parallel."""
-        return Spent(self.read_s / lanes, self.judged_s / lanes, self.folded_s / lanes)
+        return Spent(self.read_s / parallel, self.judged_s / parallel, self.folded_s / parallel)
 
     def within(self, whole_s: float) -> "Spent":
         """Return the same, scaled down if its sum exceeds the total time."""

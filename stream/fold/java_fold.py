@@ -54,14 +54,14 @@ class JavaFold:
         self._plan = plan
         self._spec = fold_spec(plan, as_blocks=as_blocks)
 
-    def of_many(self, lines: DataFrame, judging: Judging, tasks: int, lanes: int) -> Counts:
+    def of_many(self, lines: DataFrame, judging: Judging, tasks: int, parallel: int) -> Counts:
         """Judge and fold lines, which have the columns of `kafka.COLUMNS_DDL`.
 
-        `tasks` tasks of a second stage combine the cells; `lanes` tasks run in parallel.
+        `tasks` tasks of a second stage combine the cells; `parallel` tasks run at the same time.
         """
         jvm: Any = lines.sparkSession._jvm
         place = jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec, tasks)
-        return self._counts(place, lanes)
+        return self._counts(place, parallel)
 
     def of_span(self, session: SparkSession, span: Span, judging: Judging) -> Counts:
         """Judge and fold the running stream's lines between two offsets, without a job."""
@@ -74,17 +74,17 @@ class JavaFold:
         rows = lines._jdf.queryExecution().executedPlan().executeCollect()
         return self._counts(jvm.millrace.Fold.serveRows(rows, judging.java, self._spec))
 
-    def _counts(self, place: Any, lanes: int = 1) -> Counts:
+    def _counts(self, place: Any, parallel: int = 1) -> Counts:
         with _load_from_socket(place, _Frames()) as found:
-            return counts_of(found, self._plan, lanes)
+            return counts_of(found, self._plan, parallel)
 
 
-def counts_of(frames: Iterable[bytes], plan: FoldPlan, lanes: int = 1) -> Counts:
-    """Combine the frames of one batch; `lanes` tasks ran in parallel.
+def counts_of(frames: Iterable[bytes], plan: FoldPlan, parallel: int = 1) -> Counts:
+    """Combine the frames of one batch; `parallel` tasks ran at the same time.
 
     Raises OSError if the last frame is missing.
     """
-    return _Counting(plan).counts(_whole(frames), lanes)
+    return _Counting(plan).counts(_whole(frames), parallel)
 
 
 def _whole(frames: Iterable[bytes]) -> Iterator[bytes]:
@@ -111,7 +111,7 @@ class _Counting:
         self._tasks: list[Spent] = []
         self._texts: list[Spent] = []
 
-    def counts(self, frames: Iterable[bytes], lanes: int) -> Counts:
+    def counts(self, frames: Iterable[bytes], parallel: int) -> Counts:
         """Return the combined counts."""
         take: dict[int, Callable[..., None]] = {
             FRAMES["rows"]: self._row,
@@ -135,7 +135,7 @@ class _Counting:
             for why, lines in self._unparsed.items()
         }
         partitions = [self._partitions[place] for place in sorted(self._partitions)]
-        spent = _beside(self._tasks, lanes) + _beside(self._texts, lanes)
+        spent = _beside(self._tasks, parallel) + _beside(self._texts, parallel)
         return Counts(
             self._rows, unparsed_rows(unparsed), partitions, self._blocks, spent, self._stamped
         )
@@ -183,9 +183,9 @@ class _Counting:
         self._samples.setdefault(Reason(topic, file, reason), []).append(sample)
 
 
-def _beside(tasks: Sequence[Spent], lanes: int) -> Spent:
-    """Return the time of tasks of which `lanes` ran in parallel."""
-    return sum(tasks, NOTHING_SPENT).over(max(1, min(lanes, len(tasks))))
+def _beside(tasks: Sequence[Spent], parallel: int) -> Spent:
+    """Return the time of tasks of which `parallel` ran at the same time."""
+    return sum(tasks, NOTHING_SPENT).over(max(1, min(parallel, len(tasks))))
 
 
 def _first(samples: Iterable[UnparsedSample]) -> list[UnparsedSample]:
