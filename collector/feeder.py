@@ -26,7 +26,7 @@ from collector.text.encode import Piece
 from collector.text.lines import Block, Kind
 from collector.timing.pace import Pace
 from collector.timing.rhythm import Rhythm
-from collector.timing.schedule import Lane, Schedule
+from collector.timing.schedule import ReadQueue, Schedule
 from protocol.types import TopicPartition
 
 LIVE_TURNS = 64  # turns of live files before one backfill turn and before other tasks run
@@ -67,7 +67,7 @@ class Feeder:
     def wake(self, generations: Iterable[Generation]) -> None:
         """Queue files that may have something to read."""
         for generation in generations:
-            self._schedule.ready(generation.name, generation.lane)
+            self._schedule.ready(generation.name, generation.read_queue)
 
     def step(self, now_ms: int) -> None:
         """Give turns to live files and one backfill file; their lines go to the outbox."""
@@ -81,18 +81,18 @@ class Feeder:
                 self.wake(self._named([due]))
         self._let_go_on(now_ms)
         for _ in range(LIVE_TURNS):
-            name = self._schedule.next(Lane.LIVE)
+            name = self._schedule.next(ReadQueue.LIVE)
             if name is None:
                 break
-            self._turn(name, Lane.LIVE, now_ms)
-        name = self._schedule.next(Lane.BACKFILL)
+            self._turn(name, ReadQueue.LIVE, now_ms)
+        name = self._schedule.next(ReadQueue.BACKFILL)
         if name is not None:
-            self._turn(name, Lane.BACKFILL, now_ms)
+            self._turn(name, ReadQueue.BACKFILL, now_ms)
 
     @property
     def is_busy(self) -> bool:
         """Whether some file is ready for a turn."""
-        return any(self._schedule.waiting(lane) for lane in Lane)
+        return any(self._schedule.waiting(one) for one in ReadQueue)
 
     @property
     def held_files(self) -> int:
@@ -148,13 +148,13 @@ class Feeder:
     def release(self) -> None:
         """Queue the files that waited for room, where there is some."""
         for place in self._schedule.places():
-            if self.outbox.has_room(place, Lane.LIVE):
+            if self.outbox.has_room(place, ReadQueue.LIVE):
                 self.wake(self._named(self._schedule.release(place)))
 
     def finish(self, generation: Generation, now_ms: int) -> None:
         """Send the unfinished last line of a file of which no more is expected."""
         if generation.partition is not None and not generation.unroutable:
-            self._give(generation, self.reader.finish(generation), Lane.LIVE, now_ms)
+            self._give(generation, self.reader.finish(generation), ReadQueue.LIVE, now_ms)
 
     def _let_go_on(self, now_ms: int) -> None:
         """Queue one file of each partition whose window has room again."""
@@ -166,7 +166,7 @@ class Feeder:
             if not names:
                 del self._held[place]
 
-    def _turn(self, name: str, lane: Lane, now_ms: int) -> None:
+    def _turn(self, name: str, read_queue: ReadQueue, now_ms: int) -> None:
         generation = self.registry.generations.get(name)
         self._paced.discard(name)
         if generation is None:
@@ -191,7 +191,7 @@ class Feeder:
             self._schedule.delay(name, until_ms)
             self.reader.keep(generation)
             return
-        if not self.outbox.has_room(generation.partition, lane):
+        if not self.outbox.has_room(generation.partition, read_queue):
             self._schedule.park(name, generation.partition)
             self.reader.keep(generation)
             return
@@ -211,7 +211,7 @@ class Feeder:
         pace = self._pace_of(generation)
         if pace is not None:
             pace.took(sum(block.end - block.start for block in turn.blocks), now_ms)
-        if not self._give(generation, turn, lane, now_ms):
+        if not self._give(generation, turn, read_queue, now_ms):
             return
         generation.was_read(to_its_end=not turn.has_more)
         self.wake(turn.others)
@@ -219,7 +219,7 @@ class Feeder:
             self._alarm_of[name] = turn.wake_at_ms
             heapq.heappush(self._alarms, (turn.wake_at_ms, name))
         if turn.has_more:
-            self._schedule.ready(name, generation.lane)
+            self._schedule.ready(name, generation.read_queue)
 
     def _pace_of(self, generation: Generation) -> Pace | None:
         """Return the rate limit that all files of its input share."""
@@ -235,11 +235,11 @@ class Feeder:
         pace = self._pace_of(generation)
         return None if pace is None else pace.wait_until_ms(now_ms)
 
-    def _give(self, generation: Generation, turn: Turn, lane: Lane, now_ms: int) -> bool:
+    def _give(self, generation: Generation, turn: Turn, read_queue: ReadQueue, now_ms: int) -> bool:
         """Put a turn's blocks into batches; return False if there was no room for all."""
         joined = turn.joined
         for block in turn.blocks:
-            if not self._pass_on(generation, block, lane, now_ms):
+            if not self._pass_on(generation, block, read_queue, now_ms):
                 # The file is read again later. Of a file that has ended only the memory is left.
                 if generation.tailer is not None and not generation.state.has_ended:
                     generation.tailer.rewind()
@@ -258,14 +258,16 @@ class Feeder:
         known.touch()
         self.counters["events_joined"] += 1
 
-    def _pass_on(self, generation: Generation, block: Block, lane: Lane, now_ms: int) -> bool:
+    def _pass_on(
+        self, generation: Generation, block: Block, read_queue: ReadQueue, now_ms: int
+    ) -> bool:
         """Put a block into batches; return False if there was no room for all of it."""
         place = generation.partition
         assert place is not None
         partition, piece = self._address(generation, block)
         rest: Block | None = piece.block
         while rest is not None:
-            taken, rest = self.outbox.fit(place, partition, piece._replace(block=rest), lane)
+            taken, rest = self.outbox.fit(place, partition, piece._replace(block=rest), read_queue)
             if taken is None:
                 self._schedule.park(generation.name, place)
                 return False
@@ -277,7 +279,9 @@ class Feeder:
                 self.windows.wrote_live(place, generation.name, now_ms)
             # Do not wait for a backfill commit: a window is smaller than one commit.
             is_shared = self.windows.is_shared(place, generation.name, now_ms)
-            self.rhythm.handed_out(Lane.LIVE if is_shared else lane, len(taken.block.data), now_ms)
+            self.rhythm.handed_out(
+                ReadQueue.LIVE if is_shared else read_queue, len(taken.block.data), now_ms
+            )
             self._count(generation, taken.block)
         return True
 

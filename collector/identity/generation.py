@@ -22,7 +22,7 @@ from collector.text.fingerprint import (
 )
 from collector.text.lines import Block
 from collector.text.tailer import Tailer
-from collector.timing.schedule import Backoff, Lane
+from collector.timing.schedule import Backoff, ReadQueue
 from protocol.types import TopicPartition
 
 EMPTY = Evidence().fingerprint()
@@ -155,15 +155,17 @@ class Generation:
         return max(0, self.text_end - self.safe_position)
 
     @property
-    def lane(self) -> Lane:
+    def read_queue(self) -> ReadQueue:
         """Return the queue that the file is read in: backfill if it is far behind."""
-        return Lane.BACKFILL if self.text_end - self.position > BACKFILL_BYTES else Lane.LIVE
+        return (
+            ReadQueue.BACKFILL if self.text_end - self.position > BACKFILL_BYTES else ReadQueue.LIVE
+        )
 
     @property
     def is_behind(self) -> bool:
         """Tell whether the next lines are old, so live lines of other files need not wait."""
         is_new = not self.keeps_up and self.text_end - self.position > NEW_BYTES
-        return not self.state.has_ended and (is_new or self.lane is Lane.BACKFILL)
+        return not self.state.has_ended and (is_new or self.read_queue is ReadQueue.BACKFILL)
 
     @property
     def is_archive(self) -> bool:
@@ -263,7 +265,7 @@ class Generation:
         """Note that it had a turn, and whether that reached the file's end."""
         if to_its_end and self.text_end - self.position <= NEW_BYTES:
             self.keeps_up = True
-        elif self.lane is Lane.BACKFILL:
+        elif self.read_queue is ReadQueue.BACKFILL:
             self.keeps_up = False
 
     def begin_behind(self, fingerprint: Fingerprint) -> None:

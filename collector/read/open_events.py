@@ -14,7 +14,7 @@ from collector.identity.sightings import State
 from collector.read.turn import Turn
 from collector.text.events import continues, joined
 from collector.text.lines import Block
-from collector.timing.schedule import Lane
+from collector.timing.schedule import ReadQueue
 
 
 class OpenEvents:
@@ -132,7 +132,7 @@ def _event(generation: Generation) -> Block | None:
 
 def _is_read(generation: Generation) -> bool:
     """Tell whether reading the file would give nothing. A file far behind is not waited for."""
-    if generation.error or generation.is_archive or generation.lane is Lane.BACKFILL:
+    if generation.error or generation.is_archive or generation.read_queue is ReadQueue.BACKFILL:
         return True
     if generation.state is State.DRAINING or generation.state.has_ended:
         return True

@@ -24,7 +24,7 @@ from collector.text.encode import (
     record_overhead_max,
 )
 from collector.text.lines import Block, Kind, LineRules, Overlong, single_block, split_lines
-from collector.timing.schedule import Backoff, Lane
+from collector.timing.schedule import Backoff, ReadQueue
 from protocol.types import TopicPartition
 
 
@@ -92,7 +92,7 @@ class Outbox:
         """Whether everything put in is committed."""
         return not self.bytes_held
 
-    def has_room(self, place: TopicPartition, lane: Lane) -> bool:
+    def has_room(self, place: TopicPartition, read_queue: ReadQueue) -> bool:
         """Tell whether a file that writes to this place may take its turn.
 
         Live files can fill the window; backfill leaves part of it free for them.
@@ -100,12 +100,12 @@ class Outbox:
         state = self._place(place)
         if state.back or state.is_suspect:
             return False
-        if lane is Lane.LIVE:
+        if read_queue is ReadQueue.LIVE:
             return self.bytes_held < self._bytes_max and state.window < PARTITION_WINDOW
         return self.bytes_held < self._bytes_max // 2 and state.window < BACKFILL_WINDOW
 
     def fit(
-        self, place: TopicPartition, partition: TopicPartition, piece: Piece, lane: Lane
+        self, place: TopicPartition, partition: TopicPartition, piece: Piece, read_queue: ReadQueue
     ) -> tuple[Piece | None, Block | None]:
         """Return the part of the piece for which there is room, and the rest of its block.
 
@@ -113,7 +113,7 @@ class Outbox:
         a group always fits, because its first records are already in a batch.
         """
         state = self._place(place)
-        window = PARTITION_WINDOW if lane is Lane.LIVE else BACKFILL_WINDOW
+        window = PARTITION_WINDOW if read_queue is ReadQueue.LIVE else BACKFILL_WINDOW
         is_rest = piece.block.is_rest
         if state.back or state.is_suspect or (state.window > window and not is_rest):
             return None, piece.block

@@ -10,7 +10,7 @@ from collector.config.settings import (
     COMMIT_MS,
     POSITIONS_INTERVAL_MS,
 )
-from collector.timing.schedule import Lane
+from collector.timing.schedule import ReadQueue
 
 _NEVER_MS = -(10**15)
 
@@ -26,10 +26,10 @@ class Rhythm:
         self._changed_ms: int | None = None
         self._bytes = 0
 
-    def handed_out(self, lane: Lane, size_bytes: int, now_ms: int) -> None:
+    def handed_out(self, read_queue: ReadQueue, size_bytes: int, now_ms: int) -> None:
         """Note that lines were put into batches."""
         self._bytes += size_bytes
-        if lane is Lane.LIVE:
+        if read_queue is ReadQueue.LIVE:
             self._live_ms = now_ms if self._live_ms is None else self._live_ms
         else:
             self._backfill_ms = now_ms if self._backfill_ms is None else self._backfill_ms

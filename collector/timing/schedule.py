@@ -14,7 +14,7 @@ Name = TypeVar("Name", bound=Hashable)
 Place = TypeVar("Place", bound=Hashable)
 
 
-class Lane(StrEnum):
+class ReadQueue(StrEnum):
     """The two queues. Live lines go first, because a file far behind must not delay them."""
 
     LIVE = "live"
@@ -46,27 +46,29 @@ class Schedule(Generic[Name, Place]):
     """The order of turns among files (`Name`), each of which writes to one partition (`Place`)."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Lane, OrderedDict[Name, None]] = {lane: OrderedDict() for lane in Lane}
+        self._queues: dict[ReadQueue, OrderedDict[Name, None]] = {
+            one: OrderedDict() for one in ReadQueue
+        }
         self._parked: dict[Place, OrderedDict[Name, None]] = {}
         self._place: dict[Name, Place] = {}
         self._delayed: dict[Name, int] = {}
 
-    def ready(self, name: Name, lane: Lane) -> None:
-        """Queue a file for a turn, unless it is parked, delayed or already in this lane."""
+    def ready(self, name: Name, read_queue: ReadQueue) -> None:
+        """Queue a file for a turn, unless it is parked, delayed or already in this queue."""
         if name in self._place or name in self._delayed:
             return
-        other = Lane.BACKFILL if lane is Lane.LIVE else Lane.LIVE
-        self._lanes[other].pop(name, None)
-        self._lanes[lane].setdefault(name)
+        other = ReadQueue.BACKFILL if read_queue is ReadQueue.LIVE else ReadQueue.LIVE
+        self._queues[other].pop(name, None)
+        self._queues[read_queue].setdefault(name)
 
-    def next(self, lane: Lane) -> Name | None:
-        """Take the file whose turn it is in a lane; None when the lane is empty."""
-        queue = self._lanes[lane]
+    def next(self, read_queue: ReadQueue) -> Name | None:
+        """Take the file whose turn it is in a queue; None when the queue is empty."""
+        queue = self._queues[read_queue]
         return queue.popitem(last=False)[0] if queue else None
 
-    def waiting(self, lane: Lane) -> int:
-        """How many files are ready in a lane."""
-        return len(self._lanes[lane])
+    def waiting(self, read_queue: ReadQueue) -> int:
+        """How many files are ready in a queue."""
+        return len(self._queues[read_queue])
 
     def park(self, name: Name, place: Place) -> None:
         """Keep a file back until `place` has room again."""
@@ -104,7 +106,7 @@ class Schedule(Generic[Name, Place]):
 
     def drop(self, name: Name) -> None:
         """Remove a file from every queue and delay."""
-        for queue in self._lanes.values():
+        for queue in self._queues.values():
             queue.pop(name, None)
         self._delayed.pop(name, None)
         place = self._place.pop(name, None)
