@@ -21,7 +21,7 @@ ASK_MS = 50
 logger = logging.getLogger(__name__)
 
 
-class Asked(Protocol):
+class ProgressSource(Protocol):
     """The source of a group's progress; implemented by `producer.Brokers`."""
 
     async def progress_of(
@@ -34,7 +34,7 @@ class LagWatch:
 
     def __init__(
         self,
-        brokers: Asked,
+        brokers: ProgressSource,
         windows: LagWindows,
         clock: Callable[[], int],
         on_answer: Callable[[], None],
