@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from collector.config.settings import READER_GROUP
-from collector.send.lag_windows import LagWindows, Progress
+from collector.send.lag_windows import LagWindows, ReadProgress
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
@@ -26,7 +26,7 @@ class ProgressSource(Protocol):
 
     async def progress_of(
         self, group: str, places: list[TopicPartition]
-    ) -> dict[TopicPartition, Progress]: ...
+    ) -> dict[TopicPartition, ReadProgress]: ...
 
 
 class LagWatch:

@@ -27,7 +27,7 @@ LINES_MAX = 200_000
 STEP_MAX = 1.5  # the largest factor by which a window grows or shrinks at once
 
 
-class Progress(NamedTuple):
+class ReadProgress(NamedTuple):
     """How far a partition is read; `committed` is None if the group has never read it."""
 
     committed: int | None
@@ -51,7 +51,7 @@ class _Window:
     """When a file last asked whether it may hand out lines."""
     asked_ms: int = 0
     settled_when_asked: int = 0
-    progress: Progress | None = None
+    progress: ReadProgress | None = None
     """The last answer; outdated if no file was waiting then."""
     settled_then: int = 0
     """`settled` when that question was asked: at least these lines are below its end."""
@@ -92,7 +92,7 @@ class _Window:
         self.was_full |= is_full
         return not is_full
 
-    def told(self, progress: Progress, now_ms: int) -> None:
+    def told(self, progress: ReadProgress, now_ms: int) -> None:
         """Take the reader's progress, the answer to the last question."""
         before, now = self.progress, progress.committed
         self.progress, self.settled_then = progress, self.settled_when_asked
@@ -154,7 +154,7 @@ class LagWindows:
             window = self._of(place)
             window.asked_ms, window.settled_when_asked = now_ms, window.settled
 
-    def told(self, found: Mapping[TopicPartition, Progress], now_ms: int) -> None:
+    def told(self, found: Mapping[TopicPartition, ReadProgress], now_ms: int) -> None:
         """Take the answer to the last question."""
         for place, progress in found.items():
             self._of(place).told(progress, now_ms)

@@ -29,7 +29,7 @@ from collector.config.settings import (
     CollectorSettings,
 )
 from collector.send.claims import Claim, claim_key, encode_claim
-from collector.send.lag_windows import Progress
+from collector.send.lag_windows import ReadProgress
 from collector.send.outbox import Batch
 from collector.send.positions import Records, Stored, gather
 from collector.send.topics import routed_specs, topic_specs
@@ -365,16 +365,16 @@ class Brokers:
 
     async def progress_of(
         self, group: str, places: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, Progress]:
+    ) -> dict[TopicPartition, ReadProgress]:
         """Return how far a group has read, and the logs' ends. Raises ClientError, ApiError."""
         # This order, and counting uncommitted records, never shows less lag than there is.
         committed = await fetch_offsets(self._cluster, group, places)
         ends = await self._admin.list_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
-        found: dict[TopicPartition, Progress] = {}
+        found: dict[TopicPartition, ReadProgress] = {}
         for tp, end in ends.items():
             raise_for(end.error)
             at = committed[tp]
-            found[tp] = Progress(None if at is None else at.offset, end.offset)
+            found[tp] = ReadProgress(None if at is None else at.offset, end.offset)
         return found
 
     async def close(self, timeout_ms: int) -> None:

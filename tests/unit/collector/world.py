@@ -24,7 +24,7 @@ from collector.identity.sightings import State
 from collector.read.in_place import HOLE_QUIET_MS
 from collector.read.reader import Reader
 from collector.send.addresses import Addresses
-from collector.send.lag_windows import Progress
+from collector.send.lag_windows import ReadProgress
 from collector.send.outbox import Batch, Outbox
 from collector.send.positions import Positions
 from collector.text.encode import Header
@@ -142,7 +142,7 @@ class World:
         """The topic's reader has read so many of its lines."""
         asked = self.feeder.windows.to_ask(self.now_ms)
         self.feeder.windows.asked(asked, self.now_ms)
-        progress = Progress(lines, len(self.lines))
+        progress = ReadProgress(lines, len(self.lines))
         self.feeder.windows.told(dict.fromkeys(asked, progress), self.now_ms)
 
     def down(self) -> None:
