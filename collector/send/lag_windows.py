@@ -35,7 +35,7 @@ class ReadProgress(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Window:
+class _LagWindow:
     """The window of one partition. `handed_out` and `settled` count its lines since the start."""
 
     newest: tuple[str, int] | None = None
@@ -120,7 +120,7 @@ class LagWindows:
     """The windows of all partitions."""
 
     def __init__(self) -> None:
-        self._windows: dict[TopicPartition, _Window] = {}
+        self._windows: dict[TopicPartition, _LagWindow] = {}
 
     def handed_out(self, place: TopicPartition, lines: int) -> None:
         """Note that lines of any file were sent to a partition."""
@@ -159,8 +159,8 @@ class LagWindows:
         for place, progress in found.items():
             self._of(place).told(progress, now_ms)
 
-    def _of(self, place: TopicPartition) -> _Window:
+    def _of(self, place: TopicPartition) -> _LagWindow:
         found = self._windows.get(place)
         if found is None:
-            found = self._windows[place] = _Window()
+            found = self._windows[place] = _LagWindow()
         return found
