@@ -58,7 +58,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class _Place:
+class _PartitionQueue:
     """One queue: open batches, full ones, the number in flight, and those given back."""
 
     open: dict[TopicPartition, Batch] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Outbox:
     def __init__(self, batch_limit: Callable[[str], int], held_bytes_max: int):
         self.batch_limit = batch_limit
         self._bytes_max = held_bytes_max
-        self._places: dict[TopicPartition, _Place] = {}
+        self._places: dict[TopicPartition, _PartitionQueue] = {}
         self._numbers = itertools.count(1)
         self._trial: TopicPartition | None = None
         self._was_trial = False
@@ -221,13 +221,13 @@ class Outbox:
         """Return the queues that wait for a trial."""
         return [place for place, state in self._places.items() if state.is_suspect]
 
-    def _sendable(self) -> Iterator[tuple[TopicPartition, _Place]]:
+    def _sendable(self) -> Iterator[tuple[TopicPartition, _PartitionQueue]]:
         for place, state in self._places.items():
             is_wanted = place == self._trial if self._trial is not None else not state.is_suspect
             if is_wanted and (state.back or state.full or state.open):
                 yield place, state
 
-    def _again(self, place: TopicPartition, state: _Place) -> list[Batch]:
+    def _again(self, place: TopicPartition, state: _PartitionQueue) -> list[Batch]:
         back, state.back = state.back, []
         if all(batch.encoded_bytes_max <= self._limit_of(batch) for batch in back):
             return back
@@ -265,13 +265,15 @@ class Outbox:
     def _limit_of(self, batch: Batch) -> int:
         return self.batch_limit(batch.partition.topic)
 
-    def _place(self, place: TopicPartition) -> _Place:
+    def _place(self, place: TopicPartition) -> _PartitionQueue:
         found = self._places.get(place)
         if found is None:
-            found = self._places[place] = _Place()
+            found = self._places[place] = _PartitionQueue()
         return found
 
-    def _open(self, state: _Place, place: TopicPartition, partition: TopicPartition) -> Batch:
+    def _open(
+        self, state: _PartitionQueue, place: TopicPartition, partition: TopicPartition
+    ) -> Batch:
         found = state.open.get(partition)
         if found is None:
             found = Batch(next(self._numbers), partition, place)
