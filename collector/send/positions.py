@@ -29,7 +29,7 @@ Records = dict[bytes, bytes | None]
 """Position records by key; None forgets a generation."""
 
 
-class Stored(NamedTuple):
+class StoredPosition(NamedTuple):
     """What the topic of positions holds about one instance.
 
     `rival` is the process that took over the instance after the claim given to `gather`; None if
@@ -44,7 +44,7 @@ def gather(
     instance: str,
     records: Iterable[tuple[bytes | None, bytes | None]],
     since: Claim | None = None,
-) -> Stored:
+) -> StoredPosition:
     """Return the last value per generation of one instance; `records` are in order."""
     found: dict[str, bytes] = {}
     rival: str | None = None
@@ -65,7 +65,7 @@ def gather(
             found.pop(generation, None)
         else:
             found[generation] = value
-    return Stored(found, rival)
+    return StoredPosition(found, rival)
 
 
 class Positions:

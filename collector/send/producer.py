@@ -31,7 +31,7 @@ from collector.config.settings import (
 from collector.send.claims import Claim, claim_key, encode_claim
 from collector.send.lag_windows import ReadProgress
 from collector.send.outbox import Batch
-from collector.send.positions import Records, Stored, gather
+from collector.send.positions import Records, StoredPosition, gather
 from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
 from protocol.client.admin import Admin
@@ -122,7 +122,7 @@ class Brokers:
 
     async def take_over(
         self, instance: str, claim: Claim, host: str, since: Claim | None
-    ) -> Stored:
+    ) -> StoredPosition:
         """Become the instance's only collector, and return its stored positions.
 
         The order matters (KIP-618). First every older producer of this id is fenced, and its open
@@ -320,7 +320,7 @@ class Brokers:
             future.add_done_callback(_retrieved)
         return futures
 
-    async def read_positions(self, instance: str, since: Claim | None = None) -> Stored:
+    async def read_positions(self, instance: str, since: Claim | None = None) -> StoredPosition:
         """Return an instance's committed positions without taking it over."""
         partitions = await self._position_partitions(refresh=True)
         ends = await self._offsets(partitions, LATEST_TIMESTAMP)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from collector.config.settings import CLAIM_WAIT_MS, FENCED_AGAIN_MS, RETRY_MS
 from collector.send.claims import Claim
-from collector.send.positions import Stored
+from collector.send.positions import StoredPosition
 from collector.send.producer import Brokers
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
@@ -37,7 +37,7 @@ class Tenure:
         """Whether the instance was taken over at least once."""
         return self._held is not None
 
-    async def take_over(self) -> Stored:
+    async def take_over(self) -> StoredPosition:
         """Fence the previous owner; return the positions. Raises ClientError or ApiError."""
         await self._brokers.reach()
         await self._brokers.prepare()
