@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from appliance.cli.output import CommandError
 from appliance.kafka.consume import Beginning, ReadRecord, Wanted, read
 from collector.config.settings import DEAD_LETTERS_TOPIC
-from collector.send.replaying import Letter, Place, letter_of, note_headers, note_of
+from collector.send.replaying import Letter, LetterPlace, letter_of, note_headers, note_of
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ProducerFenced, RecordTooLarge, TransactionFailed, is_transient
 from protocol.client.partitioner import partition_for_key
@@ -33,8 +33,8 @@ Chooses = Callable[[Letter], bool]
 class Shelf:
     """Dead letters by their place, and when each of those was put back that was."""
 
-    letters: dict[Place, Letter] = field(default_factory=dict)
-    replayed_ms: dict[Place, int] = field(default_factory=dict)
+    letters: dict[LetterPlace, Letter] = field(default_factory=dict)
+    replayed_ms: dict[LetterPlace, int] = field(default_factory=dict)
     size_bytes: int = 0
 
     def take(self, one: ReadRecord, chooses: Chooses) -> None:
@@ -44,7 +44,7 @@ class Shelf:
         if noted is not None:
             self.replayed_ms[noted] = record.timestamp_ms
             return
-        place = Place(record.partition, record.offset)
+        place = LetterPlace(record.partition, record.offset)
         letter = letter_of(place, record.timestamp_ms, record.key, record.value, record.headers)
         if chooses(letter):
             self.letters[place] = letter
@@ -104,13 +104,13 @@ class Replay:
     async def __aexit__(self, *_: object) -> None:
         await self._producer.close(TRANSACTION_TIMEOUT_MS)
 
-    async def put_back(self, lines: Sequence[Line]) -> dict[Place, str]:
+    async def put_back(self, lines: Sequence[Line]) -> dict[LetterPlace, str]:
         """Put lines back; returns those that the brokers refuse, each with the reason.
 
         Raises CommandError when another one does the same, and ApiError or ClientError when the
         brokers are away: what was put back by then is noted, and the next run leaves it out.
         """
-        refused: dict[Place, str] = {}
+        refused: dict[LetterPlace, str] = {}
         try:
             for portion in portions(lines):
                 left = list(portion)
@@ -121,10 +121,10 @@ class Replay:
             raise CommandError("somebody else began to put dead letters back meanwhile") from error
         return refused
 
-    async def _put_back_together(self, lines: Sequence[Line]) -> dict[Place, str]:
+    async def _put_back_together(self, lines: Sequence[Line]) -> dict[LetterPlace, str]:
         """One transaction; empty when it is committed, else which lines stood in its way."""
-        refused: dict[Place, str] = {}
-        futures: dict[Place, asyncio.Future[RecordMetadata]] = {}
+        refused: dict[LetterPlace, str] = {}
+        futures: dict[LetterPlace, asyncio.Future[RecordMetadata]] = {}
         self._producer.begin_transaction()
         try:
             for line in lines:

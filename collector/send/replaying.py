@@ -25,7 +25,7 @@ class Unrepairable(Exception):
     """A letter cannot be put back; the text gives the reason."""
 
 
-class Place(NamedTuple):
+class LetterPlace(NamedTuple):
     """The partition and offset of a letter in its topic."""
 
     partition: int
@@ -39,7 +39,7 @@ class Letter:
     `line_key` is the key that the line would have had; `line_headers` are its headers.
     """
 
-    place: Place
+    place: LetterPlace
     timestamp_ms: int
     reason: str | None
     topic: str | None
@@ -67,26 +67,26 @@ class Repair:
 
     decode: str | None = None
     with_cut: bool = False
-    edits: Mapping[Place, bytes | None] | None = None
+    edits: Mapping[LetterPlace, bytes | None] | None = None
 
 
-def note_of(headers: Headers) -> Place | None:
+def note_of(headers: Headers) -> LetterPlace | None:
     """Return the letter that a record marks as put back; None for any other record."""
     for name, value in headers:
         if name == REPLAYED and value is not None:
             partition, _, offset = value.decode(errors="replace").partition(":")
             if partition.isdigit() and offset.isdigit():
-                return Place(int(partition), int(offset))
+                return LetterPlace(int(partition), int(offset))
     return None
 
 
-def note_headers(place: Place) -> tuple[tuple[str, bytes], ...]:
+def note_headers(place: LetterPlace) -> tuple[tuple[str, bytes], ...]:
     """Return the headers of a letter's note."""
     return ((REPLAYED, f"{place.partition}:{place.offset}".encode()),)
 
 
 def letter_of(
-    place: Place, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+    place: LetterPlace, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> Letter:
     """Return the letter in a record. Fields without a header are None."""
     found = {name: content or b"" for name, content in headers}
