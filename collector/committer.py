@@ -17,7 +17,7 @@ from typing import Any
 
 from collector.config.settings import COMMIT_SHARE, RETRY_MS, STUCK_MS, TRANSACTION_TIMEOUT_MS
 from collector.feeder import Feeder
-from collector.send.outbox import Batch
+from collector.send.outbox import SendBatch
 from collector.send.positions import Positions, Records
 from collector.send.producer import Brokers
 from collector.timing.schedule import Backoff
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 class _Sent:
     """A batch of the open transaction."""
 
-    batch: Batch
+    batch: SendBatch
     future: "asyncio.Future[BatchMetadata]"
     is_acknowledged: bool = False
 
@@ -139,7 +139,7 @@ class Committer:
 
     # --- one transaction ----------------------------------------------------------------------
 
-    async def _send(self, batches: list[Batch], now_ms: int) -> None:
+    async def _send(self, batches: list[SendBatch], now_ms: int) -> None:
         if not self._is_open:
             self._brokers.begin()
             self._is_open = True

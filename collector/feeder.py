@@ -21,7 +21,7 @@ from collector.read.turn import Turn
 from collector.send.addresses import UNFINISHED_HEADERS, Addresses, file_key
 from collector.send.dead_letters import dead_letter
 from collector.send.lag_windows import LagWindows
-from collector.send.outbox import Batch, Entry, Outbox
+from collector.send.outbox import Entry, Outbox, SendBatch
 from collector.text.encode import Piece
 from collector.text.lines import Block, Kind
 from collector.timing.pace import Pace
@@ -119,7 +119,7 @@ class Feeder:
         times = [self._schedule.deadline_ms, self._alarms[0][0] if self._alarms else None]
         return min((time for time in times if time is not None), default=None)
 
-    def committed(self, batch: Batch) -> None:
+    def committed(self, batch: SendBatch) -> None:
         """Count a committed batch and free its room."""
         self.outbox.settled(batch)
         for entry in batch.entries:

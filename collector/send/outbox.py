@@ -37,7 +37,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Batch:
+class SendBatch:
     """Pieces that are sent together to one partition; `place` names their queue."""
 
     number: int
@@ -61,9 +61,9 @@ class Batch:
 class _PartitionQueue:
     """One queue: open batches, full ones, the number in flight, and those given back."""
 
-    open: dict[TopicPartition, Batch] = field(default_factory=dict)
-    full: deque[Batch] = field(default_factory=deque)
-    back: list[Batch] = field(default_factory=list)
+    open: dict[TopicPartition, SendBatch] = field(default_factory=dict)
+    full: deque[SendBatch] = field(default_factory=deque)
+    back: list[SendBatch] = field(default_factory=list)
     in_flight: int = 0
     is_suspect: bool = False
     retry_at_ms: int = 0
@@ -157,9 +157,9 @@ class Outbox:
         """Whether the open transaction is that of one suspect queue."""
         return self._trial is not None
 
-    def take(self, *, everything: bool) -> list[Batch]:
+    def take(self, *, everything: bool) -> list[SendBatch]:
         """Return the batches for the open transaction: the full ones, or all."""
-        taken: list[Batch] = []
+        taken: list[SendBatch] = []
         for place, state in self._sendable():
             found = self._again(place, state) if state.back else []
             found += state.full
@@ -182,18 +182,18 @@ class Outbox:
         state = self._places.get(place)
         return state is None or not state.is_suspect
 
-    def acknowledged(self, batch: Batch) -> None:
+    def acknowledged(self, batch: SendBatch) -> None:
         """Note that the broker has the batch, so the window moves on."""
         self._places[batch.place].in_flight -= 1
 
-    def settled(self, batch: Batch) -> None:
+    def settled(self, batch: SendBatch) -> None:
         """Note that the batch is committed, and free its bytes."""
         state = self._places[batch.place]
         state.is_suspect = False
         state.backoff.reset()
         self.bytes_held -= batch.raw_bytes
 
-    def given_back(self, batch: Batch, *, was_acknowledged: bool) -> None:
+    def given_back(self, batch: SendBatch, *, was_acknowledged: bool) -> None:
         """Note that its transaction was aborted, so the batch will be sent again."""
         state = self._places[batch.place]
         state.in_flight -= not was_acknowledged
@@ -227,16 +227,16 @@ class Outbox:
             if is_wanted and (state.back or state.full or state.open):
                 yield place, state
 
-    def _again(self, place: TopicPartition, state: _PartitionQueue) -> list[Batch]:
+    def _again(self, place: TopicPartition, state: _PartitionQueue) -> list[SendBatch]:
         back, state.back = state.back, []
         if all(batch.encoded_bytes_max <= self._limit_of(batch) for batch in back):
             return back
         return self._repack(place, back)
 
-    def _repack(self, place: TopicPartition, back: list[Batch]) -> list[Batch]:
+    def _repack(self, place: TopicPartition, back: list[SendBatch]) -> list[SendBatch]:
         """Repack batches for a limit that became smaller; longer lines are split."""
-        packed: list[Batch] = []
-        last: dict[TopicPartition, Batch] = {}
+        packed: list[SendBatch] = []
+        last: dict[TopicPartition, SendBatch] = {}
         for batch in back:
             limit = self._limit_of(batch)
             self.bytes_held -= batch.raw_bytes
@@ -248,21 +248,21 @@ class Outbox:
                     size = encoded_size_max(part)
                     target = last.get(batch.partition)
                     if target is None or target.encoded_bytes_max + size > limit:
-                        target = Batch(next(self._numbers), batch.partition, place)
+                        target = SendBatch(next(self._numbers), batch.partition, place)
                         last[batch.partition] = target
                         packed.append(target)
                     target.add(Entry(entry.generation, part), size)
                     self.bytes_held += len(block.data)
         return packed
 
-    def _fitting(self, batch: Batch, piece: Piece) -> int:
+    def _fitting(self, batch: SendBatch, piece: Piece) -> int:
         room = self._limit_of(batch) - batch.encoded_bytes_max
         count = min(fitting_count(piece, room), RECORDS_MAX - batch.record_count)
         # The key and headers alone may exceed what the topic accepts. Then the brokers refuse
         # the record, and the refusal is reported.
         return count or int(not batch.entries)
 
-    def _limit_of(self, batch: Batch) -> int:
+    def _limit_of(self, batch: SendBatch) -> int:
         return self.batch_limit(batch.partition.topic)
 
     def _place(self, place: TopicPartition) -> _PartitionQueue:
@@ -273,10 +273,10 @@ class Outbox:
 
     def _open(
         self, state: _PartitionQueue, place: TopicPartition, partition: TopicPartition
-    ) -> Batch:
+    ) -> SendBatch:
         found = state.open.get(partition)
         if found is None:
-            found = Batch(next(self._numbers), partition, place)
+            found = SendBatch(next(self._numbers), partition, place)
             state.open[partition] = found
         return found
 

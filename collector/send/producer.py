@@ -30,7 +30,7 @@ from collector.config.settings import (
 )
 from collector.send.claims import Claim, claim_key, encode_claim
 from collector.send.lag_windows import ReadProgress
-from collector.send.outbox import Batch
+from collector.send.outbox import SendBatch
 from collector.send.positions import Records, StoredPosition, gather
 from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
@@ -271,7 +271,7 @@ class Brokers:
             return None
         return TopicPartition(topic, partition_for_key(key, count))
 
-    async def send(self, batch: Batch) -> "asyncio.Future[BatchMetadata]":
+    async def send(self, batch: SendBatch) -> "asyncio.Future[BatchMetadata]":
         """Encode and send a batch; its future completes when the brokers have it."""
         topic, partition = batch.partition
         payload, count = encode([entry.piece for entry in batch.entries])

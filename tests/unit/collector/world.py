@@ -25,7 +25,7 @@ from collector.read.in_place import HOLE_QUIET_MS
 from collector.read.reader import Reader
 from collector.send.addresses import Addresses
 from collector.send.lag_windows import ReadProgress
-from collector.send.outbox import Batch, Outbox
+from collector.send.outbox import Outbox, SendBatch
 from collector.send.positions import Positions
 from collector.text.encode import Header
 from collector.timing.rhythm import Rhythm
@@ -67,7 +67,7 @@ class World:
         self.headers: list[tuple[Header, ...]] = []
         self.owners: list[str] = []  # the generation of each
         self.stored: dict[str, bytes] = {}
-        self.sending: list[Batch] = []  # the transaction at hand
+        self.sending: list[SendBatch] = []  # the transaction at hand
         self.limit = BATCH_LIMIT
         self.limits: dict[str, int] = {}
         self.open_files = 64
@@ -263,7 +263,7 @@ class World:
             self.now_ms += DRAIN_QUIET_MS
             self.look()
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: SendBatch) -> None:
         owners = [
             entry.generation for entry in batch.entries for _ in range(entry.piece.block.count)
         ]

@@ -1,7 +1,7 @@
 """Batches: bounded, in order, in memory until they are committed, and one bad partition alone."""
 
 from collector.config.settings import BACKFILL_WINDOW, PARTITION_WINDOW, RETRY_MS
-from collector.send.outbox import Batch, Entry, Outbox
+from collector.send.outbox import Entry, Outbox, SendBatch
 from collector.text.encode import Piece, encode
 from collector.text.lines import Block
 from collector.timing.schedule import ReadQueue
@@ -38,15 +38,15 @@ class Sender:
             self.outbox.put(place, partition, Entry("g", taken))
         return None
 
-    def take(self, *, everything: bool = True) -> list[Batch]:
+    def take(self, *, everything: bool = True) -> list[SendBatch]:
         return self.outbox.take(everything=everything)
 
-    def commit(self, batches: list[Batch]) -> None:
+    def commit(self, batches: list[SendBatch]) -> None:
         for batch in batches:
             self.outbox.acknowledged(batch)
             self.outbox.settled(batch)
 
-    def abort(self, batches: list[Batch], *suspects: TopicPartition, now_ms: int = 0) -> None:
+    def abort(self, batches: list[SendBatch], *suspects: TopicPartition, now_ms: int = 0) -> None:
         for batch in batches:
             self.outbox.given_back(batch, was_acknowledged=False)
         for place in suspects:
@@ -58,7 +58,7 @@ def lines(first: int, count: int) -> Block:
     return block
 
 
-def values(batches: list[Batch]) -> list[int]:
+def values(batches: list[SendBatch]) -> list[int]:
     return [
         int(value or b"")
         for batch in batches
