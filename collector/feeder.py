@@ -21,7 +21,7 @@ from collector.read.turn import Turn
 from collector.send.addresses import UNFINISHED_HEADERS, Addresses, file_key
 from collector.send.dead_letters import dead_letter
 from collector.send.lag_windows import LagWindows
-from collector.send.outbox import Entry, Outbox, SendBatch
+from collector.send.outbox import BatchedPiece, Outbox, SendBatch
 from collector.text.encode import Piece
 from collector.text.lines import Block, Kind
 from collector.timing.pace import Pace
@@ -272,7 +272,7 @@ class Feeder:
                 self._schedule.park(generation.name, place)
                 return False
             generation.hand_out(taken.block)
-            self.outbox.put(place, partition, Entry(generation.name, taken))
+            self.outbox.put(place, partition, BatchedPiece(generation.name, taken))
             if partition == place:
                 self.windows.handed_out(place, taken.block.count)
             if generation.keeps_up:

@@ -29,7 +29,7 @@ from protocol.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BatchedPiece:
     """A piece in a batch, and the generation it belongs to."""
 
     generation: str
@@ -43,13 +43,13 @@ class SendBatch:
     number: int
     partition: TopicPartition
     place: TopicPartition
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[BatchedPiece] = field(default_factory=list)
     encoded_bytes_max: int = 0
     record_count: int = 0
     raw_bytes: int = 0
     """How many bytes of files the batch keeps in memory."""
 
-    def add(self, entry: Entry, encoded_bytes: int) -> None:
+    def add(self, entry: BatchedPiece, encoded_bytes: int) -> None:
         """Add one piece."""
         self.entries.append(entry)
         self.encoded_bytes_max += encoded_bytes
@@ -129,7 +129,7 @@ class Outbox:
         first, rest = piece.block.split_at(fitting)
         return piece._replace(block=first), rest
 
-    def put(self, place: TopicPartition, partition: TopicPartition, entry: Entry) -> None:
+    def put(self, place: TopicPartition, partition: TopicPartition, entry: BatchedPiece) -> None:
         """Add a piece that `fit` has just returned."""
         batch = self._open(self._place(place), place, partition)
         batch.add(entry, encoded_size_max(entry.piece))
@@ -251,7 +251,7 @@ class Outbox:
                         target = SendBatch(next(self._numbers), batch.partition, place)
                         last[batch.partition] = target
                         packed.append(target)
-                    target.add(Entry(entry.generation, part), size)
+                    target.add(BatchedPiece(entry.generation, part), size)
                     self.bytes_held += len(block.data)
         return packed
 

@@ -1,7 +1,7 @@
 """Batches: bounded, in order, in memory until they are committed, and one bad partition alone."""
 
 from collector.config.settings import BACKFILL_WINDOW, PARTITION_WINDOW, RETRY_MS
-from collector.send.outbox import Entry, Outbox, SendBatch
+from collector.send.outbox import BatchedPiece, Outbox, SendBatch
 from collector.text.encode import Piece, encode
 from collector.text.lines import Block
 from collector.timing.schedule import ReadQueue
@@ -35,7 +35,7 @@ class Sender:
             taken, rest = self.outbox.fit(place, partition, Piece(KEY, rest), read_queue)
             if taken is None:
                 return rest
-            self.outbox.put(place, partition, Entry("g", taken))
+            self.outbox.put(place, partition, BatchedPiece("g", taken))
         return None
 
     def take(self, *, everything: bool = True) -> list[SendBatch]:
