@@ -32,7 +32,7 @@ from collector.lookout import Lookout
 from collector.read.reader import Reader
 from collector.send.addresses import Addresses
 from collector.send.lag_watch import LagWatch
-from collector.send.outbox import Outbox
+from collector.send.outbox import SendQueues
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
 from collector.send.tenure import Tenure
@@ -240,7 +240,7 @@ class Agent:
         """Create an empty outbox, and the parts that fill and empty it."""
         section = self.settings.section
         held_bytes_max = section.in_flight_bytes
-        self.outbox = Outbox(self.brokers.batch_limit, held_bytes_max)
+        self.outbox = SendQueues(self.brokers.batch_limit, held_bytes_max)
         self.feeder = Feeder(
             self.reader,
             self.outbox,

@@ -21,7 +21,7 @@ from collector.read.turn import Turn
 from collector.send.addresses import UNFINISHED_HEADERS, Addresses, file_key
 from collector.send.dead_letters import dead_letter
 from collector.send.lag_windows import LagWindows
-from collector.send.outbox import BatchedPiece, Outbox, SendBatch
+from collector.send.outbox import BatchedPiece, SendBatch, SendQueues
 from collector.text.encode import Piece
 from collector.text.lines import Block, Kind
 from collector.timing.pace import Pace
@@ -41,7 +41,7 @@ class Feeder:
     def __init__(
         self,
         reader: Reader,
-        outbox: Outbox,
+        outbox: SendQueues,
         rhythm: Rhythm,
         partition_of: Partitioner,
         addresses: Addresses,

@@ -75,7 +75,7 @@ class _PartitionQueue:
         return len(self.full) + self.in_flight
 
 
-class Outbox:
+class SendQueues:
     """All queues. `batch_limit(topic)` is the most bytes that a batch's records can take."""
 
     def __init__(self, batch_limit: Callable[[str], int], held_bytes_max: int):

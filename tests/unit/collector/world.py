@@ -25,7 +25,7 @@ from collector.read.in_place import HOLE_QUIET_MS
 from collector.read.reader import Reader
 from collector.send.addresses import Addresses
 from collector.send.lag_windows import ReadProgress
-from collector.send.outbox import Outbox, SendBatch
+from collector.send.outbox import SendBatch, SendQueues
 from collector.send.positions import Positions
 from collector.text.encode import Header
 from collector.timing.rhythm import Rhythm
@@ -118,7 +118,7 @@ class World:
     def _new_feeder(self, reader: Reader) -> None:
         self.feeder = Feeder(
             reader,
-            Outbox(lambda topic: self.limits.get(topic, self.limit), 1 << 24),
+            SendQueues(lambda topic: self.limits.get(topic, self.limit), 1 << 24),
             Rhythm(1 << 22),
             self._partition_of,
             self.addresses,

@@ -1,7 +1,7 @@
 """Batches: bounded, in order, in memory until they are committed, and one bad partition alone."""
 
 from collector.config.settings import BACKFILL_WINDOW, PARTITION_WINDOW, RETRY_MS
-from collector.send.outbox import BatchedPiece, Outbox, SendBatch
+from collector.send.outbox import BatchedPiece, SendBatch, SendQueues
 from collector.text.encode import Piece, encode
 from collector.text.lines import Block
 from collector.timing.schedule import ReadQueue
@@ -19,7 +19,7 @@ class Sender:
 
     def __init__(self, limit: int = 1000, bytes_max: int = 1 << 20):
         self.limit = limit
-        self.outbox = Outbox(lambda topic: self.limit, bytes_max)
+        self.outbox = SendQueues(lambda topic: self.limit, bytes_max)
 
     def offer(
         self,
