@@ -31,7 +31,7 @@ TakeOver = Callable[[Wish], Awaitable[None]]
 """Applies other inputs. Raises ClientError or ApiError, and then has changed nothing."""
 
 
-class Unreadable(Exception):
+class UnreadableConfig(Exception):
     """The file is not a valid configuration; the text lists its faults."""
 
 
@@ -65,12 +65,12 @@ class Reloading:
             sha256 = _sha256(self._settings.file)
             wish = await ask(self._settings.command)
             if later := later_keys(self._running.section, wish.section):
-                raise Unreadable(
+                raise UnreadableConfig(
                     f"{', '.join(later)} changed: a restart of the collector applies it"
                 )
             if wish != self._running:
                 await self._take_over(wish)
-        except Unreadable as error:
+        except UnreadableConfig as error:
             self._say(str(error))
         except (ClientError, ApiError) as error:
             self._again_s = now_s + AGAIN_S
@@ -97,23 +97,23 @@ async def ask(command: tuple[str, ...]) -> Wish:
             stderr=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableConfig(str(error)) from error
     try:
         async with asyncio.timeout(COMMAND_S):
             said, complaints = await process.communicate()
     except TimeoutError as error:
-        raise Unreadable(f"no answer from {command[0]} within {COMMAND_S:.0f} s") from error
+        raise UnreadableConfig(f"no answer from {command[0]} within {COMMAND_S:.0f} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
         lines = complaints.decode(errors="replace").splitlines()[:LINES_TOLD]
-        raise Unreadable("; ".join(lines) or "no reason given")
+        raise UnreadableConfig("; ".join(lines) or "no reason given")
     try:
         return Wish.model_validate_json(said)
     except ValidationError as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableConfig(str(error)) from error
 
 
 def later_keys(section: CollectorSection, wish: CollectorSection) -> list[str]:
