@@ -11,7 +11,7 @@ from functools import partial
 
 from collector.config.settings import RESCAN_GAP_MS, CollectorSettings
 from collector.identity.discovery import is_matched, plan
-from collector.identity.files import Scan, Walker
+from collector.identity.files import FolderScan, Walker
 from collector.identity.generation import Generation
 from collector.identity.watch import Watch
 from collector.read.reader import Reader
@@ -40,7 +40,7 @@ class Lookout:
         wakes: Wakes,
         on_event: Callable[[], None],
     ):
-        self.last = Scan((), (), True)
+        self.last = FolderScan((), (), True)
         self._reader = reader
         self._registry = reader.registry
         self._clock = clock

@@ -18,7 +18,7 @@ from collector.config.settings import (
     InputSection,
     TopicSettings,
 )
-from collector.identity.files import Scan
+from collector.identity.files import FolderScan
 from collector.identity.generation import Generation
 from collector.identity.handles import Handles, Unreadable
 from collector.identity.registry import Registry
@@ -97,7 +97,7 @@ def _opened(
         raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
     if seen is None:
         raise UnreadableFile(f"{path} is not a regular file")
-    reader.judge(Scan((seen,), (), True), 0)
+    reader.judge(FolderScan((seen,), (), True), 0)
     (generation,) = registry.generations.values()
     return reader, generation
 

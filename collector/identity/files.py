@@ -22,7 +22,7 @@ from collector.text.fingerprint import FileId
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class FolderScan:
     """All matching names at one time. `is_complete` is False when a folder could not be read."""
 
     seen: tuple[Seen, ...]
@@ -79,7 +79,7 @@ class Walker:
         self._last: dict[str, tuple[_Look, Seen]] = {}
         self._linked: dict[str, bool] = {}
 
-    def scan(self) -> Scan:
+    def scan(self) -> FolderScan:
         """Walk all roots once, then the folders behind symbolic links.
 
         This order reports a file under its real name if a pattern matches that name, and under the
@@ -99,7 +99,7 @@ class Walker:
             self._walk(folder, walk, files)
         self._last, self._linked = walk.found, walk.linked
         seen = tuple(seen for _, seen in walk.found.values())
-        return Scan(seen, tuple(walk.problems), not walk.problems, tuple(walk.passed))
+        return FolderScan(seen, tuple(walk.problems), not walk.problems, tuple(walk.passed))
 
     def roots(self) -> dict[str, tuple[FileId, bool]]:
         """Return the folders to watch that exist: the identity of each, and whether recursively."""

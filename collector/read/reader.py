@@ -14,7 +14,7 @@ from dataclasses import replace
 from collector.config.settings import BLOCK_BYTES, DRAIN_QUIET_MS
 from collector.identity.archive_names import originals
 from collector.identity.decide import decide
-from collector.identity.files import Scan
+from collector.identity.files import FolderScan
 from collector.identity.generation import Generation
 from collector.identity.handles import Handle, Handles, Unreadable, Vanished
 from collector.identity.probing import Prober
@@ -65,7 +65,7 @@ class Reader:
         self._still: dict[FileId, tuple[Stamp, int]] = {}
         self._noticed: frozenset[str | FileId] = frozenset()
 
-    def judge(self, scan: Scan, now_ms: int) -> list[Generation]:
+    def judge(self, scan: FolderScan, now_ms: int) -> list[Generation]:
         """Apply a scan; return the generations that may have something to read."""
         self.wants_scan = False
         self._prober.begin()
@@ -242,7 +242,7 @@ class Reader:
                 self.handles.close(name)
         return held
 
-    def _disturbed(self, scan: Scan, now_ms: int) -> list[Seen]:
+    def _disturbed(self, scan: FolderScan, now_ms: int) -> list[Seen]:
         """Return the names to judge. Of a file with several names, either all or none.
 
         If a file has the name of an archive, the file that it may be a copy of is judged too.
