@@ -15,7 +15,7 @@ PAIRS_MAX = 1_000_000
 are compared."""
 
 
-class Copies:
+class CopiesOfRound:
     """The copies among the files of one round."""
 
     def __init__(self, round_: Round):

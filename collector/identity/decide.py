@@ -12,7 +12,7 @@ begin a new generation at 0; or begin at 0.
 from collections.abc import Collection, Mapping, Sequence
 
 from collector.identity.comparing import JOINING_BYTES_MIN, Content
-from collector.identity.copies import Copies, is_archive_name
+from collector.identity.copies import CopiesOfRound, is_archive_name
 from collector.identity.round import Round, births_differ
 from collector.identity.sightings import Answers, Decision, Held, Seen, State, Stored, Verdict
 from collector.text.fingerprint import FileId
@@ -41,7 +41,7 @@ class _Session:
 
     def __init__(self, round_: Round):
         self._round = round_
-        self._copies = Copies(round_)
+        self._copies = CopiesOfRound(round_)
 
     def run(self) -> Decision:
         """Judge known files first, then those that vanished, then new ones."""
