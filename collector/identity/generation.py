@@ -11,7 +11,7 @@ from collector.config.settings import BACKFILL_BYTES, NEW_BYTES, RETRY_MS, Input
 from collector.identity.checkpoints import Checkpoint
 from collector.identity.delivery import Delivery
 from collector.identity.sightings import Doubt, Stamp, State, Stored, Verdict
-from collector.text.archive import Archive
+from collector.text.archive import CompressedFile
 from collector.text.fingerprint import (
     Evidence,
     FileId,
@@ -60,7 +60,7 @@ class Generation:
     """NULs in the text that may still be overwritten; reading waits there."""
     tailer: Tailer | None = None
     delivery: Delivery | None = None
-    archive: Archive | None = None
+    archive: CompressedFile | None = None
     partition: TopicPartition | None = None
     ruled_by: InputSection | None = None
     """The input whose rules the tailer follows."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from collector.config.settings import BLOCK_BYTES
 from collector.identity.comparing import JOINING_BYTES_MIN
 from collector.identity.generation import Generation
-from collector.text.archive import Archive, ReadRaw
+from collector.text.archive import CompressedFile, ReadRaw
 from collector.text.fingerprint import TRAIL_HASH_BYTES, Evidence, Mark
 
 
@@ -29,7 +29,7 @@ class OlderCopies:
         self._stops = sorted(places | {size}, reverse=True) if self._candidates else []
         self._markers: dict[int, bytes] = {}
 
-    def run_through(self, archive: Archive, read_raw: ReadRaw) -> bool:
+    def run_through(self, archive: CompressedFile, read_raw: ReadRaw) -> bool:
         """Read a bounded piece; return True at the end."""
         while self._stops:
             at, stop = self.evidence.position, self._stops[-1]

@@ -18,7 +18,7 @@ from collector.identity.generation import Generation
 from collector.identity.older_copies import OlderCopies
 from collector.identity.registry import Registry
 from collector.identity.sightings import State, Verdict
-from collector.text.archive import Archive, ReadRaw
+from collector.text.archive import CompressedFile, ReadRaw
 from collector.text.fingerprint import Evidence
 
 WAITS_MAX = 3
@@ -112,7 +112,7 @@ class Recognition:
         return Compared.KNOWN
 
     @staticmethod
-    def _run_through(comparison: _Comparison, archive: Archive, read_raw: ReadRaw) -> bool:
+    def _run_through(comparison: _Comparison, archive: CompressedFile, read_raw: ReadRaw) -> bool:
         """Read on to the next stop; return True when all stops are done.
 
         A file that was read further in the meantime gets its stop moved to its present position.

@@ -18,7 +18,7 @@ from collector.identity.handles import Handle, Unreadable
 from collector.identity.recognition import Compared, Recognition
 from collector.identity.registry import Registry
 from collector.identity.sightings import Held
-from collector.text.archive import Archive
+from collector.text.archive import CompressedFile
 from collector.text.content import HEAD_BYTES, no_lines
 from collector.text.decompressors import HEAD_BYTES_MAX, compression_of, may_be_archive
 from collector.text.encodings import (
@@ -72,7 +72,7 @@ class Waker:
             head = handle.read(0, HEAD_BYTES_MAX)
             compression = compression_of(head)
             if compression is not None:
-                generation.archive = Archive(compression)
+                generation.archive = CompressedFile(compression)
             elif generation.is_archive:
                 generation.stamp = None
                 return Waking.CHANGED
@@ -132,7 +132,9 @@ class Waker:
         line_end = NUL if section.line_end == "nul" else NEWLINE
         return Encoding(name, OnInvalid(section.on_invalid), line_end)
 
-    def examine(self, generation: Generation, archive: Archive, handle: Handle, held: Held) -> bool:
+    def examine(
+        self, generation: Generation, archive: CompressedFile, handle: Handle, held: Held
+    ) -> bool:
         """Examine the new bytes of an archive; return False if there are none."""
         was_sound = archive.damage is None
         progressed = archive.examine(handle.read, held.size)
@@ -176,7 +178,12 @@ class Waker:
         )
 
     def _wake_archive(
-        self, generation: Generation, archive: Archive, handle: Handle, held: Held, now_ms: int
+        self,
+        generation: Generation,
+        archive: CompressedFile,
+        handle: Handle,
+        held: Held,
+        now_ms: int,
     ) -> Waking:
         """Wake an archive, which is read only after it was complete once."""
         if generation.begins_at_end:

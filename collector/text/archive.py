@@ -112,7 +112,7 @@ class Inflater:
         return True
 
 
-class Archive:
+class CompressedFile:
     """One archive: examined while it grows, then read like a plain file.
 
     Each call of either pass does a bounded amount of work. `raw` is the evidence of the compressed
