@@ -24,7 +24,7 @@ from collector.send.lag_windows import LagWindows
 from collector.send.outbox import BatchedPiece, SendBatch, SendQueues
 from collector.text.encode import Piece
 from collector.text.lines import Block, Kind
-from collector.timing.pace import Pace
+from collector.timing.pace import ReadLimit
 from collector.timing.rhythm import Rhythm
 from collector.timing.schedule import ReadQueue, Schedule
 from protocol.types import TopicPartition
@@ -59,7 +59,7 @@ class Feeder:
         """By partition, the files that wait for its window."""
         self._unmade: dict[str, dict[str, None]] = {}
         """By topic, the files that wait for its creation."""
-        self._paces: dict[int, tuple[InputSection, Pace]] = {}
+        self._paces: dict[int, tuple[InputSection, ReadLimit]] = {}
         self._paced: set[str] = set()
         self._alarms: list[tuple[int, str]] = []
         self._alarm_of: dict[str, int] = {}
@@ -221,14 +221,14 @@ class Feeder:
         if turn.has_more:
             self._schedule.ready(name, generation.read_queue)
 
-    def _pace_of(self, generation: Generation) -> Pace | None:
+    def _pace_of(self, generation: Generation) -> ReadLimit | None:
         """Return the rate limit that all files of its input share."""
         section = generation.section
         if section.max_bytes_per_second is None:
             return None
         known = self._paces.get(id(section))
         if known is None or known[0] is not section:
-            known = self._paces[id(section)] = section, Pace(section.max_bytes_per_second)
+            known = self._paces[id(section)] = section, ReadLimit(section.max_bytes_per_second)
         return known[1]
 
     def _wait_until_ms(self, generation: Generation, now_ms: int) -> int | None:

@@ -5,7 +5,7 @@ So any second holds at most one block more than the limit, however many files sh
 """
 
 
-class Pace:
+class ReadLimit:
     """The read limit of one input."""
 
     def __init__(self, bytes_per_second: int):
