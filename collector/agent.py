@@ -40,7 +40,7 @@ from collector.send.topic_maker import TopicMaker
 from collector.timing.clock import Clock
 from collector.timing.rate import Rate
 from collector.timing.rhythm import Rhythm
-from collector.timing.schedule import Backoff
+from collector.timing.schedule import DoublingWait
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
@@ -261,7 +261,7 @@ class Agent:
 
     async def _take_over(self) -> bool:
         """Become the instance's only collector; return False if stopped."""
-        backoff = Backoff(*RETRY_MS)
+        backoff = DoublingWait(*RETRY_MS)
         since_ms = self.clock()
         while not self._stopping:
             try:

@@ -20,7 +20,7 @@ from collector.feeder import Feeder
 from collector.send.outbox import SendBatch
 from collector.send.positions import Positions, Records
 from collector.send.producer import Brokers
-from collector.timing.schedule import Backoff
+from collector.timing.schedule import DoublingWait
 from protocol.client.errors import (
     ClientClosed,
     ClientError,
@@ -86,7 +86,7 @@ class Committer:
         self._position_futures: list[asyncio.Future[BatchMetadata]] = []
         self._is_open = False
         self._ending: asyncio.Task[None] | None = None
-        self._backoff = Backoff(*RETRY_MS)
+        self._backoff = DoublingWait(*RETRY_MS)
         self._resume_at_ms = 0
         self._failures = 0
         """Transactions aborted since the last commit."""
@@ -194,7 +194,7 @@ class Committer:
 
     async def _until_clear(self, ask: Callable[[int], Coroutine[Any, Any, None]]) -> bool:
         """Repeat a commit or abort until the answer is clear; False if the transaction was lost."""
-        backoff = Backoff(*RETRY_MS)
+        backoff = DoublingWait(*RETRY_MS)
         while True:
             try:
                 await ask(STUCK_MS)

@@ -22,7 +22,7 @@ from collector.text.fingerprint import (
 )
 from collector.text.lines import Block
 from collector.text.tailer import Tailer
-from collector.timing.schedule import Backoff, ReadQueue
+from collector.timing.schedule import DoublingWait, ReadQueue
 from protocol.types import TopicPartition
 
 EMPTY = Evidence().fingerprint()
@@ -75,7 +75,7 @@ class Generation:
     error: str = ""
     refusal: tuple[Stamp, str] | None = None
     """Why the content cannot be read. It holds until the file's stamp changes."""
-    backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
+    backoff: DoublingWait = field(default_factory=lambda: DoublingWait(*RETRY_MS))
     still_since_ms: int | None = None
     read_at_ms: int = 0
     ended_ms: int | None = None

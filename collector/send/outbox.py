@@ -24,7 +24,7 @@ from collector.text.encode import (
     record_overhead_max,
 )
 from collector.text.lines import Block, Kind, LineRules, Overlong, single_block, split_lines
-from collector.timing.schedule import Backoff, ReadQueue
+from collector.timing.schedule import DoublingWait, ReadQueue
 from protocol.types import TopicPartition
 
 
@@ -67,7 +67,7 @@ class _PartitionQueue:
     in_flight: int = 0
     is_suspect: bool = False
     retry_at_ms: int = 0
-    backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
+    backoff: DoublingWait = field(default_factory=lambda: DoublingWait(*RETRY_MS))
 
     @property
     def window(self) -> int:

@@ -21,7 +21,7 @@ class ReadQueue(StrEnum):
     BACKFILL = "backfill"
 
 
-class Backoff:
+class DoublingWait:
     """Waits that double from a shortest to a longest one, without a clock."""
 
     __slots__ = ("_least_ms", "_most_ms", "_next_ms")

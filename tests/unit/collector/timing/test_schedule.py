@@ -1,6 +1,6 @@
 """Whose turn it is."""
 
-from collector.timing.schedule import Backoff, ReadQueue, Schedule
+from collector.timing.schedule import DoublingWait, ReadQueue, Schedule
 
 
 def turns(schedule: Schedule[str, int], read_queue: ReadQueue, count: int) -> list[str | None]:
@@ -66,7 +66,7 @@ def test_a_dropped_file_is_nowhere() -> None:
 
 
 def test_backoff_doubles_up_to_its_most() -> None:
-    backoff = Backoff(100, 500)
+    backoff = DoublingWait(100, 500)
     assert [backoff.next_ms() for _ in range(5)] == [100, 200, 400, 500, 500]
     backoff.reset()
     assert backoff.next_ms() == 100
