@@ -37,7 +37,7 @@ from collector.send.positions import Positions
 from collector.send.producer import Brokers
 from collector.send.tenure import Tenure
 from collector.send.topic_maker import TopicMaker
-from collector.timing.clock import Clock
+from collector.timing.clock import ForwardClock
 from collector.timing.rate import Rate
 from collector.timing.rhythm import Rhythm
 from collector.timing.schedule import DoublingWait
@@ -62,7 +62,7 @@ class Agent:
         self,
         settings: CollectorSettings,
         instance: str,
-        clock: Clock,
+        clock: ForwardClock,
         patience_ms: int | None = None,
     ):
         section = settings.section

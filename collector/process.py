@@ -26,7 +26,7 @@ from collector.identity.data_folder import DataFolder, InUse
 from collector.once import OneShot
 from collector.progress import reporter
 from collector.status import metrics, part_status
-from collector.timing.clock import Clock
+from collector.timing.clock import ForwardClock
 from protocol.log import configure, fields
 from protocol.status_http import StatusServer
 
@@ -108,7 +108,7 @@ def _print(report: dict[str, object]) -> None:
 async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
     """Run until a signal, or to the end of the files."""
     patience_ms = settings.patience_ms if mode is Mode.ONCE else None
-    agent = Agent(settings, instance, Clock(), patience_ms)
+    agent = Agent(settings, instance, ForwardClock(), patience_ms)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.stop)

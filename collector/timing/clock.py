@@ -6,7 +6,7 @@ Floor: ground of the room. Reads the time.
 import time
 
 
-class Clock:
+class ForwardClock:
     """Milliseconds since the epoch. It never goes back, whatever happens to the system clock."""
 
     def __init__(self) -> None:
