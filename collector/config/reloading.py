@@ -87,7 +87,7 @@ class Reloading:
 async def ask(command: tuple[str, ...]) -> Wish:
     """Run the command that prints a Wish as JSON, or its faults on standard error.
 
-    Raises Unreadable.
+    Raises UnreadableConfig.
     """
     try:
         process = await asyncio.create_subprocess_exec(
