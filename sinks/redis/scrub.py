@@ -36,7 +36,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(slots=True)
-class Check:
+class WindowCheck:
     """The comparison of one window with the truth, page by page.
 
     `after` is the last identity that was read. If Redis has more fields than the truth had so far

@@ -29,9 +29,9 @@ from sinks.number_text import plain
 from sinks.redis.link import guarded_call
 from sinks.redis.scrub import (
     SETTLED_MAX,
-    Check,
     Round,
     Seen,
+    WindowCheck,
     expires_rightly,
     is_scrubbed,
     looks_whole,
@@ -87,7 +87,7 @@ class Scrubber:
         self._suspects: dict[WindowId, bool] = {}
         self._settled: dict[WindowId, Seen] = {}
         self._older: deque[WindowId] = deque()
-        self._check: Check | None = None
+        self._check: WindowCheck | None = None
         self._checks = 0
         self._logged = 0
         self.mended_total = 0
@@ -209,26 +209,26 @@ class Scrubber:
         (write,) = matured([window], self._definitions, now_s)
         return write
 
-    def _next_check(self, now_s: int) -> Check | None:
+    def _next_check(self, now_s: int) -> WindowCheck | None:
         """Return a suspect; else the next of all windows, with totals and latest in between."""
         if self._suspects:
             window = next(iter(self._suspects))
-            return Check(window, is_newest=self._suspects.pop(window), is_suspected=True)
+            return WindowCheck(window, is_newest=self._suspects.pop(window), is_suspected=True)
         self._checks += 1
         if self._checks % NEWEST_EVERY == 0:
             for _ in range(len(self._newest_checked)):
                 metric, size_s, _ = self._newest_checked.place
                 self._newest_checked.next_size()
                 if found := self._newest(metric, size_s, now_s):
-                    return Check(found[0], is_newest=True)
+                    return WindowCheck(found[0], is_newest=True)
         for _ in range(len(self._checked)):
             if self._older:
                 break
             page = self._page(self._checked, now_s, WINDOWS_PER_PAGE)
             self._older.extend(window for window, _ in page)
-        return Check(self._older.popleft()) if self._older else None
+        return WindowCheck(self._older.popleft()) if self._older else None
 
-    def _go_on(self, check: Check, guard: Guard, now_s: int) -> int | None:
+    def _go_on(self, check: WindowCheck, guard: Guard, now_s: int) -> int | None:
         """Check one page; return the number of cells, or None if the guard prevents writing."""
         write = self._bare(check.window, now_s)
         if check.cursor is not None:
@@ -249,7 +249,7 @@ class Scrubber:
         self._tell(check, write)
         return max(len(cells), CELLS_PER_WINDOW_MIN)
 
-    def _gather(self, check: Check, write: Write) -> int:
+    def _gather(self, check: WindowCheck, write: Write) -> int:
         options: dict[str, Any] = {NEVER_DECODE: True}
         client: Any = self._client
         asked = ("HSCAN", write.key, check.cursor, "COUNT", CELLS_PER_PAGE)
@@ -261,7 +261,7 @@ class Scrubber:
 
     def _compare_page(
         self,
-        check: Check,
+        check: WindowCheck,
         write: Write,
         cells: Sequence[tuple[CellId, Cell]],
         guard: Guard,
@@ -286,7 +286,7 @@ class Scrubber:
         check.mended.append(f"{len(wrong)} fields missing or wrong")
         return self._send(guard, write, fields=wrong)
 
-    def _finish(self, check: Check, write: Write, guard: Guard, now_s: int) -> bool:
+    def _finish(self, check: WindowCheck, write: Write, guard: Guard, now_s: int) -> bool:
         """Compare the rest of a window: surplus fields, ranking, expiry, the latest key."""
         gone = sorted(check.unseen or ())
         if gone:
@@ -317,7 +317,9 @@ class Scrubber:
             self._settled[check.window] = own
         return True
 
-    def _finish_latest(self, check: Check, write: Write, ranking: Ranking, guard: Guard) -> bool:
+    def _finish_latest(
+        self, check: WindowCheck, write: Write, ranking: Ranking, guard: Guard
+    ) -> bool:
         """Compare the latest key with the window's own key, which is right by now."""
         assert write.latest is not None
         own, latest = self._sizes([(write.key, ""), (write.latest, write.start)])
@@ -334,7 +336,7 @@ class Scrubber:
             guarded_call(lambda: self._ranked(args=[key, ranking_suffix(definition), scores]))
         )
 
-    def _tell(self, check: Check, write: Write) -> None:
+    def _tell(self, check: WindowCheck, write: Write) -> None:
         if not check.mended:
             return
         self.mended_total += 1
