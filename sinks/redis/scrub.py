@@ -60,7 +60,7 @@ class WindowCheck:
         self.after, self.fields, self.unseen, self.cursor = b"", 0, set(), 0
 
 
-class Round:
+class WindowCycle:
     """Goes through the windows of all metrics and sizes; in a size the newest is first."""
 
     def __init__(self, definitions: Iterable[MetricDefinition]) -> None:

@@ -29,9 +29,9 @@ from sinks.number_text import plain
 from sinks.redis.link import guarded_call
 from sinks.redis.scrub import (
     SETTLED_MAX,
-    Round,
     Seen,
     WindowCheck,
+    WindowCycle,
     expires_rightly,
     is_scrubbed,
     looks_whole,
@@ -82,7 +82,7 @@ class Scrubber:
         self._definitions = definitions
         self._cell_reader = cell_reader
         self._newest_looked, self._newest_checked, self._looked, self._checked = (
-            Round(definitions.values()) for _ in range(4)
+            WindowCycle(definitions.values()) for _ in range(4)
         )
         self._suspects: dict[WindowId, bool] = {}
         self._settled: dict[WindowId, Seen] = {}
@@ -146,7 +146,7 @@ class Scrubber:
             return WindowId(metric, size_s, start_s), n_keys
         return None
 
-    def _page(self, at: Round, now_s: int, windows_max: int) -> list[tuple[WindowId, int]]:
+    def _page(self, at: WindowCycle, now_s: int, windows_max: int) -> list[tuple[WindowId, int]]:
         """Return the next windows of a round, with their key counts."""
         metric, size_s, before_s = at.place
         oldest_s = oldest_scrubbed_s(self._definitions[metric], size_s, now_s)

@@ -6,8 +6,8 @@ import pytest
 
 from sinks.cells.merge import WindowId
 from sinks.redis.scrub import (
-    Round,
     Seen,
+    WindowCycle,
     is_scrubbed,
     looks_whole,
     oldest_scrubbed_s,
@@ -41,7 +41,7 @@ def test_every_window_of_every_size_is_passed_once_a_round_whatever_is_added_mea
     }
     at_first = {(*size, start) for size, starts in there.items() for start in starts}
     passed: list[tuple[str, int, int]] = []
-    round_ = Round(metrics)
+    round_ = WindowCycle(metrics)
     sizes: list[int] = []
     while round_.rounds_total == 0:
         metric, size_s, before_s = round_.place
