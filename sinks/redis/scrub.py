@@ -21,7 +21,7 @@ NEVER = -1
 SETTLED_MAX = 10_000
 
 
-class Seen(NamedTuple):
+class HashFacts(NamedTuple):
     """What Redis reports of a hash and of its ranking; expiries are epoch seconds.
 
     `fields` and `ranked` are -1 if the key has another type than expected. `is_start_right` is 1 if
@@ -118,7 +118,7 @@ def is_scrubbed(window: WindowId, definition: MetricDefinition, now_s: int) -> b
 
 
 def looks_whole(
-    definition: MetricDefinition, size_s: int, n_keys: int, write: Write, seen: Seen
+    definition: MetricDefinition, size_s: int, n_keys: int, write: Write, seen: HashFacts
 ) -> bool:
     """Tell whether a window's keys have the size and expiry expected from its key count.
 
@@ -134,7 +134,7 @@ def looks_whole(
     )
 
 
-def expires_rightly(write: Write, seen: Seen) -> bool:
+def expires_rightly(write: Write, seen: HashFacts) -> bool:
     """Tell whether hash and ranking expire when the window's `keep` ends."""
     right = write.expire_at_s or NEVER
     return (seen.fields == 0 or seen.expire_at_s == right) and (
@@ -142,7 +142,7 @@ def expires_rightly(write: Write, seen: Seen) -> bool:
     )
 
 
-def shows_latest(window: Seen, latest: Seen) -> bool:
+def shows_latest(window: HashFacts, latest: HashFacts) -> bool:
     """Tell whether the latest key has the size of the window's own key, and never expires."""
     return (
         latest.is_start_right == 1

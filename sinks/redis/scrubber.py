@@ -29,7 +29,7 @@ from sinks.number_text import plain
 from sinks.redis.link import guarded_call
 from sinks.redis.scrub import (
     SETTLED_MAX,
-    Seen,
+    HashFacts,
     WindowCheck,
     WindowCycle,
     expires_rightly,
@@ -85,7 +85,7 @@ class Scrubber:
             WindowCycle(definitions.values()) for _ in range(4)
         )
         self._suspects: dict[WindowId, bool] = {}
-        self._settled: dict[WindowId, Seen] = {}
+        self._settled: dict[WindowId, HashFacts] = {}
         self._older: deque[WindowId] = deque()
         self._check: WindowCheck | None = None
         self._checks = 0
@@ -193,16 +193,16 @@ class Scrubber:
             if left <= 0 or self._suspects:
                 return
 
-    def _is_odd(self, window: WindowId, n_keys: int, write: Write, own: Seen) -> bool:
+    def _is_odd(self, window: WindowId, n_keys: int, write: Write, own: HashFacts) -> bool:
         whole = looks_whole(self._definition(window), window.size_s, n_keys, write, own)
         return not whole and self._settled.get(window) != own
 
-    def _sizes(self, asked: Sequence[tuple[str, str]]) -> list[Seen]:
+    def _sizes(self, asked: Sequence[tuple[str, str]]) -> list[HashFacts]:
         """Return what Redis reports of keys, each with the start that it should show."""
         if not asked:
             return []
         told = guarded_call(lambda: self._look(args=[part for pair in asked for part in pair]))
-        return [Seen(*each) for each in json.loads(told)]
+        return [HashFacts(*each) for each in json.loads(told)]
 
     def _bare(self, window: WindowId, now_s: int) -> Write:
         """Return a window's keys, start and expiry, without fields."""
