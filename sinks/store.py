@@ -49,7 +49,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BatchCost:
     """The cost of the last batch: seconds at MySQL and Redis, and cells created or changed.
 
     None if the mill has no such sink.
@@ -93,7 +93,7 @@ class Sinks:
         self.states: dict[str, str] = {}
         self.left_out_total = 0
         self.untended: str | None = None
-        self.taken = Taken()
+        self.taken = BatchCost()
         if settings.mysql is not None:
             self._truth = self._mysql = MySqlSink(settings.mysql, patience_s=patience_s)
             self.states["mysql"] = "not asked yet"
@@ -162,10 +162,10 @@ class Sinks:
             self.taken = self._taken(middle - begin, time.monotonic() - middle, merged.changed)
         return Outcome.REPLAYED if merged.replayed else Outcome.MERGED
 
-    def _taken(self, truth_s: float, view_s: float, cells: int) -> Taken:
+    def _taken(self, truth_s: float, view_s: float, cells: int) -> BatchCost:
         if self._mysql is None:
-            return Taken(None, truth_s, cells)
-        return Taken(truth_s, None if self._view is None else view_s, cells)
+            return BatchCost(None, truth_s, cells)
+        return BatchCost(truth_s, None if self._view is None else view_s, cells)
 
     def recounts(self) -> list[Recount]:
         """Return the pending recounts; raises SinkUnavailable, also before `open`."""

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.log import fields
 from sinks.errors import SinkUnavailable
 from sinks.rows import Batch, OffsetRange
-from sinks.store import Outcome, Taken
+from sinks.store import BatchCost, Outcome
 from stream.fold.compile import FoldPlan
 from stream.fold.counts import Counts, PartitionCount, Spent
 from stream.fold.folding import READ_HERE_LINES, Folding
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 class Destination(Protocol):
     """What receives batches; implemented by `sinks.store.Sinks`."""
 
-    taken: Taken
+    taken: BatchCost
 
     @property
     def takes_blocks(self) -> bool: ...
@@ -283,7 +283,11 @@ class BatchWriter:
 
 
 def work_of(
-    counts: Counts, spent: Spent, taken: Taken, kept_up: Collection[tuple[str, int]], now_ms: int
+    counts: Counts,
+    spent: Spent,
+    taken: BatchCost,
+    kept_up: Collection[tuple[str, int]],
+    now_ms: int,
 ) -> Work:
     """Return the time spent on counting, and how old the live lines are now.
 
