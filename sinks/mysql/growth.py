@@ -47,7 +47,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class GrowthPerDay:
     """The windows of one size: the rows added per day, and for how many days they are kept.
 
     `kept_days` is None for ever. With a limit, the rows grow until they equal the rows added in
@@ -74,7 +74,7 @@ class Growth:
     metric: str
     rows: int
     bytes: int
-    paces: tuple[Pace, ...]
+    paces: tuple[GrowthPerDay, ...]
 
     @property
     def rows_a_day(self) -> float:
@@ -146,9 +146,11 @@ def days_left(growths: Iterable[Growth], bytes_per_row: float, free_bytes: int) 
     return None
 
 
-def _pace(one: SizeRows, kept_s: int | None, now_s: int) -> Pace:
+def _pace(one: SizeRows, kept_s: int | None, now_s: int) -> GrowthPerDay:
     rows_a_day = 0.0
     if one.recent_since_s is not None:
         seconds = max(now_s - one.recent_since_s, one.size_s, PACE_S_MIN)
         rows_a_day = one.recent * DAY_S / seconds
-    return Pace(one.size_s, one.rows, rows_a_day, None if kept_s is None else kept_s / DAY_S)
+    return GrowthPerDay(
+        one.size_s, one.rows, rows_a_day, None if kept_s is None else kept_s / DAY_S
+    )
