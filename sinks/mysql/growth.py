@@ -33,7 +33,7 @@ class SizeRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class TableSize:
     """The rows in `window_cells`, and the disk space of it and `window_keys` in bytes."""
 
     sizes: Sequence[SizeRows]
@@ -82,7 +82,7 @@ class Growth:
         return sum(pace.rows_a_day for pace in self.paces)
 
 
-def rows_of(cursor: Any, now_s: int) -> Stored:
+def rows_of(cursor: Any, now_s: int) -> TableSize:
     """Ask a server; raises what its library raises."""
     since = datetime.fromtimestamp(now_s - PACE_DAYS * DAY_S, UTC).replace(tzinfo=None)
     cursor.execute(
@@ -100,11 +100,11 @@ def rows_of(cursor: Any, now_s: int) -> Stored:
         " WHERE table_schema = DATABASE() AND table_name IN ('window_cells', 'window_keys')"
     )
     found = cursor.fetchone()
-    return Stored(sizes, int(found[0] or 0) if found else 0)
+    return TableSize(sizes, int(found[0] or 0) if found else 0)
 
 
 def growth_of(
-    stored: Stored, kept_s: Mapping[str, Mapping[int, int | None]], now_s: int
+    stored: TableSize, kept_s: Mapping[str, Mapping[int, int | None]], now_s: int
 ) -> tuple[Growth, ...]:
     """Return every metric that has rows, those with the most rows first.
 
