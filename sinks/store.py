@@ -18,7 +18,7 @@ from sinks.facts import SinkFacts
 from sinks.mysql.cell_reader import MySqlCellReader
 from sinks.mysql.recounts import Recount, wanted
 from sinks.mysql.sink import MySqlSink
-from sinks.redis.link import Progress, progress_of
+from sinks.redis.link import MergeFacts, progress_of
 from sinks.redis.truth import RedisTruth
 from sinks.redis.view_writer import RedisView
 from sinks.rows import Batch, MetricDefinition
@@ -85,7 +85,7 @@ class Sinks:
         self._view: RedisView | None = None
         self._truth: Truth
         self._guard: Guard | None = None
-        self._progress = Progress(0, None, 0, ())
+        self._progress = MergeFacts(0, None, 0, ())
         self._purge_at_s = time.monotonic()
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -135,7 +135,7 @@ class Sinks:
             self._guard = None
             now_ms = self._clock_ms()
             guard = self._truth.open(query_id, self._metrics, now_ms // 1000)
-            self._progress = Progress(0, None, now_ms, ())
+            self._progress = MergeFacts(0, None, now_ms, ())
             self._bring_up(guard, REFILL_AT_START_S)
             self._guard = guard
         self._start_tending()
@@ -237,8 +237,8 @@ class Sinks:
             self._view.catch_up(guard, self._progress)
             self._view.refill(guard, self._progress.now_ms // 1000, budget_s)
 
-    def _progress_at(self, now_ms: int) -> Progress:
-        return Progress(self._progress.lines, self._progress.lag, now_ms, ())
+    def _progress_at(self, now_ms: int) -> MergeFacts:
+        return MergeFacts(self._progress.lines, self._progress.lag, now_ms, ())
 
     def _purge_sometimes(self) -> None:
         if self._mysql is not None and time.monotonic() >= self._purge_at_s:

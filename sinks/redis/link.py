@@ -27,7 +27,7 @@ MAY_PASS = ("LOADING", "OOM", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "WRON
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MergeFacts:
     """The facts about a merge for `mill:meta` and the channel."""
 
     lines: int
@@ -36,10 +36,10 @@ class Progress:
     changed: Sequence[tuple[str, int, int]]
 
 
-def progress_of(batch: Batch, cells: Cells, bulk: Iterable[WindowId] = ()) -> Progress:
+def progress_of(batch: Batch, cells: Cells, bulk: Iterable[WindowId] = ()) -> MergeFacts:
     """Return the facts about a merged batch; of `bulk` windows not all cells are known."""
     changed = sorted({*(cell_id.window for cell_id in cells), *bulk})
-    return Progress(batch.lines, batch.lag, batch.now_ms, changed)
+    return MergeFacts(batch.lines, batch.lag, batch.now_ms, changed)
 
 
 def connect(settings: RedisSettings) -> "redis.Redis":
@@ -68,7 +68,7 @@ def guarded_call(ask: Callable[[], Any]) -> Any:
         raise
 
 
-def meta_fields(guard: Guard, progress: Progress) -> list[str]:
+def meta_fields(guard: Guard, progress: MergeFacts) -> list[str]:
     """Return `mill:meta` after a merge: fields and values in turn."""
     at = datetime.fromtimestamp(progress.now_ms / 1000, UTC).isoformat(timespec="milliseconds")
     told: Mapping[str, object] = {
@@ -80,7 +80,7 @@ def meta_fields(guard: Guard, progress: Progress) -> list[str]:
     return [str(part) for pair in told.items() for part in pair]
 
 
-def published(guard: Guard, progress: Progress) -> str:
+def published(guard: Guard, progress: MergeFacts) -> str:
     """Return the message for `mill:updates`; of very many windows it names the latest."""
     told = sorted(progress.changed, key=lambda one: (one[1] != 0, -one[2]))[:WINDOWS_TOLD_MAX]
     changed = [

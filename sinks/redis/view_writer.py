@@ -21,7 +21,7 @@ from sinks.errors import SinkUnavailable
 from sinks.redis.link import (
     GUARD_KEY,
     META_KEY,
-    Progress,
+    MergeFacts,
     connect,
     encode_write,
     guarded_call,
@@ -82,7 +82,7 @@ class RedisView:
         return self._scrubber.mended_total
 
     def follow(
-        self, guard: Guard, cells: Cells, fallen: Iterable[WindowId], progress: Progress
+        self, guard: Guard, cells: Cells, fallen: Iterable[WindowId], progress: MergeFacts
     ) -> None:
         """Show the last merge; catch up first if Redis missed an earlier one.
 
@@ -94,7 +94,7 @@ class RedisView:
         if not self._write(guard, ordered, rankings, now_s, guard.seq - 1, progress):
             self.catch_up(guard, progress)
 
-    def catch_up(self, guard: Guard, progress: Progress) -> None:
+    def catch_up(self, guard: Guard, progress: MergeFacts) -> None:
         """Bring Redis to the truth's `seq`, whatever it holds; do nothing if it is there.
 
         After this `refill` has work if `is_refilling`. Raises as `follow` does.
@@ -148,7 +148,7 @@ class RedisView:
         """Close the connection."""
         self._client.close()
 
-    def _begin_refill(self, guard: Guard, progress: Progress) -> None:
+    def _begin_refill(self, guard: Guard, progress: MergeFacts) -> None:
         """Delete the mill's keys and plan the refill from the truth.
 
         `rebuilding` is set in `mill:meta` until the refill is done. If another driver finds it,
@@ -224,7 +224,7 @@ class RedisView:
         rankings: Mapping[WindowId, Ranking],
         now_s: int,
         expect: int,
-        progress: Progress,
+        progress: MergeFacts,
     ) -> bool:
         """Send calls of about 1,000 fields; the last one moves the guard. False if behind."""
         listed = list(cells)
@@ -242,7 +242,7 @@ class RedisView:
         return True
 
     def _send(
-        self, guard: Guard, some: list[Write], expect: int, progress: Progress | None
+        self, guard: Guard, some: list[Write], expect: int, progress: MergeFacts | None
     ) -> bool:
         body = {
             # As text, because Lua would write a large number with an exponent.
