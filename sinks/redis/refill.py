@@ -8,7 +8,7 @@ from sinks.rows import ALL_WINDOW_S
 CELLS_PER_PART = 1_000
 
 
-class Part(NamedTuple):
+class RefillPart(NamedTuple):
     """Windows of one metric and size that are read and written together."""
 
     metric: str
@@ -24,15 +24,15 @@ class Part(NamedTuple):
 
 def parts_of(
     metric: str, size_s: int, windows: Iterable[tuple[int, int]], cells_max: int = CELLS_PER_PART
-) -> list[Part]:
+) -> list[RefillPart]:
     """Group windows (start, key count; newest first) into parts of about `cells_max` cells."""
-    parts: list[Part] = []
+    parts: list[RefillPart] = []
     cells = 0
     for start_s, n_keys in windows:
         if parts and cells + n_keys <= cells_max:
             parts[-1] = parts[-1]._replace(first_s=start_s)
             cells += n_keys
         else:
-            parts.append(Part(metric, size_s, start_s, start_s))
+            parts.append(RefillPart(metric, size_s, start_s, start_s))
             cells = n_keys
     return parts

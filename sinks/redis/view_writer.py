@@ -28,7 +28,7 @@ from sinks.redis.link import (
     meta_fields,
     published,
 )
-from sinks.redis.refill import Part, parts_of
+from sinks.redis.refill import RefillPart, parts_of
 from sinks.redis.script import WRITE
 from sinks.redis.scrubber import Scrubber
 from sinks.redis.view import (
@@ -68,7 +68,7 @@ class RedisView:
         self._definitions = {definition.name: definition for definition in definitions}
         self._cell_reader = cell_reader
         self._scrubber = Scrubber(self._client, self._definitions, cell_reader)
-        self._parts: deque[Part] | None = None
+        self._parts: deque[RefillPart] | None = None
         self._ahead: set[WindowId] | None = None
 
     @property
@@ -171,7 +171,7 @@ class RedisView:
         pipeline.hset(GUARD_KEY, mapping=fresh)
         guarded_call(pipeline.execute)
         self._delete_keys()
-        parts: list[Part] = []
+        parts: list[RefillPart] = []
         for definition in self._definitions.values():
             for size_s in definition.windows_s:
                 oldest_s = oldest_kept_s(definition, size_s, now_s)
