@@ -27,7 +27,7 @@ class MetricRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MetricsChange:
     """The changes when a driver opens the sinks with other metrics than the last driver.
 
     `rows` must be written over rows of the same start. `resumed` are metrics that were removed for
@@ -48,7 +48,7 @@ def is_away(name: str, ranges: Iterable[MetricRange]) -> bool:
 
 def change(
     names: Topics, stored: Topics, ranges: Collection[MetricRange], ledger: Ledger
-) -> Change:
+) -> MetricsChange:
     """Return the change from the stored metrics to those of this driver."""
     away = {name for name in stored if is_away(name, ranges)}
     resumed = sorted(away.intersection(names))
@@ -71,7 +71,7 @@ def change(
             MetricRange(name, topic, partition, starts.get((name, topic, partition), 0), end)
             for (topic, partition), end in ends
         ]
-    return Change(tuple(rows), tuple(resumed), tuple(unused))
+    return MetricsChange(tuple(rows), tuple(resumed), tuple(unused))
 
 
 def _own(topics: Collection[str], ledger: Ledger) -> list[tuple[tuple[str, int], int]]:

@@ -8,14 +8,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sinks.errors import StillCounted, UnknownMetric
-from sinks.ranges import Change, Ledger, MetricRange, Topics, change, is_away
+from sinks.ranges import Ledger, MetricRange, MetricsChange, Topics, change, is_away
 
 FORGOTTEN = bytes(16)
 ROWS_PER_STEP = 10_000
 WINDOWS_PER_STEP = 1_000
 
 
-def change_metrics(cursor: Any, names: Topics, stored: Collection[str], ledger: Ledger) -> Change:
+def change_metrics(
+    cursor: Any, names: Topics, stored: Collection[str], ledger: Ledger
+) -> MetricsChange:
     """Store from and up to which offsets metrics count, within the opening transaction.
 
     `stored` are the names that were stored before.
