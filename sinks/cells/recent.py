@@ -18,7 +18,7 @@ RECENT_CELLS_MAX = 30_000
 SKETCH_OCTETS_A_CELL = 512
 
 
-class WindowRow(NamedTuple):
+class StoredWindow(NamedTuple):
     """A window's row in the database: its number and how many keys it holds."""
 
     number: int
@@ -64,7 +64,7 @@ class RecentCells:
         return [window for window in windows if window not in self._windows]
 
     def learn_windows(
-        self, windows: Iterable[WindowId], found: Mapping[WindowId, WindowRow]
+        self, windows: Iterable[WindowId], found: Mapping[WindowId, StoredWindow]
     ) -> None:
         """Note the result of reading windows; a window without a row has no cells."""
         for window in windows:

@@ -33,7 +33,7 @@ from sinks.cells.merge import (
     merge_with_stored,
     overflow_candidates,
 )
-from sinks.cells.recent import RecentCells, WindowRow
+from sinks.cells.recent import RecentCells, StoredWindow
 from sinks.errors import SinkUnavailable
 from sinks.keys import HASH_MARK, key_id, other_key
 from sinks.mysql import link
@@ -190,15 +190,15 @@ class CellWriter:
             raise SinkUnavailable("mysql", MORE_NUMBERS) from error
         return {window: row.number for window, row in self._read_windows(new).items()}
 
-    def _read_windows(self, windows: Iterable[WindowId]) -> dict[WindowId, WindowRow]:
-        found: dict[WindowId, WindowRow] = {}
+    def _read_windows(self, windows: Iterable[WindowId]) -> dict[WindowId, StoredWindow]:
+        found: dict[WindowId, StoredWindow] = {}
         for where, values in _selections(windows):
             self._cursor.execute(
                 f"SELECT {_PLACE}, window_number, n_keys FROM window_keys WHERE {where}", values
             )
             for metric, size_s, start_at, number, n_keys in self._cursor.fetchall():
                 window = WindowId(str(metric), int(size_s), to_seconds(start_at))
-                found[window] = WindowRow(int(number), int(n_keys))
+                found[window] = StoredWindow(int(number), int(n_keys))
         return found
 
     def _write_key_counts(
