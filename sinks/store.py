@@ -41,7 +41,7 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Outcome(Enum):
+class BatchOutcome(Enum):
     """How a batch was handled."""
 
     MERGED = "merged"
@@ -146,7 +146,7 @@ class Sinks:
         with self._lock:
             return self._truth.ledger()
 
-    def apply(self, batch: Batch) -> Outcome:
+    def apply(self, batch: Batch) -> BatchOutcome:
         """Merge a batch exactly once, however often it is sent.
 
         Raises SinkUnavailable (send the same batch again), Fenced (end and do not restart),
@@ -160,7 +160,7 @@ class Sinks:
             self.left_out_total += merged.left_out
             self._show(batch, merged)
             self.taken = self._taken(middle - begin, time.monotonic() - middle, merged.changed)
-        return Outcome.REPLAYED if merged.replayed else Outcome.MERGED
+        return BatchOutcome.REPLAYED if merged.replayed else BatchOutcome.MERGED
 
     def _taken(self, truth_s: float, view_s: float, cells: int) -> BatchCost:
         if self._mysql is None:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.log import fields
 from sinks.errors import SinkUnavailable
 from sinks.rows import Batch, OffsetRange
-from sinks.store import BatchCost, Outcome
+from sinks.store import BatchCost, BatchOutcome
 from stream.fold.compile import FoldPlan
 from stream.fold.counts import Counts, PartitionCount, Spent
 from stream.fold.folding import READ_HERE_LINES, Folding
@@ -54,7 +54,7 @@ class Destination(Protocol):
     @property
     def takes_blocks(self) -> bool: ...
 
-    def apply(self, batch: Batch) -> Outcome: ...
+    def apply(self, batch: Batch) -> BatchOutcome: ...
 
 
 class BatchWriter:
@@ -247,7 +247,7 @@ class BatchWriter:
         session.sparkContext._jsc.sc().isStopped()
         return counts
 
-    def _apply(self, batch: Batch) -> Outcome:
+    def _apply(self, batch: Batch) -> BatchOutcome:
         """Pass the batch to the sinks until they accept it, or until a stop or a refusal."""
         was_away = False
         while True:
@@ -262,10 +262,10 @@ class BatchWriter:
                 raise StopRequested
 
     def _note(
-        self, batch: Batch, counted: Counted, outcome: Outcome, sinks_ms: int, work: Work
+        self, batch: Batch, counted: Counted, outcome: BatchOutcome, sinks_ms: int, work: Work
     ) -> None:
         latest_s = counted.counts.latest_s
-        replayed = outcome is Outcome.REPLAYED
+        replayed = outcome is BatchOutcome.REPLAYED
         if replayed:
             logger.info("batch was counted before", extra=fields(batch=batch.batch_id))
         self._state.batch_applied(
