@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from protocol.log import fields
 from sinks.store import Sinks
-from stream.config.changes import Refused, Unreadable, Watch, changed_section, later_keys
+from stream.config.changes import Refused, UnreadableConfigFile, Watch, changed_section, later_keys
 from stream.config.settings import StreamSection, StreamSettings, TopicSettings, Wish
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.parse.check import check_section
@@ -78,7 +78,7 @@ class LiveConfiguration:
     def wanted(self, session: SparkSession) -> Counting | None:
         """Return what to count instead, if a change was requested and can be counted."""
         found = None if self._watch is None else self._watch.take()
-        if isinstance(found, Unreadable):
+        if isinstance(found, UnreadableConfigFile):
             self._say_refused(found.why)
         elif found is not None:
             self._pending = self._judged(session, found)

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableConfigFile:
     """The file is not a valid configuration; `why` lists its faults."""
 
     why: str
@@ -49,7 +49,7 @@ class Watch:
         self._settling = Settling(known_signature(settings))
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self._found: Wish | Unreadable | None = None
+        self._found: Wish | UnreadableConfigFile | None = None
 
     def start(self, keeper: Keeper) -> None:
         """Start to watch; the content from which the settings were made is no change."""
@@ -59,7 +59,7 @@ class Watch:
         """Stop looking."""
         self._closed.set()
 
-    def take(self) -> Wish | Unreadable | None:
+    def take(self) -> Wish | UnreadableConfigFile | None:
         """Return the changed settings; None if there is no change."""
         with self._lock:
             found, self._found = self._found, None
@@ -82,7 +82,7 @@ def known_signature(settings: ReloadSettings) -> Signature | None:
     return signature if digest == settings.sha256 else None
 
 
-def ask(command: tuple[str, ...]) -> Wish | Unreadable:
+def ask(command: tuple[str, ...]) -> Wish | UnreadableConfigFile:
     """Run the command that prints a Wish as JSON, or its faults as lines on standard error."""
     try:
         done = subprocess.run(
@@ -95,9 +95,11 @@ def ask(command: tuple[str, ...]) -> Wish | Unreadable:
         )
         if done.returncode == 0:
             return Wish.model_validate_json(done.stdout)
-        return Unreadable("; ".join(done.stderr.splitlines()[:LINES_TOLD]) or "no reason given")
+        return UnreadableConfigFile(
+            "; ".join(done.stderr.splitlines()[:LINES_TOLD]) or "no reason given"
+        )
     except (OSError, ValidationError, subprocess.TimeoutExpired) as error:
-        return Unreadable(f"{type(error).__name__}: {error}")
+        return UnreadableConfigFile(f"{type(error).__name__}: {error}")
 
 
 def changed_section(section: StreamSection, wish: StreamSection) -> StreamSection:

@@ -11,7 +11,7 @@ import pytest
 from protocol.settling import SETTLED_S, Settling, signature_of
 from stream.config.changes import (
     Refused,
-    Unreadable,
+    UnreadableConfigFile,
     Watch,
     ask,
     changed_section,
@@ -81,7 +81,7 @@ def test_what_the_command_prints_is_asked_for() -> None:
 )
 def test_a_file_with_faults_tells_them(command: tuple[str, ...], why: str) -> None:
     found = ask(command)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableConfigFile)
     assert why in found.why
 
 
