@@ -30,7 +30,7 @@ from stream.archive.writer import Archive
 from stream.batch_writer import BatchWriter
 from stream.config.settings import StreamSettings
 from stream.fold.folding import Folding
-from stream.live_configuration import Counting, LiveConfiguration
+from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.lock import take_lock
 from stream.overseer import JvmGone, Overseer
 from stream.quarantine.bisection import StopRequested, places
@@ -151,7 +151,7 @@ class StreamJob:
             failure = self._watch(session, query, writer)
             if failure is None:
                 return EXIT_STOPPED
-            if isinstance(failure, Counting):
+            if isinstance(failure, RunningConfiguration):
                 self._configuration.adopt(failure)
                 self._opened = None
                 continue
@@ -349,12 +349,12 @@ class StreamJob:
 
     def _watch(
         self, session: SparkSession, query: StreamingQuery, writer: BatchWriter
-    ) -> Exception | Counting | None:
+    ) -> Exception | RunningConfiguration | None:
         """Wait until the query ends, the part stops, or the configuration changes.
 
         Returns why the query ended, what to count instead, or None for a stop.
         """
-        change: Counting | None = None
+        change: RunningConfiguration | None = None
         try:
             while not self._stop.wait(WATCH_S):
                 if not query.isActive:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class RunningConfiguration:
     """One configuration with its compiled plan, and the sinks for its metrics."""
 
     section: StreamSection
@@ -49,8 +49,8 @@ class LiveConfiguration:
         self._state = state
         self._watch = None if settings.reload is None else Watch(settings.reload)
         self._refused = Refused(settings.data_dir / "refused.json")
-        self._before: Counting | None = None
-        self._pending: Counting | None = None
+        self._before: RunningConfiguration | None = None
+        self._pending: RunningConfiguration | None = None
         self._stopped: dict[str, str] = {}
         section, topics = settings.section, settings.topics
         instead = self._refused.running_instead(section)
@@ -75,7 +75,7 @@ class LiveConfiguration:
             if one is not None:
                 one.sinks.close()
 
-    def wanted(self, session: SparkSession) -> Counting | None:
+    def wanted(self, session: SparkSession) -> RunningConfiguration | None:
         """Return what to count instead, if a change was requested and can be counted."""
         found = None if self._watch is None else self._watch.take()
         if isinstance(found, UnreadableConfigFile):
@@ -84,7 +84,7 @@ class LiveConfiguration:
             self._pending = self._judged(session, found)
         return self._pending
 
-    def adopt(self, change: Counting) -> None:
+    def adopt(self, change: RunningConfiguration) -> None:
         """Let the next query count this."""
         self.now.sinks.rest()
         self._before, self.now, self._pending = self.now, change, None
@@ -157,7 +157,7 @@ class LiveConfiguration:
         self._state.stopped_counting(self.now.names, self._stopped)
         return True
 
-    def _judged(self, session: SparkSession, found: Wish) -> Counting | None:
+    def _judged(self, session: SparkSession, found: Wish) -> RunningConfiguration | None:
         if later := later_keys(self.now.section, found.section):
             logger.warning("takes effect with the next start", extra=fields(keys=later))
         self._asked = section = changed_section(self.now.section, found.section)
@@ -172,10 +172,12 @@ class LiveConfiguration:
             return None
         return self._counting(section, found.topics)
 
-    def _counting(self, section: StreamSection, topics: tuple[TopicSettings, ...]) -> Counting:
+    def _counting(
+        self, section: StreamSection, topics: tuple[TopicSettings, ...]
+    ) -> RunningConfiguration:
         plan = compile_plan(section)
         sinks = Sinks(self._settings.sinks, [metric.definition for metric in plan.metrics])
-        return Counting(section, topics, plan, sinks)
+        return RunningConfiguration(section, topics, plan, sinks)
 
     def _accept(self) -> None:
         self._refused.clear()

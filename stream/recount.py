@@ -28,7 +28,7 @@ from stream.archive.writer import Archive, ArchiveAway
 from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
-from stream.live_configuration import Counting, LiveConfiguration
+from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.quarantine.bisection import places
 from stream.quarantine.failures import Origin, error_words, is_java_error, judge
 from stream.quarantine.in_hand import HANG_OFFSETS_PER_S, HANG_S, Hand
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 class _OwnPlan:
     """The plan of a single metric; `of` is its configuration."""
 
-    of: Counting
+    of: RunningConfiguration
     metric: str
     plan: FoldPlan
     folding: Folding
@@ -144,7 +144,7 @@ class Recounter:
         note = partial(recounts.give_up, metric=metric, why=why)
         self._configuration.now.sinks.note(note)
 
-    def _count_piece(self, session: SparkSession, now: Counting, one: Recount) -> None:
+    def _count_piece(self, session: SparkSession, now: RunningConfiguration, one: Recount) -> None:
         held = self._first_offsets()
         archived = self._archived_below(held, one.gaps)
         floors = unreachable(one.gaps, held, archived)
@@ -193,7 +193,9 @@ class Recounter:
             for partition, spans in partitions.items()
         }
 
-    def _fold(self, lines: DataFrame, now: Counting, metric: str, piece: Part) -> Counts:
+    def _fold(
+        self, lines: DataFrame, now: RunningConfiguration, metric: str, piece: Part
+    ) -> Counts:
         if self._own is None or self._own.of is not now or self._own.metric != metric:
             self._own = _own_plan(now, metric)
         self._metric = metric
@@ -214,7 +216,7 @@ class Recounter:
         return counts
 
 
-def _own_plan(now: Counting, metric: str) -> _OwnPlan:
+def _own_plan(now: RunningConfiguration, metric: str) -> _OwnPlan:
     own = tuple(one for one in now.section.metrics if one.name == metric)
     plan = compile_plan(now.section.model_copy(update={"metrics": own}))
     folding = Folding(plan, as_blocks=now.sinks.takes_blocks, is_local=now.section.is_local)

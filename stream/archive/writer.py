@@ -30,7 +30,7 @@ from stream.archive.contents import Piece, PieceRange, Spans, next_ranges
 from stream.archive.folders import Folder, open_folder
 from stream.archive.topic_archive import TopicArchive
 from stream.config.settings import ArchiveSection
-from stream.live_configuration import Counting, LiveConfiguration
+from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.quarantine.failures import error_words
 from stream.source.kafka import COLUMNS, COLUMNS_DDL, Readable, kafka_options, read_ranges
 from stream.state import ArchivedTopic, ArchiveFacts, StreamState, clock_ms
@@ -180,7 +180,9 @@ class Archive:
             self._problems.pop(topic, None)
         self._note(topic)
 
-    def _take(self, session: SparkSession, now: Counting, topic: str, found: Readable) -> None:
+    def _take(
+        self, session: SparkSession, now: RunningConfiguration, topic: str, found: Readable
+    ) -> None:
         """Archive the new lines of one topic."""
         archive = self._archives[topic]
         try:
