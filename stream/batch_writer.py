@@ -25,7 +25,7 @@ from stream.fold.folding import READ_HERE_LINES, Folding
 from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
 from stream.quarantine.bisection import (
     Bisection,
-    Counted,
+    CountedBatch,
     OffsetsDiffer,
     StopRequested,
     with_starts,
@@ -190,13 +190,13 @@ class BatchWriter:
 
     def _counted(
         self, ranges: Sequence[OffsetRange], count: Callable[[], Counts], parts: SparkParts
-    ) -> tuple[Counted, Spent]:
+    ) -> tuple[CountedBatch, Spent]:
         """Count a batch or piece; return the result, and where its time was spent."""
         begin = time.monotonic()
         counted = self._bisection.count(ranges, count, parts)
         return counted, counted.counts.spent.within(time.monotonic() - begin)
 
-    def _hand_over(self, counted: Counted, spent: Spent, *, is_last: bool) -> int:
+    def _hand_over(self, counted: CountedBatch, spent: Spent, *, is_last: bool) -> int:
         """Pass what was counted to the sinks; return the number of lines."""
         counts = counted.counts
         exact = exact_ranges(counted.ranges, counts.partitions)
@@ -262,7 +262,7 @@ class BatchWriter:
                 raise StopRequested
 
     def _note(
-        self, batch: Batch, counted: Counted, outcome: BatchOutcome, sinks_ms: int, work: Work
+        self, batch: Batch, counted: CountedBatch, outcome: BatchOutcome, sinks_ms: int, work: Work
     ) -> None:
         latest_s = counted.counts.latest_s
         replayed = outcome is BatchOutcome.REPLAYED

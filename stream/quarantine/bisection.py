@@ -65,7 +65,7 @@ class Parts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedBatch:
     """A counted batch. If it was divided, every start in `ranges` is known."""
 
     ranges: Sequence[OffsetRange]
@@ -94,7 +94,7 @@ class Bisection:
 
     def count(
         self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: Parts
-    ) -> Counted:
+    ) -> CountedBatch:
         """Count a batch as a whole by `whole`, or in parts if that fails.
 
         Raises errors that the batch did not cause, and StopRequested.
@@ -108,7 +108,7 @@ class Bisection:
         elif offsets_max is None or offsets <= offsets_max:
             tried = self._try(batch, whole, HANG_S + offsets / HANG_OFFSETS_PER_S)
             if isinstance(tried, Counts):
-                return Counted(ranges, tried)
+                return CountedBatch(ranges, tried)
             failure = tried
         if failure is not None:
             logger.warning(
@@ -125,7 +125,7 @@ class Bisection:
         failure: Failure | None,
         offsets_max: int | None,
         parts: Parts,
-    ) -> Counted:
+    ) -> CountedBatch:
         search = Search(
             ranges, failure=failure, blame=self._crash_record.blame, offsets_max=offsets_max
         )
@@ -152,7 +152,7 @@ class Bisection:
             )
         elif offsets_max is not None:
             self._size.was_cut()
-        return Counted(ranges, joined([search.counts, set_aside(poison)]), poison)
+        return CountedBatch(ranges, joined([search.counts, set_aside(poison)]), poison)
 
     def _try_part(self, part: Part, parts: Parts) -> Counts | Failure:
         if self._stop.is_set() or self._is_held():
