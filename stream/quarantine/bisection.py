@@ -22,9 +22,9 @@ from stream.quarantine.in_hand import HANG_OFFSETS_PER_S, HANG_S, SEARCH_HANG_S,
 from stream.quarantine.search import (
     BLAME_BELIEVED,
     DEADLY,
-    Failure,
     Kind,
     Part,
+    PartFailure,
     PartSize,
     PoisonLine,
     Search,
@@ -102,7 +102,7 @@ class Bisection:
         batch = tuple(ranges)
         offsets = sum(one.end - max(one.start, 0) for one in batch)
         offsets_max = self._size.offsets_max
-        failure: Failure | None = None
+        failure: PartFailure | None = None
         if self._crash_record.blame_of_batch(batch) >= BLAME_BELIEVED:
             failure = DEADLY
         elif offsets_max is None or offsets <= offsets_max:
@@ -122,7 +122,7 @@ class Bisection:
     def _search(
         self,
         ranges: Sequence[OffsetRange],
-        failure: Failure | None,
+        failure: PartFailure | None,
         offsets_max: int | None,
         parts: Parts,
     ) -> CountedBatch:
@@ -154,13 +154,15 @@ class Bisection:
             self._size.was_cut()
         return CountedBatch(ranges, joined([search.counts, set_aside(poison)]), poison)
 
-    def _try_part(self, part: Part, parts: Parts) -> Counts | Failure:
+    def _try_part(self, part: Part, parts: Parts) -> Counts | PartFailure:
         if self._stop.is_set() or self._is_held():
             raise StopRequested
         patience_s = SEARCH_HANG_S + size_of(part) / HANG_OFFSETS_PER_S
         return self._try(part, lambda: parts.count(part), patience_s)
 
-    def _try(self, part: Part, count: Callable[[], Counts], patience_s: float) -> Counts | Failure:
+    def _try(
+        self, part: Part, count: Callable[[], Counts], patience_s: float
+    ) -> Counts | PartFailure:
         """Count, and repeat it once unless the data is surely the cause of a failure."""
         before: str | None = None
         while True:
@@ -183,7 +185,7 @@ class Bisection:
                 is_sure = origin is Origin.DATA or (origin is Origin.MEMORY and not is_one)
                 if is_sure or same == before:
                     kind = Kind.MEMORY if origin is Origin.MEMORY else Kind.DATA
-                    return Failure(kind, causes[-1].short_name, words)
+                    return PartFailure(kind, causes[-1].short_name, words)
                 if before is not None:
                     raise
                 before = same
@@ -191,7 +193,7 @@ class Bisection:
                 self.hand.let_go()
                 return counts
 
-    def _set_aside(self, one: OffsetRange, why: Failure, parts: Parts) -> PoisonLine:
+    def _set_aside(self, one: OffsetRange, why: PartFailure, parts: Parts) -> PoisonLine:
         file, line = parts.read_line(one)
         words = without_line(why.words or why.name, line)
         found = PoisonLine(one.topic, file, one.partition, one.start, line, words)
@@ -222,7 +224,7 @@ def places(ranges: Sequence[OffsetRange]) -> str:
 
 
 def _sentence(
-    ranges: Sequence[OffsetRange], failure: Failure, left: int, poison: Sequence[PoisonLine]
+    ranges: Sequence[OffsetRange], failure: PartFailure, left: int, poison: Sequence[PoisonLine]
 ) -> str:
     text = f"a line cannot be counted ({failure.name}) of {places(ranges)}"
     if left:

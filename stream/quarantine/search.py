@@ -55,7 +55,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PartFailure:
     """Why a part could not be counted: the name of the error, and its message.
 
     `words` may quote the line.
@@ -66,7 +66,7 @@ class Failure:
     words: str = ""
 
 
-DEADLY = Failure(Kind.DEADLY, "Java ended or stood still")
+DEADLY = PartFailure(Kind.DEADLY, "Java ended or stood still")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ class _Open:
     """
 
     part: Part
-    failure: Failure | None = None
-    second_of: Failure | None = None
+    failure: PartFailure | None = None
+    second_of: PartFailure | None = None
     is_rest: bool = False
     is_piece: bool = False
 
@@ -163,7 +163,7 @@ class Search:
         self,
         ranges: Iterable[OffsetRange],
         *,
-        failure: Failure | None = None,
+        failure: PartFailure | None = None,
         blame: Mapping[Part, int] | None = None,
         offsets_max: int | None = None,
     ) -> None:
@@ -172,7 +172,7 @@ class Search:
         `blame` is the recorded blame of each part. No part may exceed `offsets_max` offsets.
         """
         whole = tuple(one for one in ranges if one.end > one.start)
-        self.poison: list[tuple[OffsetRange, Failure]] = []
+        self.poison: list[tuple[OffsetRange, PartFailure]] = []
         self.offsets_left = size_of(whole)
         self._blame = blame or {}
         self._passed: list[Counts] = []
@@ -203,7 +203,7 @@ class Search:
             self._open[-1].failure = second_of
         self._settle()
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure: PartFailure) -> None:
         """Note that counting the part failed."""
         self._note_size(self._open[-1].part, failure)
         self._divide(failure)
@@ -227,7 +227,7 @@ class Search:
         ]
         return min(sizes, default=None)
 
-    def _note_size(self, part: Part, failure: Failure) -> None:
+    def _note_size(self, part: Part, failure: PartFailure) -> None:
         if failure.kind is Kind.MEMORY:
             self._too_large.append((part, -(-size_of(part) // 2)))
 
@@ -244,7 +244,7 @@ class Search:
                 return
             self._divide(top.failure)
 
-    def _divide(self, failure: Failure) -> None:
+    def _divide(self, failure: PartFailure) -> None:
         """Replace the top part, which fails, by smaller ones; blame it if it is a single line."""
         one = self._open.pop()
         part = one.part
