@@ -22,7 +22,7 @@ from stream.quarantine.in_hand import HANG_OFFSETS_PER_S, HANG_S, SEARCH_HANG_S,
 from stream.quarantine.search import (
     BLAME_BELIEVED,
     DEADLY,
-    Kind,
+    FailureKind,
     Part,
     PartFailure,
     PartSize,
@@ -184,7 +184,7 @@ class Bisection:
                 is_one = len(part) == 1 and part[0].end - part[0].start == 1
                 is_sure = origin is Origin.DATA or (origin is Origin.MEMORY and not is_one)
                 if is_sure or same == before:
-                    kind = Kind.MEMORY if origin is Origin.MEMORY else Kind.DATA
+                    kind = FailureKind.MEMORY if origin is Origin.MEMORY else FailureKind.DATA
                     return PartFailure(kind, causes[-1].short_name, words)
                 if before is not None:
                     raise

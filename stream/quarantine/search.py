@@ -46,7 +46,7 @@ BATCHES_TO_GROW = 50
 Part = tuple[OffsetRange, ...]
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """How the counting of a part failed."""
 
     DATA = "data"
@@ -61,12 +61,12 @@ class PartFailure:
     `words` may quote the line.
     """
 
-    kind: Kind
+    kind: FailureKind
     name: str
     words: str = ""
 
 
-DEADLY = PartFailure(Kind.DEADLY, "Java ended or stood still")
+DEADLY = PartFailure(FailureKind.DEADLY, "Java ended or stood still")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Search:
         return min(sizes, default=None)
 
     def _note_size(self, part: Part, failure: PartFailure) -> None:
-        if failure.kind is Kind.MEMORY:
+        if failure.kind is FailureKind.MEMORY:
             self._too_large.append((part, -(-size_of(part) // 2)))
 
     def _settle(self) -> None:
@@ -240,7 +240,7 @@ class Search:
             believed = BLAME_ENDED if top.is_piece and not is_one else BLAME_BELIEVED
             if self._blame.get(top.part, 0) >= believed:
                 top.failure = DEADLY
-            if top.failure is None or (is_one and top.failure.kind is not Kind.DEADLY):
+            if top.failure is None or (is_one and top.failure.kind is not FailureKind.DEADLY):
                 return
             self._divide(top.failure)
 
@@ -258,7 +258,7 @@ class Search:
             self.poison.append((part[0], failure))
             self.offsets_left -= 1
             return
-        if failure.kind is Kind.DEADLY:
+        if failure.kind is FailureKind.DEADLY:
             pieces = chopped(part, -(-size_of(part) // FAN))
             if size_of(part) > DEADLY_OFFSETS_MIN:
                 half = -(-size_of(part) // 2)

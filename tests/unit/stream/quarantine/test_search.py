@@ -18,7 +18,7 @@ from stream.quarantine.search import (
     DEADLY,
     DEADLY_OFFSETS_MIN,
     FAN,
-    Kind,
+    FailureKind,
     Part,
     PartFailure,
     PartSize,
@@ -33,8 +33,8 @@ from stream.quarantine.search import (
 from tests.harness.seed import seeded
 
 Line = tuple[int, int]
-DATA = PartFailure(Kind.DATA, "broken")
-MEMORY = PartFailure(Kind.MEMORY, "heap")
+DATA = PartFailure(FailureKind.DATA, "broken")
+MEMORY = PartFailure(FailureKind.MEMORY, "heap")
 
 
 def whole(*sizes: int) -> list[OffsetRange]:
