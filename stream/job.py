@@ -58,7 +58,7 @@ from stream.source.kafka import (
     passed_over,
     read_kafka,
 )
-from stream.source.progress import Committer, ProgressListener
+from stream.source.progress import OffsetCommitter, ProgressListener
 from stream.spark import java_classes
 from stream.spark.masters import MasterAway, ask_masters
 from stream.spark.memory import lines_per_batch, machine_bytes
@@ -91,7 +91,7 @@ class StreamJob:
         self._keeper = Keeper(state, stop)
         self._configuration = LiveConfiguration(settings, state)
         self._checkpoint = Checkpoint(settings.data_dir / "checkpoint")
-        self._committer = Committer(settings.bootstrap_servers, settings.part)
+        self._committer = OffsetCommitter(settings.bootstrap_servers, settings.part)
         self._listener = ProgressListener(self._committer, state)
         self._crash_record = CrashRecord(settings.data_dir / "suspects.json")
         self._part_size = PartSize()

@@ -34,7 +34,7 @@ COMMIT_TIMEOUT_MS = 5_000
 logger = logging.getLogger(__name__)
 
 
-class Committer:
+class OffsetCommitter:
     """Commits the latest offsets from its own thread."""
 
     def __init__(self, bootstrap_servers: str, client_id: str) -> None:
@@ -101,7 +101,7 @@ class Committer:
 class ProgressListener:
     """Handles Spark's streaming events in raw form, because PySpark's classes make many calls."""
 
-    def __init__(self, committer: Committer, state: StreamState) -> None:
+    def __init__(self, committer: OffsetCommitter, state: StreamState) -> None:
         self._committer = committer
         self._state = state
         self._last: tuple[Offsets, str] | None = None
