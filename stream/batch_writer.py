@@ -35,7 +35,7 @@ from stream.quarantine.in_hand import InHand
 from stream.quarantine.part_reader import SparkParts
 from stream.quarantine.search import Part, PartSize
 from stream.source.admission import Admission
-from stream.source.checkpoint import EARLIEST, Checkpoint, Offsets
+from stream.source.checkpoint import EARLIEST, CheckpointFolder, Offsets
 from stream.source.kafka import LINES_PER_TASK_MIN, span_of
 from stream.stages import Work
 from stream.state import StreamState, clock_ms
@@ -69,7 +69,7 @@ class BatchWriter:
         query_id: str,
         plan: FoldPlan,
         sinks: Destination,
-        checkpoint: Checkpoint,
+        checkpoint: CheckpointFolder,
         state: StreamState,
         stop: threading.Event,
         *,

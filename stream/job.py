@@ -41,8 +41,8 @@ from stream.quarantine.search import BLAME_ENDED, PartSize
 from stream.recount import Recounter
 from stream.source.admission import Admission
 from stream.source.checkpoint import (
-    Checkpoint,
     CheckpointFault,
+    CheckpointFolder,
     Offsets,
     forgotten_by,
     starting_offsets,
@@ -90,7 +90,7 @@ class StreamJob:
         self._stop = stop
         self._keeper = Keeper(state, stop)
         self._configuration = LiveConfiguration(settings, state)
-        self._checkpoint = Checkpoint(settings.data_dir / "checkpoint")
+        self._checkpoint = CheckpointFolder(settings.data_dir / "checkpoint")
         self._committer = OffsetCommitter(settings.bootstrap_servers, settings.part)
         self._listener = ProgressListener(self._committer, state)
         self._crash_record = CrashRecord(settings.data_dir / "suspects.json")

@@ -38,7 +38,7 @@ class Resumption:
     committed: Offsets
 
 
-class Checkpoint:
+class CheckpointFolder:
     """One checkpoint folder on the driver's own disk."""
 
     def __init__(self, folder: Path) -> None:
