@@ -26,7 +26,7 @@ from protocol.log import fields
 from protocol.units import parse_duration_ms
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
 from stream.archive.folders import root_of
-from stream.archive.writer import Archive
+from stream.archive.writer import ArchiveWriter
 from stream.batch_writer import BatchWriter
 from stream.config.settings import StreamSettings
 from stream.fold.folding import Folding
@@ -191,7 +191,7 @@ class StreamJob:
         """Start the archive and recounts, which work beside the query."""
         settings, archive = self._settings, None
         if settings.section.archive is not None:
-            archive = Archive(
+            archive = ArchiveWriter(
                 self._configuration,
                 settings.section.archive,
                 root_of(settings.section.archive.folder, settings.home),

@@ -24,7 +24,7 @@ from sinks.mysql import recounts
 from sinks.mysql.recounts import Recount
 from sinks.rows import Batch, OffsetRange
 from stream.archive.contents import Spans, reachable
-from stream.archive.writer import Archive, ArchiveAway
+from stream.archive.writer import ArchiveAway, ArchiveWriter
 from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
@@ -73,7 +73,7 @@ class Recounter:
         configuration: LiveConfiguration,
         bootstrap_servers: str,
         first_offsets: Callable[[], Offsets],
-        archive: Archive | None,
+        archive: ArchiveWriter | None,
         state: StreamState,
         stop: threading.Event,
         *,

@@ -62,7 +62,7 @@ class ArchiveAway(Exception):
     """The content of the archive is unknown at the moment; the text gives the reason."""
 
 
-class Archive:
+class ArchiveWriter:
     """Archives lines in a thread; `ask` returns the committed offsets of topics.
 
     Other threads read the archives too. Pieces are only ever added, and an archive is published

@@ -13,7 +13,7 @@ from protocol.errors import ApiError, ErrorCode
 from sinks.rows import OffsetRange
 from stream.archive import writer as archive_module
 from stream.archive.folders import HadoopFolder, LocalFolder, root_of
-from stream.archive.writer import Archive, ArchiveAway
+from stream.archive.writer import ArchiveAway, ArchiveWriter
 from stream.config.settings import ArchiveSection, StreamSection
 from stream.source.kafka import COLUMNS, ask_readable
 from stream.state import StreamState
@@ -46,11 +46,11 @@ class Rig:
         self.root = root_of("an archive", folder)
         self.archive = self.begin()
 
-    def begin(self) -> Archive:
+    def begin(self) -> ArchiveWriter:
         """Another driver, on the same folder."""
         now = SimpleNamespace(section=self.section, sinks=SimpleNamespace(takes_blocks=False))
         configuration: Any = SimpleNamespace(now=now)
-        self.archive = Archive(
+        self.archive = ArchiveWriter(
             configuration,
             ArchiveSection(folder="unused"),
             self.root,
