@@ -28,7 +28,7 @@ class PieceRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ArchivePiece:
     """One piece. `topic_id` is empty if the brokers give none; `draft` is where it was written.
 
     `hours` are the folders with a file of it.
@@ -50,8 +50,8 @@ class Piece:
 class Pieces:
     """All pieces of one topic, in order."""
 
-    def __init__(self, pieces: Iterable[Piece] = ()) -> None:
-        self.all: list[Piece] = []
+    def __init__(self, pieces: Iterable[ArchivePiece] = ()) -> None:
+        self.all: list[ArchivePiece] = []
         self.ends: dict[int, int] = {}
         self.lines = 0
         self._spans: dict[int, list[tuple[int, int]]] = {}
@@ -63,7 +63,7 @@ class Pieces:
         """The number for the next piece."""
         return self.all[-1].number + 1 if self.all else 1
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: ArchivePiece) -> None:
         """Add a piece at the end; raises ValueError if it does not follow the others."""
         if self.all and piece.number != self.next_number:
             raise ValueError(f"found piece {piece.number}, expected {self.next_number}")
@@ -106,7 +106,7 @@ class Pieces:
                 )
         return None
 
-    def overlapping(self, wanted: Sequence[OffsetRange]) -> list[Piece]:
+    def overlapping(self, wanted: Sequence[OffsetRange]) -> list[ArchivePiece]:
         """Return the pieces with some of these offsets, at most one range per partition."""
         asked = {one.partition: one for one in wanted}
         return [
@@ -156,7 +156,7 @@ def reachable(end: int, first_held: int, archived: Spans) -> int:
     return bottom
 
 
-def encode(pieces: Iterable[Piece]) -> bytes:
+def encode(pieces: Iterable[ArchivePiece]) -> bytes:
     """Encode pieces for a note's file."""
     found = [
         [one.number, one.topic_id, one.draft, one.lines, one.ranges, one.hours] for one in pieces
@@ -164,7 +164,7 @@ def encode(pieces: Iterable[Piece]) -> bytes:
     return json.dumps({"version": _VERSION, "pieces": found}, separators=(",", ":")).encode()
 
 
-def decode(data: bytes) -> list[Piece]:
+def decode(data: bytes) -> list[ArchivePiece]:
     """Decode a note's file; raises ValueError for anything else."""
     try:
         value = json.loads(data)
@@ -175,8 +175,10 @@ def decode(data: bytes) -> list[Piece]:
         raise ValueError(f"found {data[:80]!r}, expected pieces of an archive") from error
 
 
-def _piece(number: Any, topic_id: Any, draft: Any, lines: Any, ranges: Any, hours: Any) -> Piece:
-    return Piece(
+def _piece(
+    number: Any, topic_id: Any, draft: Any, lines: Any, ranges: Any, hours: Any
+) -> ArchivePiece:
+    return ArchivePiece(
         int(number),
         str(topic_id),
         str(draft),

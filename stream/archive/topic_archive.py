@@ -14,7 +14,7 @@ import logging
 import uuid
 
 from protocol.log import fields
-from stream.archive.contents import Piece, Pieces, decode, encode
+from stream.archive.contents import ArchivePiece, Pieces, decode, encode
 from stream.archive.folders import Folder
 
 # The most notes beside the combined one; a start must open all of them.
@@ -71,7 +71,7 @@ class TopicArchive:
         """Remove a draft that is not used."""
         self._folder.remove(f"{self._home}/_drafts/{draft}")
 
-    def commit(self, piece: Piece) -> None:
+    def commit(self, piece: ArchivePiece) -> None:
         """Make a draft part of the archive; FileExistsError if another process was faster."""
         self._folder.settle(f"{self._home}/_drafts/{piece.draft}")
         self._folder.write_new(f"{self._home}/_pieces/{piece.number:08}{_ONE}", encode([piece]))
@@ -80,7 +80,7 @@ class TopicArchive:
         if piece.number % NOTES_MAX == 0:
             self._gather_notes(piece.number)
 
-    def files(self, pieces: list[Piece]) -> list[str]:
+    def files(self, pieces: list[ArchivePiece]) -> list[str]:
         """Return the files of these pieces as URIs for Spark."""
         return [
             f"{self._folder.root}/{self._home}/{hour}/{piece.file_name}"
@@ -88,7 +88,7 @@ class TopicArchive:
             for hour in piece.hours
         ]
 
-    def _place(self, piece: Piece) -> None:
+    def _place(self, piece: ArchivePiece) -> None:
         draft = f"{self._home}/_drafts/{piece.draft}"
         for hour in piece.hours:
             written = [

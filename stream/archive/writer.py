@@ -26,7 +26,7 @@ from protocol.units import parse_duration_ms
 from sinks.errors import LedgerMismatch, SinkUnavailable
 from sinks.mysql import archive_rows
 from sinks.rows import OffsetRange
-from stream.archive.contents import Piece, PieceRange, Spans, next_ranges
+from stream.archive.contents import ArchivePiece, PieceRange, Spans, next_ranges
 from stream.archive.folders import Folder, open_folder
 from stream.archive.topic_archive import TopicArchive
 from stream.config.settings import ArchiveSection
@@ -204,7 +204,7 @@ class ArchiveWriter:
             self._archives.pop(topic, None)
             self._fail(topic, error)
 
-    def _note(self, topic: str, pieces: Sequence[Piece] | None = None) -> None:
+    def _note(self, topic: str, pieces: Sequence[ArchivePiece] | None = None) -> None:
         """Write the archived offsets to MySQL: these pieces, or all if they are missing there."""
         sinks = self._configuration.now.sinks
         if not sinks.takes_blocks or (pieces is None and topic in self._noted):
@@ -266,7 +266,7 @@ def write_piece(
     options: Mapping[str, str],
     topic_id: str,
     ranges: Sequence[OffsetRange],
-) -> Piece:
+) -> ArchivePiece:
     """Write some offsets of a topic as the next piece of its archive, and return it."""
     draft = archive.new_draft()
     target = archive.draft_uri(draft)
@@ -290,7 +290,7 @@ def write_piece(
     }
     # PySpark takes the end of a JVM that sends rows for the end of the rows, so call the JVM.
     session.sparkContext._jsc.sc().isStopped()
-    piece = Piece(
+    piece = ArchivePiece(
         archive.pieces.next_number,
         topic_id,
         draft,
@@ -320,7 +320,7 @@ def read_topic_archive(
     return lines.selectExpr("*", f"'{topic}' AS topic").select(*COLUMNS)
 
 
-def _rows(pieces: Sequence[Piece]) -> list[archive_rows.Row]:
+def _rows(pieces: Sequence[ArchivePiece]) -> list[archive_rows.Row]:
     return [
         (one.partition, one.start, one.end, one.until_ms)
         for piece in pieces
