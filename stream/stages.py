@@ -120,7 +120,7 @@ class _Sums:
             self.slowest = batch
 
 
-class Stages:
+class StageSums:
     """Sums of the last ten minutes and since the start; times are monotonic seconds."""
 
     def __init__(self, now_s: float) -> None:

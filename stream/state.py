@@ -17,7 +17,7 @@ from sinks.facts import SinkFacts
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine.search import PoisonLine
-from stream.stages import NO_WORK, Stages, Work
+from stream.stages import NO_WORK, StageSums, Work
 
 UNPARSED_LISTED = 200
 POISON_LISTED = 20
@@ -112,7 +112,7 @@ class StreamState:
         self._trigger_ms = trigger_ms
         self._lock = threading.Lock()
         self._facts = _Facts()
-        self._stages = Stages(time.monotonic())
+        self._stages = StageSums(time.monotonic())
         self._sinks: Callable[[], SinkFacts] = SinkFacts
         self._started_at_ms = clock_ms()
 

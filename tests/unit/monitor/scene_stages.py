@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stream.stages import Stages, Work
+from stream.stages import StageSums, Work
 
 BATCHES_A_STEP = 10
 SHORT = {"source": 0.006, "parse": 0.03, "fold": 0.016, "mysql": 0.036, "redis": 0.011}
@@ -18,7 +18,7 @@ class SceneStages:
 
     def __init__(self, step_s: float) -> None:
         self._step_s = step_s
-        self._stages = Stages(0.0)
+        self._stages = StageSums(0.0)
         self._number = 0
         self.last_ms = 0
 
