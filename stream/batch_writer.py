@@ -37,7 +37,7 @@ from stream.quarantine.search import Part, PartSize
 from stream.source.admission import Admission
 from stream.source.checkpoint import EARLIEST, CheckpointFolder, Offsets
 from stream.source.kafka import LINES_PER_TASK_MIN, span_of
-from stream.stages import Work
+from stream.stages import BatchWork
 from stream.state import StreamState, clock_ms
 from stream.write_behind import WriteBehind
 
@@ -262,7 +262,12 @@ class BatchWriter:
                 raise StopRequested
 
     def _note(
-        self, batch: Batch, counted: CountedBatch, outcome: BatchOutcome, sinks_ms: int, work: Work
+        self,
+        batch: Batch,
+        counted: CountedBatch,
+        outcome: BatchOutcome,
+        sinks_ms: int,
+        work: BatchWork,
     ) -> None:
         latest_s = counted.counts.latest_s
         replayed = outcome is BatchOutcome.REPLAYED
@@ -288,7 +293,7 @@ def work_of(
     taken: BatchCost,
     kept_up: Collection[tuple[str, int]],
     now_ms: int,
-) -> Work:
+) -> BatchWork:
     """Return the time spent on counting, and how old the live lines are now.
 
     `kept_up` are the partitions whose lines are live.
@@ -303,7 +308,7 @@ def work_of(
         if (one.topic, one.partition) in kept_up
         for at_ms, lines in one.moments()
     ]
-    return Work(seconds, counts.lines, taken.cells, ages)
+    return BatchWork(seconds, counts.lines, taken.cells, ages)
 
 
 def _held(ranges: Sequence[OffsetRange]) -> Part:

@@ -45,7 +45,7 @@ Seconds = defaultdict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BatchWork:
     """The work of a batch or piece: seconds by stage, and ages (ms) with numbers of live lines."""
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Work:
     ages: Iterable[tuple[float, int]] = ()
 
 
-NO_WORK = Work()
+NO_WORK = BatchWork()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class StageSums:
         """Note that no batch is being counted."""
         self._in_hand_since_s = None
 
-    def applied(self, batch_id: int, work: Work, now_s: float, *, replayed: bool) -> None:
+    def applied(self, batch_id: int, work: BatchWork, now_s: float, *, replayed: bool) -> None:
         """Note that the sinks have a batch or a piece of it."""
         sums = self._slot(now_s)
         self._stages_seen.update(work.seconds)

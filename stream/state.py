@@ -17,7 +17,7 @@ from sinks.facts import SinkFacts
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine.search import PoisonLine
-from stream.stages import NO_WORK, StageSums, Work
+from stream.stages import NO_WORK, BatchWork, StageSums
 
 UNPARSED_LISTED = 200
 POISON_LISTED = 20
@@ -215,7 +215,7 @@ class StreamState:
         event_time_ms: int | None,
         sinks_ms: int,
         poison: Sequence[PoisonLine] = (),
-        work: Work = NO_WORK,
+        work: BatchWork = NO_WORK,
     ) -> None:
         """Note that the sinks have a batch. A replayed batch was counted before."""
         with self._lock:

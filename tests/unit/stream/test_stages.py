@@ -10,8 +10,8 @@ from stream.stages import (
     STAGES,
     UNFINISHED_MAX,
     WINDOWS,
+    BatchWork,
     StageSums,
-    Work,
     quantiles,
 )
 
@@ -23,12 +23,12 @@ SPARK = {
 SECONDS = {"source": 0.004, "parse": 0.02, "fold": 0.01, "mysql": 0.03, "redis": 0.005}
 
 
-def work(lines: int = 10, cells: int = 4, *ages: tuple[float, int], **seconds: float) -> Work:
-    return Work({**SECONDS, **seconds}, lines, cells, ages)
+def work(lines: int = 10, cells: int = 4, *ages: tuple[float, int], **seconds: float) -> BatchWork:
+    return BatchWork({**SECONDS, **seconds}, lines, cells, ages)
 
 
 def batch(
-    stages: StageSums, number: int, now_s: float, one: Work | None = None, ms: int = 100
+    stages: StageSums, number: int, now_s: float, one: BatchWork | None = None, ms: int = 100
 ) -> None:
     stages.begins(now_s - ms / 1000)
     stages.applied(number, one or work(), now_s, replayed=False)
@@ -78,7 +78,7 @@ def test_pieces_of_a_batch_are_one_batch() -> None:
 def test_a_mill_without_a_sink_has_no_such_stage() -> None:
     stages = StageSums(BEGAN_S)
     seconds = {name: SECONDS[name] for name in ("source", "parse", "fold", "redis")}
-    stages.applied(1, Work(seconds, 1, 1), BEGAN_S, replayed=False)
+    stages.applied(1, BatchWork(seconds, 1, 1), BEGAN_S, replayed=False)
     stages.finished(1, SPARK, BEGAN_S, 0)
     assert "mysql" not in told(stages, BEGAN_S + 1)["windows"]["1m"]["stages"]
     assert "mysql" not in told(stages, BEGAN_S + 1)["last"]["stage_ms"]

@@ -23,7 +23,7 @@ from monitor.views.stages import (
     window_values,
 )
 from stream.stages import STAGES as TOLD_STAGES
-from stream.stages import WINDOWS, StageSums, Work
+from stream.stages import WINDOWS, BatchWork, StageSums
 from tests.unit.monitor.readings import GROUP, metrics_of
 from tests.unit.monitor.scene import CATCHING_UP, OLDER, STREAM_DOWN, Mill
 
@@ -40,7 +40,9 @@ def told(seconds: dict[str, float] | None = None, ages: tuple[float, int] = (250
     stages = StageSums(0.0)
     for number in range(2):
         now_s = 4.0 + 4 * number
-        stages.applied(number, Work(seconds or SECONDS, 500, 40, [ages]), now_s, replayed=False)
+        stages.applied(
+            number, BatchWork(seconds or SECONDS, 500, 40, [ages]), now_s, replayed=False
+        )
         stages.finished(number, SPARK, now_s, 1_795_557_508_000)
     return part(stages=stages.told(10.0))
 
