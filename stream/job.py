@@ -64,7 +64,7 @@ from stream.spark.masters import MasterAway, ask_masters
 from stream.spark.memory import lines_per_batch, machine_bytes
 from stream.spark.session import empty_scratch, start_session
 from stream.state import QUERY_ENDED, StreamState
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
 EXIT_STOPPED = 0
 EXIT_CRASHED = 1
@@ -88,7 +88,7 @@ class StreamJob:
         self._settings = settings
         self._state = state
         self._stop = stop
-        self._keeper = Keeper(state, stop)
+        self._keeper = ThreadKeeper(state, stop)
         self._configuration = LiveConfiguration(settings, state)
         self._checkpoint = CheckpointFolder(settings.data_dir / "checkpoint")
         self._committer = OffsetCommitter(settings.bootstrap_servers, settings.part)

@@ -21,7 +21,7 @@ from stream.parse.check import check_section
 from stream.parse.fault import Fault
 from stream.plan_check import check_configuration, without
 from stream.state import StreamState
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class LiveConfiguration:
         if instead is not None:
             state.refused(instead.why)
 
-    def start(self, keeper: Keeper) -> None:
+    def start(self, keeper: ThreadKeeper) -> None:
         """Start to watch for changes."""
         if self._watch is not None:
             self._watch.start(keeper)

@@ -37,7 +37,7 @@ from stream.source.checkpoint import Offsets
 from stream.source.kafka import kafka_options, read_ranges
 from stream.spark import java_classes
 from stream.state import StreamState, clock_ms
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
 LOOK_EVERY_S = 1.0
 OFFSETS_AT_ONCE = 20_000
@@ -91,7 +91,7 @@ class Recounter:
         self._stop = stop
         self._own: _OwnPlan | None = None
 
-    def start(self, session: SparkSession, keeper: Keeper) -> None:
+    def start(self, session: SparkSession, keeper: ThreadKeeper) -> None:
         """Start to watch for requested recounts."""
         own = session.newSession()
         java_classes.register(own)

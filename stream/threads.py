@@ -20,7 +20,7 @@ PAUSE_S = (1.0, 60.0)
 logger = logging.getLogger(__name__)
 
 
-class Keeper:
+class ThreadKeeper:
     """Starts threads of one driver; once `stop` is set, they are not restarted."""
 
     def __init__(

@@ -34,7 +34,7 @@ from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.quarantine.failures import error_words
 from stream.source.kafka import COLUMNS, COLUMNS_DDL, Readable, kafka_options, read_ranges
 from stream.state import ArchivedTopic, ArchiveFacts, StreamState, clock_ms
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
 # One task writes a piece, so that another core is free for live lines.
 OFFSETS_AT_ONCE = 100_000
@@ -91,7 +91,7 @@ class ArchiveWriter:
         self._problems: dict[str, str] = {}
         self._noted: set[str] = set()
 
-    def start(self, session: SparkSession, keeper: Keeper) -> None:
+    def start(self, session: SparkSession, keeper: ThreadKeeper) -> None:
         """Start to archive."""
         keeper.keep("archive", partial(self._run, session.newSession()))
 

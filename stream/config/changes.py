@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from protocol.log import fields
 from protocol.settling import LOOK_EVERY_S, Settling, Signature, signature_of
 from stream.config.settings import ReloadSettings, StreamSection, Wish
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
 COMMAND_S = 60.0
 LINES_TOLD = 5
@@ -51,7 +51,7 @@ class Watch:
         self._lock = threading.Lock()
         self._found: Wish | UnreadableConfigFile | None = None
 
-    def start(self, keeper: Keeper) -> None:
+    def start(self, keeper: ThreadKeeper) -> None:
         """Start to watch; the content from which the settings were made is no change."""
         keeper.keep("changes", self._look_again)
 

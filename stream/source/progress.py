@@ -24,7 +24,7 @@ from protocol.types import TopicPartition
 from stream.config.settings import CONSUMER_GROUP
 from stream.source.checkpoint import Offsets
 from stream.state import StreamState
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
 # Least time between commits; the last one of a burst is always made. The collector follows these
 # commits when old lines wait for live ones (`collector/send/lag_windows`), so delays slow it down.
@@ -46,7 +46,7 @@ class OffsetCommitter:
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def start(self, keeper: Keeper) -> None:
+    def start(self, keeper: ThreadKeeper) -> None:
         """Start to commit offered offsets."""
         self._thread = keeper.keep("committer", self._run)
 

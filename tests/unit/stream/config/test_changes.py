@@ -20,7 +20,7 @@ from stream.config.changes import (
 )
 from stream.config.settings import ReloadSettings, StreamSection, Wish
 from stream.state import StreamState
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 from tests.harness.wait import wait_until
 
 FIRST, SECOND = (1, 10, 100), (1, 11, 60)
@@ -90,7 +90,7 @@ def test_a_changed_file_is_asked_once(tmp_path: Path) -> None:
     file.write_text(Wish(section=section("m")).model_dump_json(by_alias=True))
     show = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
     watch = Watch(ReloadSettings(file=file, command=(sys.executable, "-c", show, str(file))))
-    watch.start(Keeper(StreamState("stream", [], 100), threading.Event()))
+    watch.start(ThreadKeeper(StreamState("stream", [], 100), threading.Event()))
     try:
         wish = Wish(section=section("m", "n"))
         file.write_text(wish.model_dump_json(by_alias=True))
