@@ -69,7 +69,7 @@ def read_settings(descriptor: int) -> StreamSettings:
 def run(settings: StreamSettings) -> int:
     """Run the stream until SIGTERM or SIGINT."""
     from stream.job import StreamJob
-    from stream.lock import AlreadyRunning
+    from stream.lock import StreamRunning
     from stream.state import StreamState
     from stream.status_server import StatusThread
 
@@ -89,7 +89,7 @@ def run(settings: StreamSettings) -> int:
         return 2
     try:
         return StreamJob(settings, state, stop).run()
-    except AlreadyRunning as error:
+    except StreamRunning as error:
         logger.error("%s", error)
         return 2
     finally:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 
-class AlreadyRunning(Exception):
+class StreamRunning(Exception):
     """Another stream uses this data folder."""
 
 
@@ -20,5 +20,5 @@ def take_lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise AlreadyRunning(f"another stream holds {path}") from None
+        raise StreamRunning(f"another stream holds {path}") from None
     return descriptor
