@@ -36,7 +36,7 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Phase(StrEnum):
+class QueryPhase(StrEnum):
     """The phase of the query."""
 
     STARTING = "starting"
@@ -67,7 +67,7 @@ class ArchiveFacts:
 
 @dataclass(slots=True)
 class _Facts:
-    phase: Phase = Phase.STARTING
+    phase: QueryPhase = QueryPhase.STARTING
     was_ready: bool = False
     is_stopping: bool = False
     problems: dict[str, str] = field(default_factory=dict)
@@ -158,14 +158,14 @@ class StreamState:
         Only its next batch shows that it counts: a query that keeps ending also runs in between.
         """
         with self._lock:
-            self._facts.phase = Phase.RUNNING
+            self._facts.phase = QueryPhase.RUNNING
             self._facts.was_ready = True
             self._facts.problems = self._facts.lasting()
 
     def waiting(self, code: str, text: str) -> None:
         """Note that a server the query needs is away; the query continues when it is back."""
         with self._lock:
-            self._facts.phase = Phase.WAITING
+            self._facts.phase = QueryPhase.WAITING
             self._facts.problems = {**self._facts.lasting(), code: text}
 
     def thread_ended(self, name: str, why: str) -> None:
@@ -186,7 +186,7 @@ class StreamState:
     def stopped(self) -> None:
         """Note that no query runs any more."""
         with self._lock:
-            self._facts.phase = Phase.STOPPED
+            self._facts.phase = QueryPhase.STOPPED
 
     def resumed(self) -> None:
         """Note that a checkpoint was given up, and a new query resumes from the ledger."""
@@ -221,7 +221,7 @@ class StreamState:
         with self._lock:
             facts = self._facts
             self._stages.applied(batch_id, work, time.monotonic(), replayed=replayed)
-            facts.phase, facts.was_ready = Phase.RUNNING, True
+            facts.phase, facts.was_ready = QueryPhase.RUNNING, True
             facts.problems.clear()
             facts.batch_id, facts.rows_last, facts.sinks_ms = batch_id, rows, sinks_ms
             facts.counted |= {(one.topic, one.partition): one.end for one in ranges}
@@ -316,9 +316,9 @@ class StreamState:
                 problems.append(Problem("archive", text))
             if facts.is_stopping:
                 state = PartState.STOPPING
-            elif facts.phase is Phase.STARTING:
+            elif facts.phase is QueryPhase.STARTING:
                 state = PartState.STARTING
-            elif facts.phase is Phase.RUNNING and not problems:
+            elif facts.phase is QueryPhase.RUNNING and not problems:
                 state = PartState.RUNNING
             else:
                 state = PartState.DEGRADED
