@@ -78,7 +78,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MetricInput:
     """What one metric computes from a line of one input.
 
     `where` and `value` are SQL over the input's columns. If the value is a single column, `absent`
@@ -106,7 +106,7 @@ class FoldPlan:
     metrics: tuple[Metric, ...]
     readings: tuple[Reading, ...]
     inputs: Mapping[str, ParsedInput]
-    entries: Mapping[tuple[str, str], Entry]
+    entries: Mapping[tuple[str, str], MetricInput]
 
 
 def valid_text(sql: str) -> str:
@@ -176,14 +176,14 @@ def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[st
     return wanted
 
 
-def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> Entry:
+def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> MetricInput:
     names = column_names(parsed.name, given)
     spelling = {column.lower(): name for column, name in names.items()}
     keys = tuple(quote_name(spelling[column.lower()]) for column in metric.key)
     where, value = metric.section.where, metric.section.value
     where = spark_sql(where, names).text if where is not None else None
     if value is None:
-        return Entry(where, None, None, None, keys)
+        return MetricInput(where, None, None, None, keys)
     own = spark_sql(value, names).text
     bare = bare_column(value, list(names))
     column = parsed.columns.get(bare) if bare is not None else None
@@ -194,7 +194,7 @@ def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> Entry:
         absent = f"{text} IS NULL"
     declared = given.column_types()[bare] if bare is not None else None
     kind, sql = _value_sql(metric.definition.measure, own, declared, column)
-    return Entry(where, sql, kind, absent, keys)
+    return MetricInput(where, sql, kind, absent, keys)
 
 
 def _value_sql(
@@ -224,7 +224,7 @@ def _reading(
     number: int,
     metric: Metric,
     inputs: Mapping[str, ParsedInput],
-    entries: Mapping[tuple[str, str], Entry],
+    entries: Mapping[tuple[str, str], MetricInput],
     measured: _Columns,
     judged: _Columns,
 ) -> Reading:
