@@ -10,7 +10,7 @@ class StreamRunning(Exception):
 
 
 def take_lock(path: Path) -> int:
-    """Lock the data folder until the descriptor is closed; raises AlreadyRunning.
+    """Lock the data folder until the descriptor is closed; raises StreamRunning.
 
     The file is outside of the checkpoint, which can be deleted while a driver runs.
     """
