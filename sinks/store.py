@@ -23,7 +23,7 @@ from sinks.redis.truth import RedisTruth
 from sinks.redis.view_writer import RedisView
 from sinks.rows import Batch, MetricDefinition
 from sinks.tending import start_tending
-from sinks.truth import Merged, Truth, WriterRow
+from sinks.truth import Merged, Truth, WriterGuard
 
 PATIENCE_S = 5.0
 PURGE_EVERY_S = 600.0
@@ -84,7 +84,7 @@ class Sinks:
         self._mysql: MySqlSink | None = None
         self._view: RedisView | None = None
         self._truth: Truth
-        self._guard: WriterRow | None = None
+        self._guard: WriterGuard | None = None
         self._progress = MergeFacts(0, None, 0, ())
         self._purge_at_s = time.monotonic()
         self._lock = threading.Lock()
@@ -232,7 +232,7 @@ class Sinks:
             self._view.follow(merged.guard, merged.cells, merged.fallen, self._progress)
         self._view.refill(merged.guard, batch.now_ms // 1000, REFILL_AFTER_BATCH_S)
 
-    def _bring_up(self, guard: WriterRow, budget_s: float) -> None:
+    def _bring_up(self, guard: WriterGuard, budget_s: float) -> None:
         if self._view is not None:
             self._view.catch_up(guard, self._progress)
             self._view.refill(guard, self._progress.now_ms // 1000, budget_s)

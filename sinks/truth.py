@@ -10,7 +10,7 @@ from sinks.rows import Batch, MetricDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class WriterRow:
+class WriterGuard:
     """The writer row: the query and epoch that may write, its last batch, and the merges so far."""
 
     query_id: str
@@ -29,7 +29,7 @@ class Merged:
     cells that were not written, because their windows were older than their `keep`.
     """
 
-    guard: WriterRow
+    guard: WriterGuard
     cells: Cells
     replayed: bool
     fallen: frozenset[WindowId] = frozenset()
@@ -41,7 +41,9 @@ class Merged:
 class Truth(Protocol):
     """One writer and one ledger; every change is one transaction that checks the guard."""
 
-    def open(self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int) -> WriterRow:
+    def open(
+        self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int
+    ) -> WriterGuard:
         """Raise the epoch for this driver; raises DefinitionChanged, SinkUnavailable."""
         ...
 
@@ -58,7 +60,7 @@ class Truth(Protocol):
         ...
 
 
-def check_ours(guard: WriterRow, query_id: str, epoch: int) -> None:
+def check_ours(guard: WriterGuard, query_id: str, epoch: int) -> None:
     """Raise Fenced if a newer driver writes, LedgerMismatch if the truth was restored."""
     if (guard.query_id, guard.epoch) == (query_id, epoch):
         return

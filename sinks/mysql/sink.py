@@ -27,7 +27,7 @@ from sinks.mysql.recounts import move_beginnings
 from sinks.mysql.rows import to_datetime
 from sinks.mysql.views import view
 from sinks.rows import Batch, MetricDefinition, definitions_differing, size_text
-from sinks.truth import Merged, WriterRow, check_ours
+from sinks.truth import Merged, WriterGuard, check_ours
 from sinks.unparsed import write_unparsed
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,9 @@ class MySqlSink:
         self._epoch = -1
         self.notices: tuple[Term, ...] = ()
 
-    def open(self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int) -> WriterRow:
+    def open(
+        self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int
+    ) -> WriterGuard:
         """Create tables and views, check definitions, raise the epoch for this driver."""
         self._configured = definitions
         self._definitions = in_force(definitions, {}, now_s)
@@ -83,7 +85,7 @@ class MySqlSink:
             for definition in definitions:
                 cursor.execute(view(definition))
 
-        def register(cursor: Any) -> WriterRow:
+        def register(cursor: Any) -> WriterGuard:
             # Lock the guard row first, as a merge does, so that two drivers cannot deadlock.
             cursor.execute(
                 "UPDATE sink_guard SET epoch = epoch + 1, "
@@ -137,7 +139,7 @@ class MySqlSink:
         """Return end offsets by (topic, partition)."""
         return self._patiently(lambda: self._plainly(_read_ledger))
 
-    def guard(self) -> WriterRow:
+    def guard(self) -> WriterGuard:
         """Return the writer row, whichever driver owns it."""
         return self._patiently(lambda: self._plainly(self._read_guard))
 
@@ -158,7 +160,7 @@ class MySqlSink:
         return self._patiently(lambda: self._fill_once(metric, batch))
 
     def _fill_once(self, metric: str, batch: Batch) -> Merged:
-        def fill(cursor: Any) -> tuple[WriterRow, Written]:
+        def fill(cursor: Any) -> tuple[WriterGuard, Written]:
             before = self._read_guard(cursor)
             check_ours(before, self._query_id, self._epoch)
             self._recent.begin(before.seq)
@@ -212,7 +214,7 @@ class MySqlSink:
                 logger.debug("closing a lost link: %s", error)
 
     def _merge_once(self, batch: Batch) -> Merged:
-        def merge(cursor: Any) -> tuple[WriterRow, Written | None]:
+        def merge(cursor: Any) -> tuple[WriterGuard, Written | None]:
             # Lock it before reading the ledger: a COMMIT on a lost connection may still be running,
             # and only the ledger tells the pieces of a batch apart.
             guard = self._read_guard(cursor, is_locked=True)
@@ -243,7 +245,7 @@ class MySqlSink:
             self._recent.forget_all()
             raise
 
-    def _merged(self, guard: WriterRow, written: Written | None) -> Merged:
+    def _merged(self, guard: WriterGuard, written: Written | None) -> Merged:
         if written is None:
             return Merged(guard, {}, replayed=True)
         self._recent.commit(guard.seq, written.by_rows, written.key_counts)
@@ -263,13 +265,13 @@ class MySqlSink:
             self._packet_octets = int(cursor.fetchone()[0])
         return self._packet_octets
 
-    def _read_guard(self, cursor: Any, *, is_locked: bool = False) -> WriterRow:
+    def _read_guard(self, cursor: Any, *, is_locked: bool = False) -> WriterGuard:
         """Return the writer row; `is_locked`: lock it until this transaction ends."""
         lock = " FOR UPDATE" if is_locked else ""
         cursor.execute(f"SELECT query_id, epoch, batch_id, seq FROM sink_guard WHERE id = 1{lock}")
         # No row means that the database was emptied, like a restore to before the first epoch.
         query_id, epoch, batch_id, seq = cursor.fetchone() or ("", 0, -1, 0)
-        return WriterRow(str(query_id), int(epoch), int(batch_id), int(seq))
+        return WriterGuard(str(query_id), int(epoch), int(batch_id), int(seq))
 
     def _session(self) -> link.Connection:
         if self._connection is None:

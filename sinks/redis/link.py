@@ -15,7 +15,7 @@ from sinks.config import RedisSettings
 from sinks.errors import SinkUnavailable
 from sinks.redis.view import Write, start_text
 from sinks.rows import Batch, size_text
-from sinks.truth import WriterRow
+from sinks.truth import WriterGuard
 
 TIMEOUT_S = 5.0
 GUARD_KEY = "mill:guard"
@@ -68,7 +68,7 @@ def guarded_call(ask: Callable[[], Any]) -> Any:
         raise
 
 
-def meta_fields(guard: WriterRow, progress: MergeFacts) -> list[str]:
+def meta_fields(guard: WriterGuard, progress: MergeFacts) -> list[str]:
     """Return `mill:meta` after a merge: fields and values in turn."""
     at = datetime.fromtimestamp(progress.now_ms / 1000, UTC).isoformat(timespec="milliseconds")
     told: Mapping[str, object] = {
@@ -80,7 +80,7 @@ def meta_fields(guard: WriterRow, progress: MergeFacts) -> list[str]:
     return [str(part) for pair in told.items() for part in pair]
 
 
-def published(guard: WriterRow, progress: MergeFacts) -> str:
+def published(guard: WriterGuard, progress: MergeFacts) -> str:
     """Return the message for `mill:updates`; of very many windows it names the latest."""
     told = sorted(progress.changed, key=lambda one: (one[1] != 0, -one[2]))[:WINDOWS_TOLD_MAX]
     changed = [

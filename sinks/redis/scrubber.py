@@ -42,7 +42,7 @@ from sinks.redis.scrub import (
 from sinks.redis.scrub_script import COMPARE, LOOK, MEND, RANKED
 from sinks.redis.view import AHEAD_S_MAX, FIELDS_PER_CALL, Write, matured, writes
 from sinks.rows import MetricDefinition
-from sinks.truth import WriterRow
+from sinks.truth import WriterGuard
 
 # Time for each round per second when all looks right, and when an error is known.
 LOOKING_S = 0.02
@@ -104,7 +104,7 @@ class Scrubber:
         self._older.clear()
         self._check = None
 
-    def scrub(self, guard: WriterRow, now_s: int) -> None:
+    def scrub(self, guard: WriterGuard, now_s: int) -> None:
         """Look at some windows, check some, and repair what is wrong.
 
         The guard in Redis must have `guard.seq`. Raises Fenced, LedgerMismatch, SinkUnavailable.
@@ -228,7 +228,7 @@ class Scrubber:
             self._older.extend(window for window, _ in page)
         return WindowCheck(self._older.popleft()) if self._older else None
 
-    def _go_on(self, check: WindowCheck, guard: WriterRow, now_s: int) -> int | None:
+    def _go_on(self, check: WindowCheck, guard: WriterGuard, now_s: int) -> int | None:
         """Check one page; return the number of cells, or None if the guard prevents writing."""
         write = self._bare(check.window, now_s)
         if check.cursor is not None:
@@ -264,7 +264,7 @@ class Scrubber:
         check: WindowCheck,
         write: Write,
         cells: Sequence[tuple[CellId, Cell]],
-        guard: WriterRow,
+        guard: WriterGuard,
         now_s: int,
     ) -> bool:
         expected: dict[str, str] = {}
@@ -286,7 +286,7 @@ class Scrubber:
         check.mended.append(f"{len(wrong)} fields missing or wrong")
         return self._send(guard, write, fields=wrong)
 
-    def _finish(self, check: WindowCheck, write: Write, guard: WriterRow, now_s: int) -> bool:
+    def _finish(self, check: WindowCheck, write: Write, guard: WriterGuard, now_s: int) -> bool:
         """Compare the rest of a window: surplus fields, ranking, expiry, the latest key."""
         gone = sorted(check.unseen or ())
         if gone:
@@ -318,7 +318,7 @@ class Scrubber:
         return True
 
     def _finish_latest(
-        self, check: WindowCheck, write: Write, ranking: Ranking, guard: WriterRow
+        self, check: WindowCheck, write: Write, ranking: Ranking, guard: WriterGuard
     ) -> bool:
         """Compare the latest key with the window's own key, which is right by now."""
         assert write.latest is not None
@@ -350,7 +350,7 @@ class Scrubber:
 
     def _send(
         self,
-        guard: WriterRow,
+        guard: WriterGuard,
         write: Write,
         *,
         fields: Mapping[str, str] | None = None,

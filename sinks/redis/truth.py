@@ -45,7 +45,7 @@ from sinks.redis.link import (
 from sinks.redis.script import MERGE, OPEN
 from sinks.redis.view import FIELDS_PER_CALL, is_shown, window_key, writes
 from sinks.rows import Batch, MetricDefinition, definitions_differing
-from sinks.truth import Merged, WriterRow, check_ours
+from sinks.truth import Merged, WriterGuard, check_ours
 from sinks.unparsed import (
     REASON_CHARACTERS_MAX,
     SAMPLE_BYTES_MAX,
@@ -82,7 +82,9 @@ class RedisTruth:
         self._query_id = ""
         self._epoch = -1
 
-    def open(self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int) -> WriterRow:
+    def open(
+        self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int
+    ) -> WriterGuard:
         """Check the definitions and raise the epoch for this driver."""
         self._definitions = {definition.name: definition for definition in definitions}
         stored = {
@@ -152,7 +154,7 @@ class RedisTruth:
         new_id = batch.batch_id > guard.batch_id
         if compare(batch.ranges, self.ledger(), after_guard=new_id) is BatchKind.REPLAY:
             return Merged(guard, {}, replayed=True)
-        guard = WriterRow(guard.query_id, guard.epoch, batch.batch_id, guard.seq + 1)
+        guard = WriterGuard(guard.query_id, guard.epoch, batch.batch_id, guard.seq + 1)
         left_out: set[CellId] = set()
         cells, stored, counts = self._merged_cells(batch, left_out)
         rankings = self._rankings(cells, stored, batch.now_ms // 1000)
@@ -245,7 +247,7 @@ class RedisTruth:
     def _call_body(
         self,
         batch: Batch,
-        guard: WriterRow,
+        guard: WriterGuard,
         cells: Cells,
         counts: Mapping[WindowId, int],
         rankings: Mapping[WindowId, Ranking],
@@ -312,9 +314,9 @@ def _partition(name: str) -> tuple[str, int]:
     return topic, int(part)
 
 
-def _guard(answer: Sequence[Any]) -> WriterRow:
+def _guard(answer: Sequence[Any]) -> WriterGuard:
     epoch, query_id, batch_id, seq = answer
-    return WriterRow(str(query_id or ""), int(epoch or 0), int(batch_id or -1), int(seq or 0))
+    return WriterGuard(str(query_id or ""), int(epoch or 0), int(batch_id or -1), int(seq or 0))
 
 
 def _encode(cell: Cell) -> str:

@@ -43,7 +43,7 @@ from sinks.redis.view import (
     writes,
 )
 from sinks.rows import ALL_WINDOW_S, MetricDefinition
-from sinks.truth import WriterRow
+from sinks.truth import WriterGuard
 from sinks.values import Measure
 
 KEPT_KEYS = frozenset({GUARD_KEY, META_KEY})
@@ -82,7 +82,7 @@ class RedisView:
         return self._scrubber.mended_total
 
     def follow(
-        self, guard: WriterRow, cells: Cells, fallen: Iterable[WindowId], progress: MergeFacts
+        self, guard: WriterGuard, cells: Cells, fallen: Iterable[WindowId], progress: MergeFacts
     ) -> None:
         """Show the last merge; catch up first if Redis missed an earlier one.
 
@@ -94,7 +94,7 @@ class RedisView:
         if not self._write(guard, ordered, rankings, now_s, guard.seq - 1, progress):
             self.catch_up(guard, progress)
 
-    def catch_up(self, guard: WriterRow, progress: MergeFacts) -> None:
+    def catch_up(self, guard: WriterGuard, progress: MergeFacts) -> None:
         """Bring Redis to the truth's `seq`, whatever it holds; do nothing if it is there.
 
         After this `refill` has work if `is_refilling`. Raises as `follow` does.
@@ -118,7 +118,7 @@ class RedisView:
         elif not is_ours or self._matured(now_s):
             self._write(guard, (), NO_RANKINGS, now_s, seq, progress)
 
-    def refill(self, guard: WriterRow, now_s: int, budget_s: float) -> None:
+    def refill(self, guard: WriterGuard, now_s: int, budget_s: float) -> None:
         """Write missing windows, newest first, for about `budget_s`; raises as `follow` does."""
         deadline = time.monotonic() + budget_s
         while self._parts is not None:
@@ -137,7 +137,7 @@ class RedisView:
             if time.monotonic() >= deadline:
                 return
 
-    def scrub(self, guard: WriterRow, now_s: int) -> None:
+    def scrub(self, guard: WriterGuard, now_s: int) -> None:
         """Compare a part of the view with the truth and repair it; raises as `follow` does."""
         if self.is_refilling:
             self._scrubber.reset()
@@ -148,7 +148,7 @@ class RedisView:
         """Close the connection."""
         self._client.close()
 
-    def _begin_refill(self, guard: WriterRow, progress: MergeFacts) -> None:
+    def _begin_refill(self, guard: WriterGuard, progress: MergeFacts) -> None:
         """Delete the mill's keys and plan the refill from the truth.
 
         `rebuilding` is set in `mill:meta` until the refill is done. If another driver finds it,
@@ -219,7 +219,7 @@ class RedisView:
 
     def _write(
         self,
-        guard: WriterRow,
+        guard: WriterGuard,
         cells: CellsInOrder,
         rankings: Mapping[WindowId, Ranking],
         now_s: int,
@@ -242,7 +242,7 @@ class RedisView:
         return True
 
     def _send(
-        self, guard: WriterRow, some: list[Write], expect: int, progress: MergeFacts | None
+        self, guard: WriterGuard, some: list[Write], expect: int, progress: MergeFacts | None
     ) -> bool:
         body = {
             # As text, because Lua would write a large number with an exponent.
