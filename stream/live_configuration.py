@@ -14,7 +14,13 @@ from pyspark.sql import SparkSession
 
 from protocol.log import fields
 from sinks.store import Sinks
-from stream.config.changes import Refused, UnreadableConfigFile, Watch, changed_section, later_keys
+from stream.config.changes import (
+    ConfigWatch,
+    Refused,
+    UnreadableConfigFile,
+    changed_section,
+    later_keys,
+)
 from stream.config.settings import StreamSection, StreamSettings, TopicSettings, Wish
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.parse.check import check_section
@@ -47,7 +53,7 @@ class LiveConfiguration:
     def __init__(self, settings: StreamSettings, state: StreamState) -> None:
         self._settings = settings
         self._state = state
-        self._watch = None if settings.reload is None else Watch(settings.reload)
+        self._watch = None if settings.reload is None else ConfigWatch(settings.reload)
         self._refused = Refused(settings.data_dir / "refused.json")
         self._before: RunningConfiguration | None = None
         self._pending: RunningConfiguration | None = None

@@ -1,9 +1,9 @@
 """Follows changes of the configuration file while the stream runs, and remembers refused ones.
 
-`Watch` watches a file, and runs a command that prints the file's settings. The command belongs to
-the program that started the stream, because only that program can read the file. `Refused` is a
-small file, `refused.json`: if a stream starts with a configuration that it refused before, it runs
-the older one, as before the restart.
+`ConfigWatch` watches a file, and runs a command that prints the file's settings. The command
+belongs to the program that started the stream, because only that program can read the file.
+`Refused` is a small file, `refused.json`: if a stream starts with a configuration that it refused
+before, it runs the older one, as before the restart.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class UnreadableConfigFile:
     why: str
 
 
-class Watch:
+class ConfigWatch:
     """Watches the file from its own thread; `take` returns each change once."""
 
     def __init__(self, settings: ReloadSettings) -> None:

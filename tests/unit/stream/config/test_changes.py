@@ -10,9 +10,9 @@ import pytest
 
 from protocol.settling import SETTLED_S, Settling, signature_of
 from stream.config.changes import (
+    ConfigWatch,
     Refused,
     UnreadableConfigFile,
-    Watch,
     ask,
     changed_section,
     known_signature,
@@ -89,7 +89,7 @@ def test_a_changed_file_is_asked_once(tmp_path: Path) -> None:
     file = tmp_path / "wish.json"
     file.write_text(Wish(section=section("m")).model_dump_json(by_alias=True))
     show = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
-    watch = Watch(ReloadSettings(file=file, command=(sys.executable, "-c", show, str(file))))
+    watch = ConfigWatch(ReloadSettings(file=file, command=(sys.executable, "-c", show, str(file))))
     watch.start(ThreadKeeper(StreamState("stream", [], 100), threading.Event()))
     try:
         wish = Wish(section=section("m", "n"))
