@@ -16,7 +16,7 @@ from protocol.log import fields
 from sinks.store import Sinks
 from stream.config.changes import (
     ConfigWatch,
-    Refused,
+    RefusedConfig,
     UnreadableConfigFile,
     changed_section,
     later_keys,
@@ -54,7 +54,7 @@ class LiveConfiguration:
         self._settings = settings
         self._state = state
         self._watch = None if settings.reload is None else ConfigWatch(settings.reload)
-        self._refused = Refused(settings.data_dir / "refused.json")
+        self._refused = RefusedConfig(settings.data_dir / "refused.json")
         self._before: RunningConfiguration | None = None
         self._pending: RunningConfiguration | None = None
         self._stopped: dict[str, str] = {}

@@ -2,8 +2,8 @@
 
 `ConfigWatch` watches a file, and runs a command that prints the file's settings. The command
 belongs to the program that started the stream, because only that program can read the file.
-`Refused` is a small file, `refused.json`: if a stream starts with a configuration that it refused
-before, it runs the older one, as before the restart.
+`RefusedConfig` is a small file, `refused.json`: if a stream starts with a configuration that it
+refused before, it runs the older one, as before the restart.
 """
 
 import hashlib
@@ -124,7 +124,7 @@ class RunningInstead:
     why: str
 
 
-class Refused:
+class RefusedConfig:
     """The refused configuration, stored in a file that survives restarts."""
 
     def __init__(self, path: Path) -> None:

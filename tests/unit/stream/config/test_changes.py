@@ -11,7 +11,7 @@ import pytest
 from protocol.settling import SETTLED_S, Settling, signature_of
 from stream.config.changes import (
     ConfigWatch,
-    Refused,
+    RefusedConfig,
     UnreadableConfigFile,
     ask,
     changed_section,
@@ -124,18 +124,18 @@ def test_only_inputs_and_metrics_change_while_the_stream_runs() -> None:
 def test_what_was_refused_is_known_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "refused.json"
     running, asked = Wish(section=section("m")), section("m", "broken")
-    Refused(path).note(asked, running, "because")
-    instead = Refused(path).running_instead(asked)
+    RefusedConfig(path).note(asked, running, "because")
+    instead = RefusedConfig(path).running_instead(asked)
     assert instead is not None
     assert (instead.wish, instead.why) == (running, "because")
-    assert Refused(path).running_instead(section("m", "mended")) is None
-    Refused(path).clear()
-    assert Refused(path).running_instead(asked) is None
-    Refused(path).clear()
+    assert RefusedConfig(path).running_instead(section("m", "mended")) is None
+    RefusedConfig(path).clear()
+    assert RefusedConfig(path).running_instead(asked) is None
+    RefusedConfig(path).clear()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}'])
 def test_a_torn_file_is_as_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "refused.json"
     path.write_text(text)
-    assert Refused(path).running_instead(section("m")) is None
+    assert RefusedConfig(path).running_instead(section("m")) is None
