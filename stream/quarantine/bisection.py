@@ -1,8 +1,8 @@
 """Counts one batch, in parts if necessary: carries out what `search.py` decides.
 
-Floor: no Spark of its own; the caller passes in how to count and read a part (`Parts`). Runs on the
-thread of the batch. The job's own thread watches `hand`, to record what the JVM was counting when
-it ended, and to end a JVM that hangs.
+Floor: no Spark of its own; the caller passes in how to count and read a part (`BatchParts`). Runs
+on the thread of the batch. The job's own thread watches `hand`, to record what the JVM was counting
+when it ended, and to end a JVM that hangs.
 """
 
 import logging
@@ -48,7 +48,7 @@ class StopRequested(Exception):
     """The part is stopping; the batch was not started, or is given up before the sinks have it."""
 
 
-class Parts(Protocol):
+class BatchParts(Protocol):
     """The batch being counted, as Spark can read it."""
 
     def count(self, part: Part) -> Counts:
@@ -93,7 +93,7 @@ class Bisection:
         self._size = size
 
     def count(
-        self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: Parts
+        self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: BatchParts
     ) -> CountedBatch:
         """Count a batch as a whole by `whole`, or in parts if that fails.
 
@@ -124,7 +124,7 @@ class Bisection:
         ranges: Sequence[OffsetRange],
         failure: PartFailure | None,
         offsets_max: int | None,
-        parts: Parts,
+        parts: BatchParts,
     ) -> CountedBatch:
         search = Search(
             ranges, failure=failure, blame=self._crash_record.blame, offsets_max=offsets_max
@@ -154,7 +154,7 @@ class Bisection:
             self._size.was_cut()
         return CountedBatch(ranges, joined([search.counts, set_aside(poison)]), poison)
 
-    def _try_part(self, part: Part, parts: Parts) -> Counts | PartFailure:
+    def _try_part(self, part: Part, parts: BatchParts) -> Counts | PartFailure:
         if self._stop.is_set() or self._is_held():
             raise StopRequested
         patience_s = SEARCH_HANG_S + size_of(part) / HANG_OFFSETS_PER_S
@@ -193,7 +193,7 @@ class Bisection:
                 self.hand.let_go()
                 return counts
 
-    def _set_aside(self, one: OffsetRange, why: PartFailure, parts: Parts) -> PoisonLine:
+    def _set_aside(self, one: OffsetRange, why: PartFailure, parts: BatchParts) -> PoisonLine:
         file, line = parts.read_line(one)
         words = without_line(why.words or why.name, line)
         found = PoisonLine(one.topic, file, one.partition, one.start, line, words)
@@ -240,7 +240,7 @@ def _sentence(
     )
 
 
-def with_starts(ranges: Sequence[OffsetRange], parts: Parts) -> list[OffsetRange]:
+def with_starts(ranges: Sequence[OffsetRange], parts: BatchParts) -> list[OffsetRange]:
     """Return the ranges with every start known.
 
     A partition that appeared with the batch begins with the first offset that the broker has.
