@@ -24,10 +24,10 @@ TRY_AGAIN = frozenset({1205, 1213})
 AWAY = frozenset({1040, 1041, 1043, 1045, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1927,
                   2002, 2003, 2006, 2013, 2014, 2055, 4031})  # fmt: skip
 
-Connect = Callable[[MySqlSettings], "Connection"]
+Connect = Callable[[MySqlSettings], "MySqlConnection"]
 
 
-class Connection(Protocol):
+class MySqlConnection(Protocol):
     """The methods of a PyMySQL connection that the sink uses."""
 
     def cursor(self, cursor: Any = None) -> Any:
@@ -51,7 +51,7 @@ class Connection(Protocol):
         ...
 
 
-def connect(settings: MySqlSettings) -> Connection:
+def connect(settings: MySqlSettings) -> MySqlConnection:
     """Open a session for merging; raises pymysql.err.Error."""
     connection = pymysql.connect(
         host=settings.host,
@@ -72,7 +72,7 @@ def connect(settings: MySqlSettings) -> Connection:
     return connection
 
 
-def prepare_for_merging(connection: Connection) -> None:
+def prepare_for_merging(connection: MySqlConnection) -> None:
     """Create the session's temporary table of touched keys."""
     with connection.cursor() as cursor:
         cursor.execute(TOUCHED)

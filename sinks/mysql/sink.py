@@ -58,7 +58,7 @@ class MySqlSink:
         self._connect = connect
         self._clock_s = clock_s
         self._pause = pause
-        self._connection: link.Connection | None = None
+        self._connection: link.MySqlConnection | None = None
         self._configured: Sequence[MetricDefinition] = ()
         # The configured metrics with the `keep` that is in effect now.
         self._definitions: dict[str, MetricDefinition] = {}
@@ -273,7 +273,7 @@ class MySqlSink:
         query_id, epoch, batch_id, seq = cursor.fetchone() or ("", 0, -1, 0)
         return WriterGuard(str(query_id), int(epoch), int(batch_id), int(seq))
 
-    def _session(self) -> link.Connection:
+    def _session(self) -> link.MySqlConnection:
         if self._connection is None:
             self._connection = self._connect(self._settings)
             link.prepare_for_merging(self._connection)
@@ -295,7 +295,7 @@ class MySqlSink:
         connection.commit()
         return result
 
-    def _undo(self, connection: link.Connection) -> None:
+    def _undo(self, connection: link.MySqlConnection) -> None:
         # Error 1205 undoes only its statement, so the transaction must be ended here.
         try:
             connection.rollback()

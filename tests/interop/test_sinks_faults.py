@@ -43,7 +43,7 @@ class Faults:
         self.calls = 0
         self.broken = False
 
-    def connect(self, settings: MySqlSettings) -> mysql_link.Connection:
+    def connect(self, settings: MySqlSettings) -> mysql_link.MySqlConnection:
         return Link(mysql_link.connect(settings), self)
 
     def around(self, call: Any, *arguments: Any) -> Any:
@@ -59,7 +59,7 @@ class Faults:
 class Link:
     """A connection whose every exchange passes through `Faults`."""
 
-    def __init__(self, real: mysql_link.Connection, faults: Faults) -> None:
+    def __init__(self, real: mysql_link.MySqlConnection, faults: Faults) -> None:
         self._real = real
         self._faults = faults
 

@@ -105,7 +105,7 @@ def test_a_batch_that_is_cut_otherwise_than_before_is_refused(
 class SlowCommit:
     """A connection whose server is still at its COMMIT when the client takes the link for lost."""
 
-    def __init__(self, real: mysql_link.Connection) -> None:
+    def __init__(self, real: mysql_link.MySqlConnection) -> None:
         self._real = real
         self.may_commit = threading.Event()
         self.committing: threading.Thread | None = None
