@@ -67,7 +67,7 @@ SizeBytes = Annotated[int, BeforeValidator(_size)]
 DurationMs = Annotated[int, BeforeValidator(_duration)]
 
 
-class _Model(BaseModel):
+class _CollectorModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -88,7 +88,7 @@ def check_input_topic(name: str) -> None:
         raise ValueError(f"found {name!r}, expected a topic of your own, not an internal one")
 
 
-class MultilineSection(_Model):
+class MultilineSection(_CollectorModel):
     """Which lines form one event: by a preset, one pattern, or indentation."""
 
     preset: Literal["java", "python", "go", "cri", "docker"] | None = None
@@ -144,7 +144,7 @@ class MultilineSection(_Model):
         return EventRules(by, re.compile(text), self.max_lines, self.max_bytes, self.max_age)
 
 
-class InputSection(_Model):
+class InputSection(_CollectorModel):
     """One input: the lines of the files that match these globs go to this topic."""
 
     paths: tuple[str, ...] = Field(min_length=1)
@@ -283,7 +283,7 @@ def _default_inputs() -> tuple[InputSection, ...]:
     )
 
 
-class CollectorSection(_Model):
+class CollectorSection(_CollectorModel):
     """The part `collector:` of the configuration file."""
 
     instance: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,100}$")
@@ -307,7 +307,7 @@ class CollectorSection(_Model):
         )
 
 
-class TopicSettings(_Model):
+class TopicSettings(_CollectorModel):
     """One topic that must exist; None means the cluster's default."""
 
     name: str
@@ -321,21 +321,21 @@ class TopicSettings(_Model):
         return check_topic_name(name)
 
 
-class StatusAddress(_Model):
+class StatusAddress(_CollectorModel):
     """The address of /healthz, /status and /metrics; port 0 takes a free port."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8091, ge=0, le=65535)
 
 
-class Wish(_Model):
+class Wish(_CollectorModel):
     """The part of a configuration that a running collector can apply."""
 
     section: CollectorSection
     topics: tuple[TopicSettings, ...] = ()
 
 
-class ReloadSettings(_Model):
+class ReloadSettings(_CollectorModel):
     """A file that is watched for changes, and the command that prints its Wish.
 
     `sha256` is that of the content from which the settings were made, in hexadecimal. A change is
@@ -348,7 +348,7 @@ class ReloadSettings(_Model):
     settled_ms: int = Field(default=500, ge=0)
 
 
-class CollectorSettings(_Model):
+class CollectorSettings(_CollectorModel):
     """Everything one collector process needs. Relative globs start at `home`."""
 
     part: str = "collector"
