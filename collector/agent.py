@@ -20,7 +20,7 @@ from collector.config.settings import (
     RETRY_MS,
     STOP_DEADLINE_MS,
     CollectorSettings,
-    Wish,
+    CollectorUpdate,
 )
 from collector.descriptors import room_for
 from collector.feeder import Feeder
@@ -110,7 +110,7 @@ class Agent:
         if settings.reload is not None:
             self.reloading = Reloading(
                 settings.reload,
-                Wish(section=section, topics=settings.topics),
+                CollectorUpdate(section=section, topics=settings.topics),
                 self.take_inputs,
             )
         self._prepare_to_send()
@@ -136,7 +136,7 @@ class Agent:
         )
         return True
 
-    async def take_inputs(self, wish: Wish) -> None:
+    async def take_inputs(self, wish: CollectorUpdate) -> None:
         """Apply other inputs from the next round on. Raises ClientError or ApiError."""
         update = {"section": wish.section, "topics": wish.topics}
         settings = self.settings.model_copy(update=update)

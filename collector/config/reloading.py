@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from collector.config.settings import CollectorSection, ReloadSettings, Wish
+from collector.config.settings import CollectorSection, CollectorUpdate, ReloadSettings
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
@@ -27,7 +27,7 @@ AGAIN_S = 5.0
 
 logger = logging.getLogger(__name__)
 
-TakeOver = Callable[[Wish], Awaitable[None]]
+TakeOver = Callable[[CollectorUpdate], Awaitable[None]]
 """Applies other inputs. Raises ClientError or ApiError, and then has changed nothing."""
 
 
@@ -38,7 +38,9 @@ class UnreadableConfig(Exception):
 class Reloading:
     """Applies changes of the file. `sha256` names the applied content, `problem` a failure."""
 
-    def __init__(self, settings: ReloadSettings, running: Wish, take_over: TakeOver) -> None:
+    def __init__(
+        self, settings: ReloadSettings, running: CollectorUpdate, take_over: TakeOver
+    ) -> None:
         self.sha256 = settings.sha256
         self.problem: str | None = None
         self._settings = settings
@@ -84,7 +86,7 @@ class Reloading:
         logger.warning("changed inputs not applied, the old ones stay", extra=fields(why=why))
 
 
-async def ask(command: tuple[str, ...]) -> Wish:
+async def ask(command: tuple[str, ...]) -> CollectorUpdate:
     """Run the command that prints a Wish as JSON, or its faults on standard error.
 
     Raises UnreadableConfig.
@@ -111,7 +113,7 @@ async def ask(command: tuple[str, ...]) -> Wish:
         lines = complaints.decode(errors="replace").splitlines()[:LINES_TOLD]
         raise UnreadableConfig("; ".join(lines) or "no reason given")
     try:
-        return Wish.model_validate_json(said)
+        return CollectorUpdate.model_validate_json(said)
     except ValidationError as error:
         raise UnreadableConfig(str(error)) from error
 

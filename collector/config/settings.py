@@ -328,7 +328,7 @@ class StatusAddress(_CollectorModel):
     port: int = Field(default=8091, ge=0, le=65535)
 
 
-class Wish(_CollectorModel):
+class CollectorUpdate(_CollectorModel):
     """The part of a configuration that a running collector can apply."""
 
     section: CollectorSection
