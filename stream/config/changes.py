@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from protocol.log import fields
 from protocol.settling import LOOK_EVERY_S, Settling, Signature, signature_of
-from stream.config.settings import ReloadSettings, StreamSection, Wish
+from stream.config.settings import StreamReloadSettings, StreamSection, Wish
 from stream.threads import ThreadKeeper
 
 COMMAND_S = 60.0
@@ -44,7 +44,7 @@ class UnreadableConfigFile:
 class ConfigWatch:
     """Watches the file from its own thread; `take` returns each change once."""
 
-    def __init__(self, settings: ReloadSettings) -> None:
+    def __init__(self, settings: StreamReloadSettings) -> None:
         self._settings = settings
         self._settling = Settling(known_signature(settings))
         self._closed = threading.Event()
@@ -73,7 +73,7 @@ class ConfigWatch:
                     self._found = found
 
 
-def known_signature(settings: ReloadSettings) -> Signature | None:
+def known_signature(settings: StreamReloadSettings) -> Signature | None:
     """Return the file's signature, if its content is that of the settings."""
     signature = signature_of(settings.file)
     if signature is None or settings.sha256 is None:

@@ -206,7 +206,7 @@ class Wish(Section):
     topics: tuple[TopicSettings, ...] = ()
 
 
-class ReloadSettings(Section):
+class StreamReloadSettings(Section):
     """A file that is watched for changes, and the command that prints its Wish.
 
     `sha256` is that of the content from which the settings were made, in hexadecimal.
@@ -233,5 +233,5 @@ class StreamSettings(Section):
     class_data_archive: str | None = None
     topics: tuple[TopicSettings, ...] = ()
     status: StatusSettings = StatusSettings()
-    reload: ReloadSettings | None = None
+    reload: StreamReloadSettings | None = None
     home: Path = Path()

@@ -18,7 +18,7 @@ from stream.config.changes import (
     known_signature,
     later_keys,
 )
-from stream.config.settings import ReloadSettings, StreamSection, Wish
+from stream.config.settings import StreamReloadSettings, StreamSection, Wish
 from stream.state import StreamState
 from stream.threads import ThreadKeeper
 from tests.harness.wait import wait_until
@@ -89,7 +89,9 @@ def test_a_changed_file_is_asked_once(tmp_path: Path) -> None:
     file = tmp_path / "wish.json"
     file.write_text(Wish(section=section("m")).model_dump_json(by_alias=True))
     show = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
-    watch = ConfigWatch(ReloadSettings(file=file, command=(sys.executable, "-c", show, str(file))))
+    watch = ConfigWatch(
+        StreamReloadSettings(file=file, command=(sys.executable, "-c", show, str(file)))
+    )
     watch.start(ThreadKeeper(StreamState("stream", [], 100), threading.Event()))
     try:
         wish = Wish(section=section("m", "n"))
@@ -104,11 +106,11 @@ def test_a_file_that_changed_before_it_was_looked_at_is_asked(tmp_path: Path) ->
     file = tmp_path / "file"
     file.write_text("older")
     digest = hashlib.sha256(b"older").hexdigest()
-    settings = ReloadSettings(file=file, command=("none",), sha256=digest)
+    settings = StreamReloadSettings(file=file, command=("none",), sha256=digest)
     assert known_signature(settings) == signature_of(file)
     file.write_text("newer")
     assert known_signature(settings) is None
-    assert known_signature(ReloadSettings(file=file, command=("none",))) == signature_of(file)
+    assert known_signature(StreamReloadSettings(file=file, command=("none",))) == signature_of(file)
 
 
 def test_only_inputs_and_metrics_change_while_the_stream_runs() -> None:
