@@ -26,7 +26,7 @@ from sinks.config import SinksSettings
 from sinks.keys import Key, key_id
 from sinks.mysql.growth import rows_of
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
-from sinks.store import Outcome, Sinks, clock_ms
+from sinks.store import BatchOutcome, Sinks, clock_ms
 from sinks.values import Aggregate, combined
 from tests.harness.cell_blocks import encode
 from tests.harness.mysql import MySqlServer
@@ -113,7 +113,7 @@ class _Merges:
         before, own_s = [cpu_s(pid) for pid in servers], time.process_time()
         for batch in batches:
             began_s = time.perf_counter()
-            assert sinks.apply(batch) is Outcome.MERGED
+            assert sinks.apply(batch) is BatchOutcome.MERGED
             times.append(time.perf_counter() - began_s)
         own_s = time.process_time() - own_s
         mysql_s, redis_s = (cpu_s(pid) - s for pid, s in zip(servers, before, strict=True))

@@ -1,4 +1,4 @@
-"""`python -m collector --settings-fd N [...]`: a collector, or one question or order to it."""
+"""`python -m collector --settings-fd N [...]`: run a collector, or one of its commands."""
 
 import argparse
 import sys
@@ -8,15 +8,15 @@ from collector.process import Errand, Mode, main
 
 
 def parse_arguments(arguments: list[str]) -> tuple[int, Errand]:
-    """The descriptor to read the settings from, and what to do."""
+    """Return the descriptor to read the settings from, and the task."""
     parser = argparse.ArgumentParser(prog="python -m collector", description=__doc__)
     parser.add_argument("--settings-fd", type=int, required=True, metavar="N")
     modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--once", action="store_true", help="read everything to its end, then exit")
-    modes.add_argument("--check", action="store_true", help="show what would be read, as JSON")
-    modes.add_argument("--forget", metavar="FILE", help="forget what is known of a file, as JSON")
-    modes.add_argument("--again", metavar="FILE", help="read a file from its start, as JSON")
-    parser.add_argument("--execute", action="store_true", help="do it; else it is shown")
+    modes.add_argument("--once", action="store_true", help="read all files to their end, then exit")
+    modes.add_argument("--check", action="store_true", help="show as JSON what would be read")
+    modes.add_argument("--forget", metavar="FILE", help="forget what is stored about a file")
+    modes.add_argument("--again", metavar="FILE", help="read a file again from its start")
+    parser.add_argument("--execute", action="store_true", help="do it instead of only showing it")
     found = parser.parse_args(arguments)
     for what in Amendment:
         wanted = getattr(found, what)

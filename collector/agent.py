@@ -1,9 +1,9 @@
-"""The loop: wakes up, scans, lets the feeder read, and has the committer send and commit.
+"""The main loop: wakes up, scans, lets the feeder read and the committer send and commit.
 
-Floor: top of the room but for the process. The only file with a clock. Start order: the cluster,
-the topics, the taking over of the instance with the stored positions, one scan that matches files
-with them, and only then the first byte is read. Who is fenced starts over in the same order, with
-open handles kept, unless a rival does so as well.
+Floor: top of the room, below the process. The only file with a clock. It starts in this order: find
+the cluster, ensure the topics, take over the instance with its stored positions, scan once to match
+files with positions. Only then is the first byte read. A fenced agent repeats these steps and keeps
+its open handles, unless a rival took over too.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from collector.config.settings import (
     RETRY_MS,
     STOP_DEADLINE_MS,
     CollectorSettings,
-    Wish,
+    CollectorUpdate,
 )
 from collector.descriptors import room_for
 from collector.feeder import Feeder
@@ -32,15 +32,15 @@ from collector.lookout import Lookout
 from collector.read.reader import Reader
 from collector.send.addresses import Addresses
 from collector.send.lag_watch import LagWatch
-from collector.send.outbox import Outbox
+from collector.send.outbox import SendQueues
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
 from collector.send.tenure import Tenure
 from collector.send.topic_maker import TopicMaker
-from collector.timing.clock import Clock
+from collector.timing.clock import ForwardClock
 from collector.timing.rate import Rate
 from collector.timing.rhythm import Rhythm
-from collector.timing.schedule import Backoff
+from collector.timing.schedule import DoublingWait
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
@@ -49,20 +49,20 @@ from protocol.units import format_moment_ms
 
 RATE_TICK_MS = 250
 IDLE_MS = 1_000
-GENERATION_DIGITS = 16  # of 4 bits each: plenty among one instance's files
+GENERATION_DIGITS = 16  # of 4 bits each, enough to be unique among one instance's files
 BATCH_HEADER_BYTES = 61
 
 logger = logging.getLogger(__name__)
 
 
 class Agent:
-    """One collector between its files and its cluster."""
+    """Connects the files of one collector with its cluster."""
 
     def __init__(
         self,
         settings: CollectorSettings,
         instance: str,
-        clock: Clock,
+        clock: ForwardClock,
         patience_ms: int | None = None,
     ):
         section = settings.section
@@ -93,16 +93,16 @@ class Agent:
         )
         self.rate = Rate()
         self.work = Rate()
-        """The process's milliseconds of processor time."""
+        """The processor time of the process, in milliseconds."""
         self.patience_ms = patience_ms
-        """How long the brokers may be away; None: for ever."""
+        """How long the agent waits for brokers that do not answer; None: without limit."""
         self.gave_up: str | None = None
         self.is_fenced = False
-        """Another collector of the instance is at work: this one is to end."""
+        """Whether another collector took over the instance, so this one must end."""
         self._tenure = Tenure(self.brokers, instance, host, clock)
         self._stopping = False
         self.unreached: str | None = None
-        """Why the cluster that is to be taken over is not reached, and since when."""
+        """Why the cluster is not reached, and since when."""
         self._wished: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._rate_at_ms = 0
@@ -110,7 +110,7 @@ class Agent:
         if settings.reload is not None:
             self.reloading = Reloading(
                 settings.reload,
-                Wish(section=section, topics=settings.topics),
+                CollectorUpdate(section=section, topics=settings.topics),
                 self.take_inputs,
             )
         self._prepare_to_send()
@@ -118,12 +118,12 @@ class Agent:
     # --- for the process ----------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Ask the agent to come to a clean end."""
+        """Ask the agent to stop cleanly."""
         self._stopping = True
         self._wake.set()
 
     async def start(self) -> bool:
-        """Take the instance over and match files with positions; False when stopped meanwhile."""
+        """Take over the instance and match files with positions; return False if stopped."""
         if not await self._take_over():
             return False
         self.lookout.start()
@@ -136,8 +136,8 @@ class Agent:
         )
         return True
 
-    async def take_inputs(self, wish: Wish) -> None:
-        """Have other inputs read from the next round on. Raises ClientError or ApiError."""
+    async def take_inputs(self, wish: CollectorUpdate) -> None:
+        """Apply other inputs from the next round on. Raises ClientError or ApiError."""
         update = {"section": wish.section, "topics": wish.topics}
         settings = self.settings.model_copy(update=update)
         await self.brokers.change_topics(settings)
@@ -164,7 +164,7 @@ class Agent:
                 await asyncio.gather(following, return_exceptions=True)
 
     async def step(self, *, flush: bool = False) -> None:
-        """One round: whatever is due at this moment. `flush`: what was read is committed now."""
+        """Do everything that is due now. `flush`: commit what was read at once."""
         if self.committer.lost is not None:
             await self._start_over(self.committer.lost)
             return
@@ -186,7 +186,7 @@ class Agent:
             self.positions.tick(now_ms)
 
     async def finish(self) -> None:
-        """Commit what is read, close everything. For at most ten seconds."""
+        """Commit what was read and close everything, within ten seconds."""
         self._stopping = True
         self.state = PartState.STOPPING
         self.is_ready = False
@@ -205,7 +205,7 @@ class Agent:
     def lose_patience(
         self, since_ms: int | None, waited_for: str = "answer from the brokers"
     ) -> None:
-        """Stop, if what is waited for since then takes longer than one waits for the brokers."""
+        """Stop if this has been waited for longer than `patience_ms`."""
         if self.patience_ms is None or since_ms is None:
             return
         away_ms = self.clock() - since_ms
@@ -215,13 +215,13 @@ class Agent:
 
     @property
     def is_stopping(self) -> bool:
-        """Somebody asked it to stop."""
+        """Whether the agent was asked to stop."""
         return self._stopping
 
     async def drain(self, deadline_ms: int | None) -> bool:
-        """Commit all that was read; False when that took too long, or was taken away.
+        """Commit everything read; return False if that took too long or the transaction was lost.
 
-        Without a deadline, for as long as nobody asks for a stop.
+        Without a deadline it waits until the agent is asked to stop.
         """
         while not self.committer.is_idle:
             if self.committer.lost is not None:
@@ -237,10 +237,10 @@ class Agent:
     # --- starting -----------------------------------------------------------------------------
 
     def _prepare_to_send(self) -> None:
-        """An empty outbox and what fills and empties it."""
+        """Create an empty outbox, and the parts that fill and empty it."""
         section = self.settings.section
         held_bytes_max = section.in_flight_bytes
-        self.outbox = Outbox(self.brokers.batch_limit, held_bytes_max)
+        self.outbox = SendQueues(self.brokers.batch_limit, held_bytes_max)
         self.feeder = Feeder(
             self.reader,
             self.outbox,
@@ -260,8 +260,8 @@ class Agent:
         self._lag_watch = LagWatch(self.brokers, self.feeder.windows, self.clock, self._wake.set)
 
     async def _take_over(self) -> bool:
-        """Become the instance's only collector; False when stopped."""
-        backoff = Backoff(*RETRY_MS)
+        """Become the instance's only collector; return False if stopped."""
+        backoff = DoublingWait(*RETRY_MS)
         since_ms = self.clock()
         while not self._stopping:
             try:
@@ -284,9 +284,9 @@ class Agent:
         self.handles.keep(self.registry.files())
 
     async def _start_over(self, reason: Exception) -> None:
-        """The transaction was taken away: ask for what is stored, and go on from there.
+        """Load the stored positions again and continue there, after the transaction was lost.
 
-        That fences whoever did it, which is done once against a rival.
+        That fences the process that caused it, which is done only once against a rival.
         """
         logger.warning("transaction taken away, starting over", extra=fields(reason=str(reason)))
         self.registry.counters["started_over"] += 1
@@ -307,7 +307,7 @@ class Agent:
             self.is_ready = True
 
     async def _stoppable(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that may take long, unless the agent is asked to stop."""
+        """Run a slow operation, and cancel it if the agent is asked to stop."""
         task = asyncio.create_task(work)
         try:
             while not task.done() and not self._stopping:
@@ -320,7 +320,7 @@ class Agent:
                 await asyncio.gather(task, return_exceptions=True)
 
     def _line_limit(self, generation: Generation) -> int:
-        """The most bytes of a line that fit a batch of its own."""
+        """Return the longest line that fits in a batch alone."""
         limit = self.brokers.batch_limit(generation.topic) - BATCH_HEADER_BYTES
         return max(LINE_BYTES_MIN, limit - self._addresses.overhead_max(generation))
 
@@ -353,7 +353,7 @@ class Agent:
         await self._pause(max(1, min(times) - now_ms))
 
     async def _pause(self, wait_ms: int) -> None:
-        """Wait for a wake-up, at most so long."""
+        """Wait for a wake-up, at most this long."""
         if not self._wake.is_set():
             handle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._wake.set)
             try:
@@ -363,12 +363,12 @@ class Agent:
         self._wake.clear()
 
     def _on_refusal(self, error: Exception) -> None:
-        """What can be done about the reason is done before the lines go again."""
+        """Start to repair the cause of a refusal before the lines are sent again."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(error))
 
     async def _refresh(self, error: BaseException) -> None:
-        """Learn what has changed on the brokers' side: limits, or a topic that is gone."""
+        """Read the brokers' limits again, and create topics that are missing."""
         try:
             if isinstance(error, ApiError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 await self.brokers.ensure_topics()

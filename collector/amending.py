@@ -1,7 +1,8 @@
-"""What is known of files, changed by hand: forgotten, or taken back to the start.
+"""Change stored positions on request: forget a file, or read it again from its start.
 
-Floor: beside `agent`, for a collector that does not run. It takes the instance over as a collector
-does, so nobody else writes positions meanwhile, and commits the changed records in one transaction.
+Floor: beside `agent`; it works while the collector is stopped. It takes over the instance as a
+collector does, so no other process writes positions in the meantime, and commits the changed
+records in one transaction.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from protocol.errors import ApiError
 
 
 class Amendment(StrEnum):
-    """What is done to a file's record."""
+    """The change to a file's record."""
 
     FORGET = "forget"
     AGAIN = "again"
@@ -42,7 +43,7 @@ class Amendment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Amended:
-    """One generation that is meant: `refusal` says why nothing is done to it."""
+    """One generation that the user named. `refusal` says why it is not changed, if it is not."""
 
     checkpoint: Checkpoint
     refusal: str | None
@@ -51,10 +52,10 @@ class Amended:
 def chosen(
     stored: Iterable[Checkpoint], present: Mapping[str, FileId], wanted: str, what: Amendment
 ) -> list[Amended]:
-    """The generations that are meant, and what stands against changing them.
+    """Return the generations that the user named, and what prevents changing them.
 
-    `present` are the names that inputs match at this moment. A file that is there is not forgotten:
-    it would be read from its start. One that is not there cannot be read again.
+    `present` are the names that inputs match now. A file that exists is not forgotten, because it
+    would then be read from its start. A missing file cannot be read again.
     """
     found = []
     for one in sorted(stored, key=lambda one: (one.path, one.at_ms)):
@@ -63,17 +64,17 @@ def chosen(
         is_there = present.get(one.path) == one.file and one.state is not State.DONE
         refusal = None
         if is_there and what is Amendment.FORGET:
-            refusal = "it is there and would be counted again: that is `collector again`"
+            refusal = "the file exists and would be read again: use `collector again` for that"
         elif not is_there and what is Amendment.AGAIN:
-            refusal = "there is nothing to be read: it is gone, or no input matches it"
+            refusal = "there is no file to read: it is gone, or no input matches it"
         elif what is Amendment.AGAIN and not one.fingerprint.position:
-            refusal = "nothing of it has been counted yet"
+            refusal = "no line of it has been sent yet"
         found.append(Amended(one, refusal))
     return found
 
 
 def amended(instance: str, found: Iterable[Amended], what: Amendment, now_ms: int) -> Records:
-    """The records to be written."""
+    """Return the records to write."""
     records: Records = {}
     for one in found:
         if one.refusal is None:
@@ -133,8 +134,10 @@ async def amend(
     *,
     execute: bool,
 ) -> dict[str, object]:
-    """Do it, or show it. The report is made of plain JSON values; `reason` says why nothing came of
-    it, when the cluster is away or refuses."""
+    """Change the records, or only show the change, and return a report of plain JSON values.
+
+    `reason` is set if the cluster does not answer or refuses.
+    """
     try:
         return await _amend(settings, instance, wanted, what, now_ms, execute=execute)
     except (ClientError, ApiError) as error:
@@ -147,7 +150,7 @@ def _decoded(values: Mapping[str, bytes]) -> list[Checkpoint]:
         try:
             found.append(decode(generation, value))
         except UnreadableCheckpoint:
-            # `collector check` names it; nothing can be known of it here.
+            # `collector check` reports it; its path is not known here.
             continue
     return found
 

@@ -1,7 +1,7 @@
-"""What the collector would read: matching files, which is which, stored positions, lag.
+"""Report what the collector would read: matching files, their identity, positions and lag.
 
-Floor: above `reader`. Reads files and stored positions, writes nothing, sends nothing and takes no
-lock, so it runs beside the collector.
+Floor: above `reader`. It reads files and stored positions, but writes nothing, sends nothing and
+takes no lock, so it can run beside the collector.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from protocol.errors import ApiError
 
 REACH_TIMEOUT_MS = 5_000
 UNREAD_MAX = 10
-"""Files of one kind that are not read and are named; the others are counted."""
+"""How many unread files are named per kind; the others are counted."""
 
 
 async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
-    """The report as plain JSON values."""
+    """Return the report as plain JSON values."""
     instance = settings.section.instance or DataFolder(settings.data_dir).stored_instance()
     stored, reached, why = await _stored(settings, instance)
     names = iter(range(1 << 30))
@@ -65,7 +65,7 @@ async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
 async def _stored(
     settings: CollectorSettings, instance: str | None
 ) -> tuple[dict[str, bytes], bool, str | None]:
-    """Stored positions, whether a broker was reached, and why they could not be read."""
+    """Return stored positions, whether a broker answered, and why they could not be read."""
     brokers = Brokers(settings, "millrace-collector-check")
     try:
         await brokers.reach(REACH_TIMEOUT_MS)
@@ -87,7 +87,7 @@ def _living(registry: Registry) -> list[Generation]:
 
 
 def _unroutable(registry: Registry) -> list[str]:
-    """The files that would not be read for want of a topic."""
+    """Describe the files that would not be read because they have no topic."""
     found = [generation for generation in _living(registry) if generation.unroutable]
     told = [f"{shown(one.path)}: {one.unroutable}" for one in found[:UNREAD_MAX]]
     more = len(found) - len(told)
@@ -95,7 +95,7 @@ def _unroutable(registry: Registry) -> list[str]:
 
 
 def _unread(registry: Registry, heads: Mapping[str, HeadReport | None]) -> list[str]:
-    """Name the files whose content is not read."""
+    """Describe the files whose content is not read."""
     found = [
         f"{shown(known.path)}: {head.problem}"
         for known in _living(registry)

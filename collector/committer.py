@@ -1,9 +1,10 @@
-"""One transaction after the other: lines out, their positions behind them, and the commit.
+"""Runs one transaction after another: send lines, then their positions, then commit.
 
-Floor: above `feeder`, `positions` and `producer`. A transaction takes full batches as they come.
-When it is due (`rhythm`) everything handed out goes along with its positions, and a task ends it,
-while the files are read on for the next one. What fails is aborted and goes again: nothing leaves
-memory before its commit. An unclear commit is asked for until it is clear.
+Floor: above `feeder`, `positions` and `producer`. A transaction takes full batches at any time.
+When it is due (`rhythm`), everything handed out is sent with its positions, and a task ends the
+transaction while files are read for the next one. A failed transaction is aborted and sent again,
+because nothing leaves memory before its commit. A commit with an unclear result is repeated until
+the result is clear.
 """
 
 import asyncio
@@ -16,10 +17,10 @@ from typing import Any
 
 from collector.config.settings import COMMIT_SHARE, RETRY_MS, STUCK_MS, TRANSACTION_TIMEOUT_MS
 from collector.feeder import Feeder
-from collector.send.outbox import Batch
+from collector.send.outbox import SendBatch
 from collector.send.positions import Positions, Records
 from collector.send.producer import Brokers
-from collector.timing.schedule import Backoff
+from collector.timing.schedule import DoublingWait
 from protocol.client.errors import (
     ClientClosed,
     ClientError,
@@ -31,27 +32,27 @@ from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.types import TopicPartition
 
-TRIAL_MS = 1_000  # so long the others wait at first for the lane that is tried alone
-PATIENCE_MAX_MS = 2 * TRANSACTION_TIMEOUT_MS // 3  # below what the coordinator has
+TRIAL_MS = 1_000  # how long the other queues at first wait for the trial of a suspect one
+PATIENCE_MAX_MS = 2 * TRANSACTION_TIMEOUT_MS // 3  # less than the coordinator's limit
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Sent:
-    """A batch of the transaction at hand."""
+    """A batch of the open transaction."""
 
-    batch: Batch
+    batch: SendBatch
     future: "asyncio.Future[BatchMetadata]"
     is_acknowledged: bool = False
 
 
 class Committer:
-    """The transactions of one collector, from one taking over to the next.
+    """The transactions of one collector from one takeover to the next.
 
-    `lost` is set when another producer of the id, or time, took the transaction away: what is
-    stored then has to be asked anew. `on_progress` is called whenever there may be more to do,
-    `on_refusal` with the reason when a broker has refused a batch.
+    `lost` is set when the transaction was lost to another producer of the id or to a time-out; then
+    the stored positions must be read again. `on_progress` is called whenever there may be more to
+    do, and `on_refusal` with the reason when a broker refused a batch.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class Committer:
     ):
         self.lost: Exception | None = None
         self.refused: dict[TopicPartition, str] = {}
-        """The lanes that brokers have refused, each with the reason."""
+        """The outbox queues that brokers refused, by partition, each with the reason."""
         self.unclear: str | None = None
-        """Why it is not known how the transaction at hand ends."""
+        """Why the result of the open transaction is unknown."""
         self.waiting_since_ms: int | None = None
-        """Since when the oldest batch has no acknowledgement, or a commit no answer."""
+        """Since when a batch lacks its acknowledgement, or a commit its answer."""
         self.unsettled_since_ms: int | None = None
-        """The same, over all transactions that were given up since the last commit."""
+        """The same, counted over all transactions aborted since the last commit."""
         self._brokers = brokers
         self._feeder = feeder
         self._outbox = feeder.outbox
@@ -85,24 +86,24 @@ class Committer:
         self._position_futures: list[asyncio.Future[BatchMetadata]] = []
         self._is_open = False
         self._ending: asyncio.Task[None] | None = None
-        self._backoff = Backoff(*RETRY_MS)
+        self._backoff = DoublingWait(*RETRY_MS)
         self._resume_at_ms = 0
         self._failures = 0
-        """Transactions given up since the last commit."""
+        """Transactions aborted since the last commit."""
 
     @property
     def is_ending(self) -> bool:
-        """A transaction is being ended; the next one has to wait for it."""
+        """Whether a transaction is being ended, so the next one must wait."""
         return self._ending is not None
 
     @property
     def is_idle(self) -> bool:
-        """Everything that was read is committed, and so is every change."""
+        """Whether everything read and every changed position is committed."""
         return not self._is_open and self._outbox.is_empty and not self._positions.has_changes
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `step` may do something without any other event."""
+        """When `step` can do something without any other event."""
         if self.is_ending:
             return None
         times = (self._rhythm.deadline_ms, self._outbox.retry_at_ms)
@@ -110,7 +111,7 @@ class Committer:
         return None if deadline_ms is None else max(deadline_ms, self._resume_at_ms)
 
     async def step(self, now_ms: int, *, flush: bool = False) -> None:
-        """Send what is full, and end the transaction if it is due, or at once."""
+        """Send full batches, and end the transaction if it is due or `flush` is set."""
         if self.is_ending or self.lost is not None or now_ms < self._resume_at_ms:
             return
         if self._positions.has_changes:
@@ -132,13 +133,13 @@ class Committer:
             self._ending.add_done_callback(self._ended)
 
     async def stop(self, timeout_ms: int) -> None:
-        """Wait for the transaction that is being ended."""
+        """Wait for the end of a transaction that is being ended."""
         if self._ending is not None:
             await asyncio.wait([self._ending], timeout=timeout_ms / 1000)
 
     # --- one transaction ----------------------------------------------------------------------
 
-    async def _send(self, batches: list[Batch], now_ms: int) -> None:
+    async def _send(self, batches: list[SendBatch], now_ms: int) -> None:
         if not self._is_open:
             self._brokers.begin()
             self._is_open = True
@@ -176,7 +177,7 @@ class Committer:
         futures = [sent.future for sent in self._sent] + self._position_futures
         patience_ms = (TRIAL_MS if self._outbox.is_trial else STUCK_MS) << min(self._failures, 4)
         if futures:
-            # Not longer than the first that fails: it fails the others.
+            # Stop waiting at the first failure, because it makes the others fail too.
             await asyncio.wait(
                 futures,
                 timeout=min(patience_ms, PATIENCE_MAX_MS) / 1000,
@@ -192,8 +193,8 @@ class Committer:
         await self._give_up(futures)
 
     async def _until_clear(self, ask: Callable[[int], Coroutine[Any, Any, None]]) -> bool:
-        """Ask for an end until the answer is clear; False when the transaction was taken away."""
-        backoff = Backoff(*RETRY_MS)
+        """Repeat a commit or abort until the answer is clear; False if the transaction was lost."""
+        backoff = DoublingWait(*RETRY_MS)
         while True:
             try:
                 await ask(STUCK_MS)
@@ -209,7 +210,7 @@ class Committer:
                 return True
 
     async def _give_up(self, futures: "list[asyncio.Future[BatchMetadata]]") -> None:
-        """Abort. All of it goes again, but for the lanes that were the reason, which wait."""
+        """Abort, and send everything again, except the queues that caused it, which wait."""
         faults = self._faults()
         try:
             if not await self._until_clear(self._brokers.abort):
@@ -239,10 +240,10 @@ class Committer:
         )
 
     def _faults(self) -> dict[TopicPartition, Exception]:
-        """The lanes that made the transaction fail, each with the reason.
+        """Return the outbox queues that made the transaction fail, each with the reason.
 
-        Where nothing was acknowledged at all, or no batch was refused, nobody can tell: the first
-        time all go again as they are, after that each lane is tried alone.
+        If no batch was refused and none acknowledged, the cause is unknown. Then all queues are
+        sent again unchanged the first time, and each is tried alone after that.
         """
         faults: dict[TopicPartition, Exception] = {}
         for sent in self._sent:
@@ -282,7 +283,7 @@ class Committer:
 
 
 def commit_bytes(held_bytes_max: int) -> int:
-    """How much one transaction holds before it is ended, so that reading goes on meanwhile."""
+    """Return the size of one transaction, a part of the memory, so that reading can continue."""
     return held_bytes_max // COMMIT_SHARE
 
 

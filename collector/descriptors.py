@@ -1,4 +1,4 @@
-"""How many files this process may hold open.
+"""The number of files that this process can open.
 
 Floor: ground of the room. Changes a limit of the process.
 """
@@ -6,11 +6,11 @@ Floor: ground of the room. Changes a limit of the process.
 import resource
 
 OTHERS_MAX = 256
-"""Kept for sockets, watches, logs and files that are opened for a moment."""
+"""Reserved for sockets, watches, logs and files that are opened briefly."""
 
 
 def room_for(open_files: int) -> int:
-    """How many of so many log files may be open at once, the limit raised as far as it goes."""
+    """Raise the limit if needed; return how many of these log files can be open at once."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = open_files + OTHERS_MAX
     if soft < wanted:

@@ -1,7 +1,7 @@
-"""From files to batches: whose turn it is, what it gives, and where that goes.
+"""Moves lines from files to batches: whose turn it is, what it reads, and where that goes.
 
 Floor: above `reader` and `outbox`. Synchronous and without a socket: `step` reads and fills the
-outbox, the committer sends what it holds. A test can do the same in memory.
+outbox, and the committer sends its content. Tests do the same in memory.
 """
 
 import heapq
@@ -21,27 +21,27 @@ from collector.read.turn import Turn
 from collector.send.addresses import UNFINISHED_HEADERS, Addresses, file_key
 from collector.send.dead_letters import dead_letter
 from collector.send.lag_windows import LagWindows
-from collector.send.outbox import Batch, Entry, Outbox
+from collector.send.outbox import BatchedPiece, SendBatch, SendQueues
 from collector.text.encode import Piece
 from collector.text.lines import Block, Kind
-from collector.timing.pace import Pace
+from collector.timing.pace import ReadLimit
 from collector.timing.rhythm import Rhythm
-from collector.timing.schedule import Lane, Schedule
+from collector.timing.schedule import ReadQueue, Schedule
 from protocol.types import TopicPartition
 
-LIVE_TURNS = 64  # live files read before one backfill turn and before the loop breathes
+LIVE_TURNS = 64  # turns of live files before one backfill turn and before other tasks run
 
 Partitioner = Callable[[str, bytes], TopicPartition | None]
-"""The partition of a topic for a key; None as long as the topic is to be made."""
+"""Returns the partition of a topic for a key; None while the topic must still be created."""
 
 
 class Feeder:
-    """Keeps files and partitions busy, within the outbox's bounds."""
+    """Gives files their turns, within the limits of the outbox."""
 
     def __init__(
         self,
         reader: Reader,
-        outbox: Outbox,
+        outbox: SendQueues,
         rhythm: Rhythm,
         partition_of: Partitioner,
         addresses: Addresses,
@@ -58,19 +58,19 @@ class Feeder:
         self._held: dict[TopicPartition, dict[str, None]] = {}
         """By partition, the files that wait for its window."""
         self._unmade: dict[str, dict[str, None]] = {}
-        """By topic, the files that wait for it to be made."""
-        self._paces: dict[int, tuple[InputSection, Pace]] = {}
+        """By topic, the files that wait for its creation."""
+        self._paces: dict[int, tuple[InputSection, ReadLimit]] = {}
         self._paced: set[str] = set()
         self._alarms: list[tuple[int, str]] = []
         self._alarm_of: dict[str, int] = {}
 
     def wake(self, generations: Iterable[Generation]) -> None:
-        """These may have something to read."""
+        """Queue files that may have something to read."""
         for generation in generations:
-            self._schedule.ready(generation.name, generation.lane)
+            self._schedule.ready(generation.name, generation.read_queue)
 
     def step(self, now_ms: int) -> None:
-        """Live files take a turn each, and one backfill file; the outbox has what they gave."""
+        """Give turns to live files and one backfill file; their lines go to the outbox."""
         expired = self._schedule.expire(now_ms)
         self._paced.difference_update(expired)
         self.wake(self._named(expired))
@@ -81,27 +81,27 @@ class Feeder:
                 self.wake(self._named([due]))
         self._let_go_on(now_ms)
         for _ in range(LIVE_TURNS):
-            name = self._schedule.next(Lane.LIVE)
+            name = self._schedule.next(ReadQueue.LIVE)
             if name is None:
                 break
-            self._turn(name, Lane.LIVE, now_ms)
-        name = self._schedule.next(Lane.BACKFILL)
+            self._turn(name, ReadQueue.LIVE, now_ms)
+        name = self._schedule.next(ReadQueue.BACKFILL)
         if name is not None:
-            self._turn(name, Lane.BACKFILL, now_ms)
+            self._turn(name, ReadQueue.BACKFILL, now_ms)
 
     @property
     def is_busy(self) -> bool:
-        """Some file is ready for a turn."""
-        return any(self._schedule.waiting(lane) for lane in Lane)
+        """Whether some file is ready for a turn."""
+        return any(self._schedule.waiting(one) for one in ReadQueue)
 
     @property
     def held_files(self) -> int:
-        """How many files wait for the window of their partition."""
+        """The number of files that wait for the window of their partition."""
         return sum(map(len, self._held.values()))
 
     @property
     def is_waiting(self) -> bool:
-        """Some file waits for the pace of its input, the window of its partition, or its topic."""
+        """Whether some file waits for a rate limit, the window of its partition, or its topic."""
         return bool(self._paced or self._held or self._unmade)
 
     @property
@@ -110,17 +110,17 @@ class Feeder:
         return list(self._unmade)
 
     def topic_made(self, topic: str) -> None:
-        """A topic that files wait for is there."""
+        """Queue the files that waited for this topic."""
         self.wake(self._named(self._unmade.pop(topic, ())))
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `step` may do something without any other event."""
+        """When `step` can do something without any other event."""
         times = [self._schedule.deadline_ms, self._alarms[0][0] if self._alarms else None]
         return min((time for time in times if time is not None), default=None)
 
-    def committed(self, batch: Batch) -> None:
-        """The batch is committed: it counts, and its room is free."""
+    def committed(self, batch: SendBatch) -> None:
+        """Count a committed batch and free its room."""
         self.outbox.settled(batch)
         for entry in batch.entries:
             block = entry.piece.block
@@ -133,10 +133,10 @@ class Feeder:
             self.windows.settled(batch.place, batch.record_count)
 
     def covers(self, generation: Generation) -> bool:
-        """Whether the transaction at hand has all lines that were handed out of a generation.
+        """Tell whether the open transaction has all lines handed out of a generation.
 
-        A copy has to have those of its original: where they go out later and the collector dies
-        before that, the copy may be all that is left to read them from.
+        For a copy, it must also have those of its original. Otherwise the collector could crash
+        before they are sent, and this copy could be the only file that still has them.
         """
         original = generation.copy_of
         if original is not None and (original.has_open_event or not self.covers(original)):
@@ -146,18 +146,18 @@ class Feeder:
         return self.outbox.covers(generation.partition)
 
     def release(self) -> None:
-        """Room was made: files that waited for it are ready again."""
+        """Queue the files that waited for room, where there is some."""
         for place in self._schedule.places():
-            if self.outbox.has_room(place, Lane.LIVE):
+            if self.outbox.has_room(place, ReadQueue.LIVE):
                 self.wake(self._named(self._schedule.release(place)))
 
     def finish(self, generation: Generation, now_ms: int) -> None:
-        """Send the unfinished last line of a file that no more is expected of."""
+        """Send the unfinished last line of a file of which no more is expected."""
         if generation.partition is not None and not generation.unroutable:
-            self._give(generation, self.reader.finish(generation), Lane.LIVE, now_ms)
+            self._give(generation, self.reader.finish(generation), ReadQueue.LIVE, now_ms)
 
     def _let_go_on(self, now_ms: int) -> None:
-        """One file of each partition whose window has room again."""
+        """Queue one file of each partition whose window has room again."""
         for place, names in list(self._held.items()):
             name = next(iter(names))
             if self.windows.may_go_on(place, name, now_ms):
@@ -166,7 +166,7 @@ class Feeder:
             if not names:
                 del self._held[place]
 
-    def _turn(self, name: str, lane: Lane, now_ms: int) -> None:
+    def _turn(self, name: str, read_queue: ReadQueue, now_ms: int) -> None:
         generation = self.registry.generations.get(name)
         self._paced.discard(name)
         if generation is None:
@@ -176,7 +176,7 @@ class Feeder:
             return
         if generation.partition is None or generation.partition.topic != generation.topic:
             if not generation.is_settled:
-                # What is on its way belongs to the topic of before: a commit covers one of them.
+                # Lines in flight belong to the old topic, and one commit covers one topic only.
                 self._schedule.delay(name, now_ms + COMMIT_MS)
                 return
             key = self._addresses.key_of(generation) or file_key(generation)
@@ -191,7 +191,7 @@ class Feeder:
             self._schedule.delay(name, until_ms)
             self.reader.keep(generation)
             return
-        if not self.outbox.has_room(generation.partition, lane):
+        if not self.outbox.has_room(generation.partition, read_queue):
             self._schedule.park(name, generation.partition)
             self.reader.keep(generation)
             return
@@ -211,7 +211,7 @@ class Feeder:
         pace = self._pace_of(generation)
         if pace is not None:
             pace.took(sum(block.end - block.start for block in turn.blocks), now_ms)
-        if not self._give(generation, turn, lane, now_ms):
+        if not self._give(generation, turn, read_queue, now_ms):
             return
         generation.was_read(to_its_end=not turn.has_more)
         self.wake(turn.others)
@@ -219,70 +219,74 @@ class Feeder:
             self._alarm_of[name] = turn.wake_at_ms
             heapq.heappush(self._alarms, (turn.wake_at_ms, name))
         if turn.has_more:
-            self._schedule.ready(name, generation.lane)
+            self._schedule.ready(name, generation.read_queue)
 
-    def _pace_of(self, generation: Generation) -> Pace | None:
-        """The pace that all files of its input share."""
+    def _pace_of(self, generation: Generation) -> ReadLimit | None:
+        """Return the rate limit that all files of its input share."""
         section = generation.section
         if section.max_bytes_per_second is None:
             return None
         known = self._paces.get(id(section))
         if known is None or known[0] is not section:
-            known = self._paces[id(section)] = section, Pace(section.max_bytes_per_second)
+            known = self._paces[id(section)] = section, ReadLimit(section.max_bytes_per_second)
         return known[1]
 
     def _wait_until_ms(self, generation: Generation, now_ms: int) -> int | None:
         pace = self._pace_of(generation)
         return None if pace is None else pace.wait_until_ms(now_ms)
 
-    def _give(self, generation: Generation, turn: Turn, lane: Lane, now_ms: int) -> bool:
-        """Put a turn's blocks into batches; False when there was no room for all of them."""
+    def _give(self, generation: Generation, turn: Turn, read_queue: ReadQueue, now_ms: int) -> bool:
+        """Put a turn's blocks into batches; return False if there was no room for all."""
         joined = turn.joined
         for block in turn.blocks:
-            if not self._pass_on(generation, block, lane, now_ms):
-                # The file is read again; of one that has ended there is only what is in memory.
+            if not self._pass_on(generation, block, read_queue, now_ms):
+                # The file is read again later. Of a file that has ended only the memory is left.
                 if generation.tailer is not None and not generation.state.has_ended:
                     generation.tailer.rewind()
                 return False
             if joined is not None:
-                # Before the next cut: the record is in one transaction with both positions.
+                # Do it before the next cut, so one transaction has the record and both positions.
                 self._hand_out_beside(joined)
                 joined = None
         return True
 
     def _hand_out_beside(self, known: Generation) -> None:
-        """The open event of a file left with the first one of the file after it."""
+        """Hand out a file's open event, which was joined with the next file's first record."""
         assert known.tailer is not None and known.tailer.pending is not None
         assert known.delivery is not None
         known.delivery.send(known.tailer.hand_out(known.tailer.pending), 0)
         known.touch()
         self.counters["events_joined"] += 1
 
-    def _pass_on(self, generation: Generation, block: Block, lane: Lane, now_ms: int) -> bool:
-        """Put a block into batches; False when there is no room for all of it."""
+    def _pass_on(
+        self, generation: Generation, block: Block, read_queue: ReadQueue, now_ms: int
+    ) -> bool:
+        """Put a block into batches; return False if there was no room for all of it."""
         place = generation.partition
         assert place is not None
         partition, piece = self._address(generation, block)
         rest: Block | None = piece.block
         while rest is not None:
-            taken, rest = self.outbox.fit(place, partition, piece._replace(block=rest), lane)
+            taken, rest = self.outbox.fit(place, partition, piece._replace(block=rest), read_queue)
             if taken is None:
                 self._schedule.park(generation.name, place)
                 return False
             generation.hand_out(taken.block)
-            self.outbox.put(place, partition, Entry(generation.name, taken))
+            self.outbox.put(place, partition, BatchedPiece(generation.name, taken))
             if partition == place:
                 self.windows.handed_out(place, taken.block.count)
             if generation.keeps_up:
                 self.windows.wrote_live(place, generation.name, now_ms)
-            # A window is no larger than a commit: it would wait a second for its own.
+            # Do not wait for a backfill commit: a window is smaller than one commit.
             is_shared = self.windows.is_shared(place, generation.name, now_ms)
-            self.rhythm.handed_out(Lane.LIVE if is_shared else lane, len(taken.block.data), now_ms)
+            self.rhythm.handed_out(
+                ReadQueue.LIVE if is_shared else read_queue, len(taken.block.data), now_ms
+            )
             self._count(generation, taken.block)
         return True
 
     def _address(self, generation: Generation, block: Block) -> tuple[TopicPartition, Piece]:
-        """Where a block goes, and under which key and headers."""
+        """Return the partition for a block, and the block with its key and headers."""
         assert generation.partition is not None
         key = self._addresses.key_of(generation)
         headers = self._addresses.headers_of(generation.section)
@@ -294,7 +298,7 @@ class Feeder:
         place_key = file_key(generation)
         limit = self.outbox.batch_limit(DEAD_LETTERS_TOPIC)
         partition = self._partition_of(DEAD_LETTERS_TOPIC, place_key)
-        assert partition is not None, "the topic of dead letters is there before any file is read"
+        assert partition is not None, "the topic of dead letters exists before any file is read"
         return partition, dead_letter(generation, line, place_key, limit)
 
     def _count(self, generation: Generation, block: Block) -> None:

@@ -1,9 +1,9 @@
-"""Files whose lines are all committed, and what an input wants done with them.
+"""Move or delete files whose lines are all committed, if their input says so.
 
-Floor: above `registry` and `files`, through which it touches the disk. A file goes only when the
-commit that covers its end is known, when nothing has changed for a while, and when it is, at that
-moment, still the file that was read, as long as it was. The handle stays open: what a writer adds
-meanwhile is read.
+Floor: above `registry` and `files`, through which it touches the disk. Three conditions must hold:
+the commit that covers the file's end is known, nothing has changed for a while, and at this moment
+it is still the file that was read, with the same length. The handle stays open, so lines that a
+writer adds in the meantime are read.
 """
 
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Ingested:
-    """Removes files, or moves them away. `problems` says which ones could not be."""
+    """Removes or moves files. `problems` names those that could not be, with the reason."""
 
     def __init__(self, registry: Registry, handles: Handles, home: str):
         self.problems: dict[str, str] = {}
@@ -30,7 +30,7 @@ class Ingested:
         self._home = home
 
     def step(self, now_ms: int) -> bool:
-        """Do what is due; True when a name is gone, so that a scan is due."""
+        """Do what is due; return True if a name is gone, so a scan is needed."""
         if all(section.after_ingest == "keep" for section in self._registry.inputs):
             return False
         has_gone = False
@@ -42,7 +42,7 @@ class Ingested:
         return has_gone
 
     def _is_done(self, generation: Generation, now_ms: int) -> bool:
-        """Whether all of it is committed, and was read from its start."""
+        """Tell whether the file was read from its start and is committed to its end."""
         is_committed = (
             generation.is_stored
             and generation.is_settled
@@ -68,11 +68,11 @@ class Ingested:
                     generation.name, path, generation.file, generation.birth_ns
                 )
             if generation.stamp is None or handle.look().stamp != generation.stamp:
-                # It has changed since it was read to its end: that is read first.
+                # It changed since it was read to its end, so the change is read first.
                 self._registry.counters["ingested_kept"] += 1
                 generation.grown_at_ms = now_ms
                 return False
-            # Until its rest is read the handle is all there is.
+            # Until the rest is read, the handle is the only access to the file.
             self._handles.pin(generation.name)
             if section.after_ingest == "delete":
                 gone = remove_file(path, generation.file)
@@ -90,6 +90,6 @@ class Ingested:
         return True
 
     def _target(self, path: str, section: InputSection) -> Path:
-        """Where a file is moved: the tree below `watched/`, or below the root, is kept."""
+        """Return the new path: the tree below `watched/`, or below the root, is kept."""
         folder = Path(self._home) / section.move_to
         return folder / record_key(path, self._home).removeprefix(HOME_PREFIX).lstrip("/")

@@ -1,7 +1,7 @@
-"""What happens to the files: inotify's events wake the agent, its own scans are what counts.
+"""Watches the files: events of inotify wake the agent, but only its scans decide.
 
-Floor: above `reader`. A scan runs in a thread. Where a folder cannot be watched, the files that
-were just read are looked at between scans.
+Floor: above `reader`. A scan runs in a thread. If a folder cannot be watched, files that were read
+recently are examined between scans.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from functools import partial
 
 from collector.config.settings import RESCAN_GAP_MS, CollectorSettings
 from collector.identity.discovery import is_matched, plan
-from collector.identity.files import Scan, Walker
+from collector.identity.files import FolderScan, Walker
 from collector.identity.generation import Generation
 from collector.identity.unmatched import unmatched_files
 from collector.identity.watch import Watch
 from collector.read.reader import Reader
 from protocol.log import fields
 
-HOT_MS = 10_000  # without a watch, files read in this time are looked at between scans
+HOT_MS = 10_000  # without a watch, files read within this time are examined between scans
 HOT_TICK_MS = 200
 UNMATCHED_MS = 10_000  # so often files that no input matches are looked for
 
@@ -28,10 +28,10 @@ Wakes = Callable[[Iterable[Generation]], None]
 
 
 class Lookout:
-    """Looks at the files of the inputs.
+    """Scans the files of the inputs.
 
-    `wakes` is told which of them may have something to read, `on_event` that there is something to
-    do at once. `last` is the last scan.
+    It calls `wakes` with the files that may have something to read, and `on_event` when the agent
+    must act at once. `last` is the last scan.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Lookout:
         wakes: Wakes,
         on_event: Callable[[], None],
     ):
-        self.last = Scan((), (), True)
+        self.last = FolderScan((), (), True)
         self._reader = reader
         self._registry = reader.registry
         self._clock = clock
@@ -58,12 +58,12 @@ class Lookout:
         self.change(settings)
 
     def start(self) -> None:
-        """Begin to hear of changes."""
+        """Start to watch for changes."""
         self._watch = Watch(asyncio.get_running_loop(), self._changed)
         self._watch.start()
 
     def stop(self) -> None:
-        """Hear of no more."""
+        """Stop watching."""
         if self._watch is not None:
             self._watch.stop()
 
@@ -74,11 +74,11 @@ class Lookout:
 
     @property
     def deadline_ms(self) -> int:
-        """When there is something to look at without any event."""
+        """When the next scan or check is due without any event."""
         return min(self._scan_at_ms, self._hot_at_ms) if self.watch_problems else self._scan_at_ms
 
     def change(self, settings: CollectorSettings) -> None:
-        """Look at the files of these settings' inputs from the next scan on, which is due."""
+        """Use the inputs of these settings from the next scan on, which becomes due at once."""
         patterns = plan(self._registry.inputs, settings.home)
         self._interval_ms = settings.section.scan_interval
         self._is_matched = partial(is_matched, patterns)
@@ -87,29 +87,29 @@ class Lookout:
         self._scan_at_ms = self._unmatched_at_ms = 0
 
     def leave_unmatched(self) -> int:
-        """Let go of files that no input reads; returns how many."""
+        """Close the files that no input reads; return their number."""
         left = self._registry.leave_unmatched(self._is_matched, self._clock())
         for generation in left:
             self._reader.close(generation)
         return len(left)
 
     def is_scan_due(self, now_ms: int) -> bool:
-        """Whether it is time for a scan."""
+        """Tell whether a scan is due."""
         return now_ms >= self._scan_at_ms
 
     def heed_reader(self, now_ms: int) -> None:
-        """Scan soon, if only that can tell the reader what happened."""
+        """Scan soon if only a scan can tell the reader what happened."""
         if self._reader.wants_scan:
             self._scan_soon(now_ms + RESCAN_GAP_MS)
 
     def look_between(self, now_ms: int) -> None:
-        """Wake what was just read, where nobody tells when it grows."""
+        """Wake recently read files if a folder cannot be watched."""
         if self.watch_problems and now_ms >= self._hot_at_ms:
             self._hot_at_ms = now_ms + HOT_TICK_MS
             self._wakes(self._hot(now_ms))
 
     async def scan(self) -> None:
-        """Look at every name there is, and judge what became of each file."""
+        """Scan all names, and judge what became of each file."""
         started_ms = self._clock()
         overflows = 0 if self._watch is None else self._watch.overflows
         self.last = await asyncio.to_thread(self._walker.scan)
@@ -120,7 +120,7 @@ class Lookout:
             await self._follow_folders(self._watch)
         self._last_scan_ms = self._clock()
         took_ms = self._last_scan_ms - started_ms
-        # A scan that takes long is not allowed to take more than a tenth of the time.
+        # Slow scans are made rarer, so that scanning takes at most a tenth of the time.
         self._scan_at_ms = self._last_scan_ms + max(self._interval_ms, 10 * took_ms)
         await self._name_unmatched()
 
@@ -138,7 +138,7 @@ class Lookout:
         await asyncio.to_thread(watch.sync, folders, self._clock())
         for path in set(watch.problems) - before:
             logger.warning(
-                "folder not watched, looking instead",
+                "folder not watched, scanning instead",
                 extra=fields(path=path, reason=watch.problems[path]),
             )
 

@@ -1,4 +1,4 @@
-"""Which files a person means, by what was typed.
+"""Match a file with what the user typed.
 
 Floor: ground of the room. Pure.
 """
@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 
 
 def is_meant(path: str | None, wanted: str) -> bool:
-    """Whether a file is meant by a path, the end of one, or a glob."""
+    """Tell whether `wanted` is a file's path, the end of it, or a matching glob."""
     if path is None:
         return False
     return path == wanted or path.endswith(f"/{wanted}") or fnmatch(path, wanted)

@@ -1,7 +1,7 @@
-"""A one-shot run: everything that matches, read to its end, acknowledged, and the process ends.
+"""A one-shot run: read all matching files to their end, commit, and exit.
 
-Floor: above `agent`. The unfinished last line of a file is sent too, as a record of its own with
-the header `millrace.unfinished`, since nobody will wait for its end.
+Floor: above `agent`. The unfinished last line of a file is sent too, as a record with the header
+`millrace.unfinished`, because this process will not see its end.
 """
 
 import asyncio
@@ -9,14 +9,14 @@ import asyncio
 from collector.agent import Agent
 from collector.identity.generation import Generation
 from collector.identity.sightings import State
-from collector.progress import Reporter, Standing
+from collector.progress import Reporter, RunProgress
 from collector.status import file_error
 
 REPORT_MS = 500
 
 
 class OneShot:
-    """Runs an agent to the end of its files."""
+    """Runs an agent until all files are read to their end."""
 
     def __init__(self, agent: Agent, reporter: Reporter):
         self._agent = agent
@@ -24,11 +24,11 @@ class OneShot:
         self._started_ms = agent.clock()
         self._report_at_ms = 0
         self._begun: dict[str, int] = {}
-        # No later look follows, so NULs are taken as they are now.
+        # No later read follows, so NULs are taken as they are now.
         agent.reader.in_place.quiet_ms = 0
 
     async def run(self) -> list[str]:
-        """Returns the files that could not be read to their end, each with the reason."""
+        """Return the files that could not be read to their end, each with the reason."""
         agent = self._agent
         for generation in agent.registry.generations.values():
             self._begun[generation.name] = generation.safe_position
@@ -41,7 +41,7 @@ class OneShot:
             if await agent.drain(None):
                 break
         incomplete = self._incomplete()
-        self._reporter.done(self._standing(), incomplete)
+        self._reporter.done(self._run_progress(), incomplete)
         return incomplete
 
     async def _read_to_the_end(self) -> None:
@@ -72,10 +72,10 @@ class OneShot:
         known = self._agent.registry.generations.values()
         return [generation for generation in known if not generation.state.has_ended]
 
-    def _standing(self) -> Standing:
+    def _run_progress(self) -> RunProgress:
         alive = self._alive()
         done = sum(g.safe_position - self._begun.get(g.name, 0) for g in alive)
-        return Standing(
+        return RunProgress(
             files=len(alive),
             files_done=sum(not generation.lag_bytes for generation in alive),
             bytes_total=done + sum(generation.lag_bytes for generation in alive),
@@ -88,4 +88,4 @@ class OneShot:
         now_ms = self._agent.clock()
         if now_ms >= self._report_at_ms:
             self._report_at_ms = now_ms + REPORT_MS
-            self._reporter.show(self._standing())
+            self._reporter.show(self._run_progress())

@@ -1,4 +1,4 @@
-"""What is wrong at this moment, in words, with the remedy where there is one.
+"""The current problems in words, with the remedy if there is one.
 
 Floor: above `agent`. Reads only.
 """
@@ -8,12 +8,12 @@ from collector.committer import Committer
 from protocol.status import Problem
 from protocol.units import format_moment_ms
 
-SILENT_MS = 5_000  # so long without an acknowledgement is a problem to be shown
-PLACES_MAX = 10  # of one kind, named
+SILENT_MS = 5_000  # a problem is shown after this time without an acknowledgement
+PLACES_MAX = 10  # how many problems of one kind are shown
 
 
 def problems_of(agent: Agent) -> tuple[Problem, ...]:
-    """All that is wrong."""
+    """Return all current problems."""
     found: list[Problem] = []
 
     def add(code: str, text: str | None) -> None:
@@ -33,14 +33,14 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
     for place_text in agent.lookout.last.problems[:PLACES_MAX]:
         add("unreadable", place_text)
     for path, text in list(agent.reader.refused.items())[:PLACES_MAX]:
-        add("unreadable", f"{path}: {text}; it waits, for it may be a copy of what was read")
+        add("unreadable", f"{path}: {text}; it waits, because it may be a copy of a known file")
     for path, text in agent.lookout.watch_problems.items():
-        add("watch", f"{path}: {text}; changes are found by looking instead")
+        add("watch", f"{path}: {text}; changes are found by scans instead")
     return tuple(found)
 
 
 def brokers_away(committer: Committer, now_ms: int) -> str | None:
-    """Since when lines wait for the brokers, if that is long or has a reason."""
+    """Return since when lines wait for the brokers, if that is long or has a reason."""
     since_ms = committer.unsettled_since_ms
     if since_ms is None:
         return None

@@ -1,8 +1,8 @@
-"""The process around a collector: from settings to the exit code.
+"""The collector process, from reading its settings to the exit code.
 
-Floor: top. Exit codes: 0 after a clean stop or a complete one-shot run, 1 when the data folder is
-in use or a one-shot run is not complete, 2 for wrong settings, 5 when a one-shot run waited for the
-brokers in vain, 75 when another collector of the same instance has taken over.
+Floor: top. Exit codes: 0 after a clean stop or a complete one-shot run; 1 if the data folder is in
+use or a one-shot run is incomplete; 2 for wrong settings; 5 if a one-shot run waited too long for
+the brokers; 75 if another collector of the same instance has taken over.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from collector.identity.data_folder import DataFolder, InUse
 from collector.once import OneShot
 from collector.progress import reporter
 from collector.status import metrics, part_status
-from collector.timing.clock import Clock
+from collector.timing.clock import ForwardClock
 from protocol.log import configure, fields
 from protocol.status_http import StatusServer
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class Mode(Enum):
-    """What the process is for."""
+    """The task of the process."""
 
     RUN = "run"
     ONCE = "once"
@@ -50,8 +50,9 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What a process is started for; `wanted` are the files of an amendment, which is only shown
-    without `execute`.
+    """The arguments of the process. `wanted` names the files of an amendment.
+
+    Without `execute`, an amendment is only shown.
     """
 
     mode: Mode
@@ -61,7 +62,7 @@ class Errand:
 
 
 def main(descriptor: int, errand: Errand) -> int:
-    """Read the settings, do the work, return the exit code."""
+    """Read the settings, do the task, return the exit code."""
     try:
         with os.fdopen(descriptor, "rb") as source:
             settings = CollectorSettings.model_validate_json(source.read())
@@ -75,7 +76,7 @@ def main(descriptor: int, errand: Errand) -> int:
         return EXIT_CLEAN
     folder = DataFolder(settings.data_dir)
     if errand.mode is Mode.AMEND and not errand.execute:
-        # Only to be shown: that disturbs nobody.
+        # Only showing it needs no lock.
         instance = settings.section.instance or folder.stored_instance() or ""
         return _amend(settings, instance, errand)
     try:
@@ -105,16 +106,16 @@ def _print(report: dict[str, object]) -> None:
 
 
 async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
-    """Run until told to stop, or to the end of the files."""
+    """Run until a signal, or to the end of the files."""
     patience_ms = settings.patience_ms if mode is Mode.ONCE else None
-    agent = Agent(settings, instance, Clock(), patience_ms)
+    agent = Agent(settings, instance, ForwardClock(), patience_ms)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.stop)
     failures: list[str] = []
 
     def fail(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        # A fault of ours somewhere in the loop: rather stop, and start again from what is stored.
+        # An error in our own code: stop, so that the next start continues from stored positions.
         failures.append(str(context.get("exception") or context.get("message")))
         loop.default_exception_handler(context)
         agent.stop()

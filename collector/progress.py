@@ -1,9 +1,9 @@
-"""How far a one-shot run is: JSON lines for a program, a bar for a person.
+"""The progress of a one-shot run: JSON lines for a program, a bar for a person.
 
-Floor: beside `status`. Writes to the stream it is given and nothing else. Each event is one object:
+Floor: beside `status`. Writes only to the given stream. Each event is one object:
 `{"event":"progress","files":…,"files_done":…,"bytes_total":…,"bytes_done":…,"lines":…,
-"rate_lines_s":…,"rate_bytes_s":…,"eta_s":…}`, the last one with event `done` and `incomplete`, the
-files that could not be read to their end.
+"rate_lines_s":…,"rate_bytes_s":…,"eta_s":…}`. The last one has the event `done` and the key
+`incomplete`: the files that could not be read to their end.
 """
 
 import json
@@ -22,8 +22,8 @@ from rich.progress import (
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a one-shot run stands; rates over the whole run so far."""
+class RunProgress:
+    """How far a one-shot run has come. Rates are averages over the whole run."""
 
     files: int
     files_done: int
@@ -33,7 +33,7 @@ class Standing:
     elapsed_s: float
 
     def event(self, name: str) -> dict[str, object]:
-        """The standing as an event."""
+        """Return the progress as an event."""
         elapsed_s = max(self.elapsed_s, 0.001)
         rate = self.bytes_done / elapsed_s
         left = self.bytes_total - self.bytes_done
@@ -49,28 +49,28 @@ class Standing:
 
 
 class Reporter(Protocol):
-    """Shows a run's progress."""
+    """Shows the progress of a run."""
 
-    def show(self, standing: Standing) -> None:
-        """A step further."""
+    def show(self, run: RunProgress) -> None:
+        """Show the present progress."""
 
-    def done(self, standing: Standing, incomplete: list[str]) -> None:
-        """The end."""
+    def done(self, run: RunProgress, incomplete: list[str]) -> None:
+        """Show the end of the run."""
 
 
 class JsonReporter:
-    """One JSON object a line."""
+    """Writes one JSON object per line."""
 
     def __init__(self, out: TextIO):
         self._out = out
 
-    def show(self, standing: Standing) -> None:
-        """A step further."""
-        self._write(standing.event("progress"))
+    def show(self, run: RunProgress) -> None:
+        """Write the present progress."""
+        self._write(run.event("progress"))
 
-    def done(self, standing: Standing, incomplete: list[str]) -> None:
-        """The end."""
-        self._write(standing.event("done") | {"incomplete": incomplete})
+    def done(self, run: RunProgress, incomplete: list[str]) -> None:
+        """Write the end of the run."""
+        self._write(run.event("done") | {"incomplete": incomplete})
 
     def _write(self, event: dict[str, object]) -> None:
         self._out.write(json.dumps(event, separators=(",", ":")) + "\n")
@@ -78,7 +78,7 @@ class JsonReporter:
 
 
 class BarReporter:
-    """A bar with bytes, rate and time left."""
+    """Shows a bar with bytes, rate and time left."""
 
     def __init__(self, out: TextIO):
         self._progress = Progress(
@@ -93,24 +93,24 @@ class BarReporter:
         self._task = self._progress.add_task("reading", total=None, lines=0)
         self._progress.start()
 
-    def show(self, standing: Standing) -> None:
-        """A step further."""
+    def show(self, run: RunProgress) -> None:
+        """Update the bar."""
         self._progress.update(
             self._task,
-            description=f"{standing.files_done}/{standing.files} files",
-            total=standing.bytes_total,
-            completed=standing.bytes_done,
-            lines=standing.lines,
+            description=f"{run.files_done}/{run.files} files",
+            total=run.bytes_total,
+            completed=run.bytes_done,
+            lines=run.lines,
         )
 
-    def done(self, standing: Standing, incomplete: list[str]) -> None:
-        """The end."""
-        self.show(standing)
+    def done(self, run: RunProgress, incomplete: list[str]) -> None:
+        """Complete the bar, and list the incomplete files."""
+        self.show(run)
         self._progress.stop()
         for text in incomplete:
             self._progress.console.print(f"not complete: {text}", markup=False, highlight=False)
 
 
 def reporter(out: TextIO) -> Reporter:
-    """A bar on a terminal, JSON lines elsewhere."""
+    """Return a bar for a terminal, and JSON lines for anything else."""
     return BarReporter(out) if out.isatty() else JsonReporter(out)

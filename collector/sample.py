@@ -1,7 +1,7 @@
-"""The records that a collector would make of one file, without a broker.
+"""Show the records that a collector would make of one file, without a broker.
 
-Floor: above `read/reader`. Reads the file through the same registry, reader and tailer as the
-collector, on a clock of its own: where the collector would wait, the clock moves on.
+Floor: above `read/reader`. Reads the file with the same registry, reader and tailer as the
+collector, but on a simulated clock, which skips the times when the collector would wait.
 """
 
 import socket
@@ -18,7 +18,7 @@ from collector.config.settings import (
     InputSection,
     TopicSettings,
 )
-from collector.identity.files import Scan
+from collector.identity.files import FolderScan
 from collector.identity.generation import Generation
 from collector.identity.handles import Handles, Unreadable
 from collector.identity.registry import Registry
@@ -30,15 +30,15 @@ from collector.text.lines import Block
 
 
 class UnreadableFile(Exception):
-    """A file of which the collector would make no record; the text says why."""
+    """The collector would make no record of the file; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSample:
-    """The last records of a file, in their order, and how many it has in all.
+    """The last records of a file, in order, and the number of all its records.
 
-    `dead_letters` are lines that would go to the dead letters, `open_bytes` the length of a last
-    line for whose end the collector would wait.
+    `dead_letters` counts lines for the dead letters. `open_bytes` is the length of an unfinished
+    last line, for whose end the collector would wait.
     """
 
     key: str
@@ -110,7 +110,7 @@ def first_records(
 def _opened(
     path: str, section: InputSection, topics: Collection[TopicSettings], home: str
 ) -> tuple[Reader, Generation]:
-    # What the file holds already is what is wanted of it.
+    # The sample needs the lines that the file already holds.
     section = section.model_copy(update={"start": "beginning"})
     addresses = Addresses(socket.gethostname())
     limit_bytes = _batch_bytes(section, topics) - BATCH_OVERHEAD_BYTES - BATCH_HEADER_BYTES
@@ -125,14 +125,14 @@ def _opened(
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
     if seen is None:
-        raise UnreadableFile(f"{path} is no file")
-    reader.judge(Scan((seen,), (), True), 0)
+        raise UnreadableFile(f"{path} is not a regular file")
+    reader.judge(FolderScan((seen,), (), True), 0)
     (generation,) = registry.generations.values()
     return reader, generation
 
 
 def _batch_bytes(section: InputSection, topics: Collection[TopicSettings]) -> int:
-    """Return the topic's largest batch, as far as the configuration tells it."""
+    """Return the topic's largest batch by the configuration alone."""
     for topic in topics:
         if topic.name == section.topic and MAX_MESSAGE_BYTES in topic.settings:
             return int(topic.settings[MAX_MESSAGE_BYTES])
@@ -141,7 +141,7 @@ def _batch_bytes(section: InputSection, topics: Collection[TopicSettings]) -> in
 
 
 def _blocks(reader: Reader, generation: Generation) -> Iterator[Block]:
-    """All blocks of a file; where the collector would wait for time, time passes at once."""
+    """Yield all blocks of a file; skip the times when the collector would wait."""
     now_ms = 0
     while True:
         turn = reader.turn(generation, now_ms)

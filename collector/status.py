@@ -1,7 +1,7 @@
-"""What the collector says of itself: the details of `/status` and the text of `/metrics`.
+"""What the collector reports: the details of `/status` and the text of `/metrics`.
 
 Floor: above `agent`. Reads only. Files are listed with the largest lag first, at most a thousand;
-the totals count all.
+the totals count all files.
 """
 
 import heapq
@@ -20,12 +20,12 @@ from protocol.status import PartState, PartStatus, Problem
 
 
 def shown(path: str) -> str:
-    """A path as text, whatever bytes it is made of."""
+    """Return a path as text, even if its bytes are not UTF-8."""
     return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def file_state(generation: Generation) -> str:
-    """One word for what is going on with a file."""
+    """Return one word for the state of reading a file."""
     archive = generation.archive
     if generation.error:
         return "unreadable"
@@ -39,17 +39,17 @@ def file_state(generation: Generation) -> str:
 
 
 def file_error(generation: Generation) -> str | None:
-    """What is wrong with a file, in words."""
+    """Describe what is wrong with a file; None if nothing is."""
     archive = generation.archive
     if archive is not None and archive.damage is not None:
         return f"damaged after byte {archive.content_size} of its content: {archive.damage}"
     if archive is not None and archive.content_size is None:
-        return "the archive is not whole yet"
+        return "the archive is not complete yet"
     return generation.error or None
 
 
 def evidence_of(generation: Generation) -> dict[str, object]:
-    """By what a file is known again: where it lies, and how many of its bytes were hashed."""
+    """Return what identifies a file: its place, and how many of its bytes were hashed."""
     print_ = generation.raw_print() or generation.read_print()
     return {
         "device": generation.file.device,
@@ -62,7 +62,7 @@ def evidence_of(generation: Generation) -> dict[str, object]:
 
 
 def file_row(generation: Generation) -> dict[str, object]:
-    """One file as the status shows it."""
+    """Return one file as the status shows it."""
     return {
         "path": shown(generation.path),
         "topic": generation.topic,
@@ -79,9 +79,9 @@ def file_row(generation: Generation) -> dict[str, object]:
 
 
 def originals_of(generations: Iterable[Generation]) -> dict[str, str]:
-    """Files that hold the same bytes as another one, by name, each with the path of the first.
+    """Map the names of files that repeat another file's bytes to the path of that file.
 
-    Both were read from their start, so the lines of a copy count twice.
+    Both were read from their start, so the lines of the copy count twice.
     """
     first: dict[tuple[int, int], Generation] = {}
     found = {}
@@ -97,20 +97,22 @@ def originals_of(generations: Iterable[Generation]) -> dict[str, str]:
 
 
 def living(agent: Agent) -> list[Generation]:
-    """The generations that are read or could be."""
+    """Return the generations that are read, or could be."""
     found = agent.registry.generations.values()
     return [generation for generation in found if not generation.state.has_ended]
 
 
 def held_deleted(generations: Iterable[Generation]) -> tuple[int, int]:
-    """How many files without a name are read to their end, and the bytes that they hold until then:
-    a disk that is full gets them back only when they are let go."""
+    """Return the number and size of deleted files that are still being read.
+
+    A full disk gets these bytes back only when the files are closed.
+    """
     sizes = [one.size for one in generations if one.state is State.DRAINING]
     return len(sizes), sum(sizes)
 
 
 def lost_row(generation: Generation) -> dict[str, object]:
-    """A file of which lines may be lost."""
+    """Return the row of a file whose lines may be lost."""
     return {
         "path": shown(generation.path),
         "verdict": None if generation.verdict is None else str(generation.verdict),
@@ -120,12 +122,12 @@ def lost_row(generation: Generation) -> dict[str, object]:
 
 
 def busy(agent: Agent) -> float:
-    """Processor time of the last ten seconds, as a share of one core."""
+    """Return the processor time of the last ten seconds as a share of one core."""
     return round(min(1.0, agent.work.per_second() / 1000), 4)
 
 
 def details(agent: Agent) -> dict[str, object]:
-    """The collector's part of its status."""
+    """Return the collector's details of its status."""
     alive = living(agent)
     furthest_behind = heapq.nlargest(
         STATUS_FILES_MAX, alive, key=lambda generation: generation.lag_bytes
@@ -157,7 +159,7 @@ def details(agent: Agent) -> dict[str, object]:
 
 
 def part_status(agent: Agent, started_at_ms: int, now_ms: int) -> PartStatus:
-    """The whole status."""
+    """Return the whole status."""
     problems = problems_of(agent)
     unreadable = [generation for generation in living(agent) if generation.error]
     if unreadable:
@@ -179,13 +181,13 @@ def part_status(agent: Agent, started_at_ms: int, now_ms: int) -> PartStatus:
 
 
 class _AgentMetrics(Collector):
-    """The agent's figures in Prometheus' words, gathered when asked."""
+    """The agent's metrics for Prometheus, collected when requested."""
 
     def __init__(self, agent: Agent):
         self._agent = agent
 
     def collect(self) -> Iterable[Metric]:
-        """All families."""
+        """Return all metric families."""
         return self._families()
 
     def _families(self) -> Iterator[Metric]:
@@ -220,7 +222,7 @@ class _AgentMetrics(Collector):
 
 
 def metrics(agent: Agent) -> bytes:
-    """The text of `/metrics`."""
+    """Return the text of `/metrics`."""
     registry = CollectorRegistry()
     registry.register(_AgentMetrics(agent))
     return generate_latest(registry)

@@ -1,7 +1,7 @@
-"""Where the sinks live: the file's `sinks:` section, and what a process receives.
+"""The settings of the sinks: the file's `sinks:` section, and what a process receives.
 
-Either sink may be switched off with null, but not both. An address left out means the mill's own
-server; the appliance fills it in together with the generated secrets.
+Either sink can be switched off with null, but not both. Without an address, the mill's own server
+is used; the appliance fills in its address and the generated secrets.
 """
 
 from typing import Self
@@ -48,7 +48,7 @@ class SinksSection(BaseModel):
 
 
 class RedisSettings(BaseModel):
-    """One Redis server, with the user that may write."""
+    """One Redis server, with a user who may write."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -59,7 +59,7 @@ class RedisSettings(BaseModel):
 
 
 class MySqlSettings(BaseModel):
-    """One MySQL or MariaDB database, with the user that may write; `reader` is granted SELECT."""
+    """One MySQL or MariaDB database, with a user who may write; `reader` is granted SELECT."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,7 +72,7 @@ class MySqlSettings(BaseModel):
 
 
 class SinksSettings(BaseModel):
-    """The sinks a process writes to or reads from; None where one is switched off."""
+    """The sinks that a process writes to or reads from; None if one is switched off."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,14 +1,14 @@
-"""Sketches of distinct values: exact while the values are few, HyperLogLog above. Pure.
+"""Sketches of distinct values: exact sets of few values, HyperLogLog above. Pure.
 
-A value is known by 64 bits of its hash, its *word*: the low 26 bits of the first half of a
-MurmurHash3 (128 bits, seed 9001), then the high 38 bits of the second half. These are the bits that
-an HLL sketch of Apache DataSketches reads, so a set of words can become a sketch, and can be united
-with sketches that older versions stored. `java/Distinct.java` makes the same octets.
+A value is represented by 64 bits of its hash, its *word*: the low 26 bits of the first half of a
+MurmurHash3 (128 bits, seed 9001), then the high 38 bits of the second half. An HLL sketch of Apache
+DataSketches reads the same bits. So a set of words can become a sketch, and can be united with
+sketches that older versions stored. `java/Distinct.java` makes the same octets.
 
-A sketch begins with `E` and is the sorted set of words itself, or begins with `M` and is an HLL
-sketch of more than UNIQUE_EXACT_MAX values. Without either it is an HLL sketch as older versions
-wrote it. Uniting depends neither on the order nor on how values came in batches: registers are
-maxima, and the estimate is made of the registers alone.
+A sketch that begins with `E` is the sorted set of words. If it begins with `M`, it is an HLL sketch
+of more than UNIQUE_EXACT_MAX values. Any other is an HLL sketch written by an older version. The
+union depends neither on the order of values nor on their batches, because registers are maxima and
+the estimate uses the registers alone.
 """
 
 import struct
@@ -24,25 +24,25 @@ HLL_LG_K = 12
 MANY_MARK = b"M"
 WORD_OCTETS = 8
 _WORD = np.dtype(">u8")
-# Bits of a word that stand for the second half of the hash.
+# The lowest bits of a word, which come from the second half of the hash.
 _SECOND_BITS = 38
 
 # The head of an HLL_8 image: preamble words, version, family, lg k, unused, flags, least value,
-# mode; the accumulator of estimates in order, two sums of 2^-register (below 32, and above),
-# registers that are 0, and the exceptions, which HLL_8 does not have.
+# mode; the running estimate, two sums of 2^-register (for registers below 32, and above), the
+# number of registers that are 0, and that of exceptions, which HLL_8 does not have.
 _HEAD = struct.Struct("<8B3d2i")
 _PREAMBLE, _VERSION, _FAMILY = 10, 1, 7
-# Compact, and filled in no known order: so the estimate is made of the registers alone.
+# Compact, and out of order, so that readers estimate from the registers alone.
 _FLAGS = 8 | 16
 _MODE_HLL_8 = 2 | 2 << 2
-# Registers from this on are summed apart.
+# Registers from this value on have their own sum.
 _HIGH_REGISTER = 32
 
 _Words = NDArray[np.uint64]
 
 
 def unite(sketches: Sequence[bytes]) -> bytes | None:
-    """One sketch of all; None of none."""
+    """Return one sketch of all values; None if there are no sketches."""
     if len(sketches) < 2:
         return sketches[0] if sketches else None
     exact = [sketch for sketch in sketches if sketch.startswith(EXACT_MARK)]
@@ -64,7 +64,7 @@ def unite(sketches: Sequence[bytes]) -> bytes | None:
 
 
 def number_of(sketch: bytes) -> int:
-    """How many distinct values a sketch stands for."""
+    """Return the number of distinct values in a sketch."""
     if sketch.startswith(EXACT_MARK):
         return (len(sketch) - 1) // WORD_OCTETS
     estimate: float = _hll(sketch).get_estimate()
@@ -73,7 +73,7 @@ def number_of(sketch: bytes) -> int:
 
 
 def is_estimate(sketch: bytes) -> bool:
-    """Whether the number of a sketch is an estimate."""
+    """Tell whether the number of a sketch is an estimate."""
     return not sketch.startswith(EXACT_MARK)
 
 
@@ -82,7 +82,7 @@ def _words(sketch: bytes) -> _Words:
 
 
 def _written(words: _Words) -> bytes:
-    """Sorted words as a sketch."""
+    """Return sorted words as a sketch."""
     if len(words) <= UNIQUE_EXACT_MAX:
         return EXACT_MARK + words.astype(_WORD).tobytes()
     return MANY_MARK + _image(words)
@@ -93,10 +93,10 @@ def _hll(sketch: bytes) -> "datasketches.hll_sketch":
 
 
 def _image(words: _Words) -> bytes:
-    """An HLL_8 sketch of words, as DataSketches writes it."""
+    """Return an HLL_8 sketch of words in the format of DataSketches."""
     slots = (words >> np.uint64(_SECOND_BITS)) & np.uint64((1 << HLL_LG_K) - 1)
     second = words & np.uint64((1 << _SECOND_BITS) - 1)
-    # A double has 53 bits, so the exponent of one of 38 is exact; 0 has no bit that is set.
+    # A double has 53 bits, so the exponent of a 38-bit number is exact; for 0 it is 0.
     _, lengths = np.frexp(second.astype(np.float64))
     registers = np.zeros(1 << HLL_LG_K, np.uint8)
     np.maximum.at(registers, slots.astype(np.int64), (_SECOND_BITS + 1 - lengths).astype(np.uint8))

@@ -1,20 +1,20 @@
-"""What can go wrong between a batch and its sinks.
+"""The errors between a batch and its sinks.
 
 SinkError
-├── Fenced               a newer driver writes; this one must end and stay down
-├── LedgerMismatch       the batch does not continue what was counted, or the server was restored
+├── Fenced               a newer driver writes; this driver must end and not restart
+├── LedgerMismatch       the batch does not continue the counted offsets, or the server was restored
 │                        from an older copy; resume from the ledger
-├── DefinitionChanged    a metric's meaning changed under its old name
+├── DefinitionChanged    a metric has another definition than the stored one of this name
 ├── UnknownMetric        nothing is stored under this name
-├── StillCounted         a metric that is to be forgotten is still counted
-├── RangeMoved           a recount's offsets are not the ones that are missing
+├── StillCounted         a metric to forget is still counted
+├── RangeMoved           the offsets of a recount are not the missing ones
 ├── SchemaTooNew         a newer version of the program wrote the database
-└── SinkUnavailable      a server is away; the same batch may be tried again
+└── SinkUnavailable      a server does not answer; the same batch can be tried again
 """
 
 
 class SinkError(Exception):
-    """Anything the sinks refuse or cannot do."""
+    """Any error of the sinks."""
 
 
 class Fenced(SinkError):
@@ -24,27 +24,27 @@ class Fenced(SinkError):
 class LedgerMismatch(SinkError):
     """A batch's offsets neither continue the ledger nor lie wholly before its end.
 
-    Also raised when the writer row stands before this driver's epoch: nobody newer writes, the
-    truth was restored from an older copy or emptied.
+    Also raised if the writer row has an older epoch than this driver. No newer driver exists then:
+    the truth was restored from an older copy, or emptied.
     """
 
 
 class DefinitionChanged(SinkError):
-    """Metrics whose stored definition differs; the text names them and the way out."""
+    """Metrics whose stored definition differs; the text names them and the remedy."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
         listed = ", ".join(names)
         super().__init__(
-            f"the meaning of {listed} changed, and what is counted under that name was counted "
-            "otherwise: give the metric a new name; or take it out of the file, remove what is "
-            f"counted with `./millrace stream forget {names[0]}`, put it back, and count it over "
-            f"the lines that went by with `./millrace stream recount {names[0]}`"
+            f"the definition of {listed} changed, but the stored counts follow the old one: "
+            "give the metric a new name; or take it out of the file, remove its counts "
+            f"with `./millrace stream forget {names[0]}`, put it back, and count it over "
+            f"the earlier lines with `./millrace stream recount {names[0]}`"
         )
 
 
 class UnknownMetric(SinkError):
-    """No metric of this name is stored; the text names those that are."""
+    """No metric of this name is stored; the text lists the stored ones."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         listed = ", ".join(known) or "none yet"
@@ -52,7 +52,7 @@ class UnknownMetric(SinkError):
 
 
 class StillCounted(SinkError):
-    """The metric is among those that the stream counts."""
+    """The stream still counts the metric."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -62,14 +62,14 @@ class StillCounted(SinkError):
 
 
 class RangeMoved(SinkError):
-    """What was counted again does not end where the metric begins: look again what is missing."""
+    """The recounted offsets do not end where the metric begins; read the missing ranges again."""
 
     def __init__(self, metric: str, counted: object) -> None:
-        super().__init__(f"{metric} does not begin at the end of {counted}")
+        super().__init__(f"the stored counts of {metric} do not begin at the end of {counted}")
 
 
 class SchemaTooNew(SinkError):
-    """The tables are of a version that this program does not know."""
+    """A newer version of the program made the tables."""
 
     def __init__(self, found: int, known: int) -> None:
         super().__init__(
@@ -79,7 +79,7 @@ class SchemaTooNew(SinkError):
 
 
 class SinkUnavailable(SinkError):
-    """A sink did not answer within the given patience; nothing is half done."""
+    """A sink did not answer in time; nothing is half done."""
 
     def __init__(self, sink: str, reason: str) -> None:
         self.sink = sink

@@ -1,24 +1,24 @@
-"""Which shown values are estimates, from where on, and how far off they are. Pure, no libraries.
+"""Which values are estimates, above which size, and how large their error is. Pure, no libraries.
 
-Decision 0115 has the measurements. `docs/measures.md` says the same to users.
+Decision 0115 has the measurements. `docs/measures.md` gives users the same facts.
 """
 
 from decimal import Decimal
 
-# The number of distinct values of one cell up to which `unique` is exact.
+# `unique` is exact up to this number of distinct values in a cell.
 UNIQUE_EXACT_MAX = 1_024
 # 19 of 20 estimates of `unique` are within this share of the true number.
 UNIQUE_ERROR = 0.033
-# The size of a percentile's sketch. A cell of at most so many values has exact percentiles.
+# The size of a percentile's sketch; percentiles of a cell are exact up to this many values.
 KLL_K = 200
-# 99 of 100 estimated percentiles have a rank within this of the one asked for: p50 is then a value
-# between the 48.3rd and the 51.7th percentile.
+# 99 of 100 estimated percentiles have a rank within this distance of the requested one: p50 is
+# then a value between the 48.3rd and the 51.7th percentile.
 RANK_ERROR = 0.017
 
-# The first octet of a sketch of distinct values that is the set itself (`distinct`).
+# The first octet of a sketch that is the set of distinct values itself (`distinct`).
 EXACT_MARK = b"E"
 
-# The same decisions in SQL, over the columns of `window_cells`.
+# The same rules in SQL, over the columns of `window_cells`.
 UNIQUE_IS_ESTIMATE_SQL = f"hll IS NOT NULL AND ASCII(hll) <> {EXACT_MARK[0]}"
 PERCENTILE_IS_ESTIMATE_SQL = f"kll IS NOT NULL AND `count` > {KLL_K}"
 
@@ -36,10 +36,9 @@ _NOTES = {
 
 
 def is_estimated(measure: str, value: Decimal, count: int | None) -> bool:
-    """Whether a shown value is an estimate, as far as it and the cell's count tell.
+    """Tell whether a value is an estimate, judging by it and the cell's count.
 
-    A cell that an older version began is an estimate from the beginning on; its numbers alone do
-    not say so.
+    A cell that an older version began is always an estimate; its numbers do not show that.
     """
     if measure == "percentile":
         return count is None or count > KLL_K
@@ -47,15 +46,15 @@ def is_estimated(measure: str, value: Decimal, count: int | None) -> bool:
 
 
 def can_estimate(measure: str) -> bool:
-    """Whether a cell of this measure can hold an estimate."""
+    """Tell whether a cell of this measure can hold an estimate."""
     return measure in _ERRORS
 
 
 def error_of(measure: str) -> float | None:
-    """The error of an estimate: a share for `unique`, of the rank for `percentile`."""
+    """Return the error of an estimate: a share for `unique`, of the rank for `percentile`."""
     return _ERRORS.get(measure)
 
 
 def note_of(measure: str) -> str:
-    """One line for people about how exact a measure is; empty where it always is."""
+    """Return one line about how exact a measure is; empty if it always is."""
     return _NOTES.get(measure, "")

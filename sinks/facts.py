@@ -1,4 +1,4 @@
-"""What the sinks tell of themselves, as the stream's status shows it. Pure."""
+"""What the sinks report about themselves in the stream's status. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from sinks.rows import size_text
 
 @dataclass(frozen=True, slots=True)
 class SinkFacts:
-    """How the sinks are at one moment; the fields are those of `sinks.store.Sinks`."""
+    """The state of the sinks at one moment; the fields are those of `sinks.store.Sinks`."""
 
     states: Mapping[str, str] = field(default_factory=dict)
     scrubbed_total: int = 0
@@ -18,7 +18,7 @@ class SinkFacts:
     untended: str | None = None
 
     def details(self) -> dict[str, object]:
-        """All but what is a problem, as JSON has it."""
+        """Return everything except problems, as JSON values."""
         return {
             "sinks": dict(self.states),
             "scrubbed_total": self.scrubbed_total,

@@ -1,7 +1,8 @@
-"""`stream forget`: everything that is stored of a metric which the stream no longer counts.
+"""`stream forget`: remove everything stored about a metric that is no longer counted.
 
-May be ended at any point and called again. With MySQL its tables say whether the metric still
-counts, and keep drivers from counting it meanwhile; Redis alone takes the caller's word for that.
+It can be interrupted at any point and called again. With MySQL, the tables tell whether the metric
+is still counted, and keep drivers from counting it in the meantime. With Redis alone, the caller
+must make sure of that.
 """
 
 import itertools
@@ -23,7 +24,7 @@ KEYS_PER_STEP = 500
 def forget_metric(
     settings: SinksSettings, name: str, told: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Remove a metric's cells, view and name; `told` hears of rows as they go.
+    """Remove a metric's cells, view and name; `told` is called with the number of deleted rows.
 
     Raises UnknownMetric, StillCounted, SinkUnavailable.
     """
@@ -46,7 +47,7 @@ def forget_metric(
             connection.begin()
             begin_to_forget(cursor, name)
             connection.commit()
-            # The view goes before the truth: who looks finds a metric whole, or not at all.
+            # Remove the view before the truth, so that a reader sees the whole metric or nothing.
             if settings.redis is not None:
                 _forget_in_redis(settings.redis, name, is_truth=False)
             forget_rows(cursor, name, told=told)

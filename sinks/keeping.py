@@ -22,7 +22,7 @@ Place = tuple[str, int]
 class Term:
     """Windows of one size are kept for `keep_s` after their end; older ones go from `from_s` on.
 
-    `cells` is how many were older when the driver was last opened.
+    `cells` is how many cells were older when the sinks were last opened.
     """
 
     metric: str
@@ -33,12 +33,12 @@ class Term:
 
     @property
     def place(self) -> Place:
-        """Whose windows these are."""
+        """The metric and window size it applies to."""
         return self.metric, self.size_s
 
 
 def limits(definitions: Iterable[MetricDefinition]) -> Iterator[tuple[Place, int]]:
-    """Each metric and size that is not kept for ever, and for how long it is."""
+    """Yield each metric and size with a limited `keep`, and that limit."""
     for definition in definitions:
         for size_s in definition.windows_s:
             keep_s = definition.keep_mysql_s.get(size_s)
@@ -47,24 +47,24 @@ def limits(definitions: Iterable[MetricDefinition]) -> Iterator[tuple[Place, int
 
 
 def words(term: Term) -> str:
-    """A notice as one sentence."""
+    """Return a notice as one sentence."""
     return _sentence(term, f"are deleted from {_moment(term)} on")
 
 
 def foreseen_words(term: Term) -> str:
-    """The same of a `keep` that nobody has taken over yet."""
-    when = f"would be deleted a week after it is taken over, from {_moment(term)} on"
+    """Return the sentence for a `keep` that no driver has applied yet."""
+    when = f"would be deleted a week after it is applied, from {_moment(term)} on"
     return _sentence(term, when)
 
 
 def unasked_words(place: Place, before_s: int | None, keep_s: int) -> str:
-    """What a shorter `keep` does where MySQL did not tell how much it concerns."""
+    """Return what a shorter `keep` does, for when MySQL could not be asked about its cells."""
     metric, size_s = place
     before = "for ever" if before_s is None else size_text(before_s)
     return (
         f"{metric}: MySQL's {size_text(size_s)} windows were kept {before}; what is older than"
-        f" `keep` ({size_text(keep_s)}), which MySQL was not asked, would be deleted a week after"
-        " it is taken over; `keep: {mysql: forever}` keeps them"
+        f" the new `keep` ({size_text(keep_s)}) would be deleted a week after it is applied (MySQL"
+        " was not asked how much that is); `keep: {mysql: forever}` keeps them"
     )
 
 
@@ -80,9 +80,9 @@ def _moment(term: Term) -> str:
 
 
 def judge(place: Place, keep_s: int, known: Term | None, cells: int, now_s: int) -> Term:
-    """The term of a metric's size; `cells` are those that are older than `keep_s`."""
+    """Return the term for a metric's size; `cells` counts the cells older than `keep_s`."""
     if known is not None and known.keep_s <= keep_s:
-        # Nothing goes by it that would not have gone by the one before.
+        # The old term would delete everything that this one does.
         from_s = known.from_s
     else:
         from_s = now_s + NOTICE_S if cells else now_s
@@ -92,7 +92,7 @@ def judge(place: Place, keep_s: int, known: Term | None, cells: int, now_s: int)
 def waiting(
     terms: Mapping[Place, Term], definitions: Iterable[MetricDefinition], now_s: int
 ) -> tuple[Term, ...]:
-    """The terms that have not begun. Of a metric that is not configured nothing goes at all."""
+    """Return the terms not in effect yet. A metric that is not configured loses nothing."""
     mine = {place for place, _ in limits(definitions)}
     return tuple(term for place, term in terms.items() if place in mine and term.from_s > now_s)
 
@@ -100,7 +100,7 @@ def waiting(
 def shortened(
     before: Iterable[MetricDefinition], after: Iterable[MetricDefinition]
 ) -> Iterator[tuple[Place, int | None, int]]:
-    """Each metric and size that is kept for a shorter time: for how long before, and after it."""
+    """Yield each metric and size with a shorter `keep`: the time before, and the new one."""
     known = {definition.name: definition for definition in before}
     for (name, size_s), keep_s in limits(after):
         if name not in known or size_s not in known[name].windows_s:
@@ -113,7 +113,7 @@ def shortened(
 def in_force(
     definitions: Sequence[MetricDefinition], terms: Mapping[Place, Term], now_s: int
 ) -> dict[str, MetricDefinition]:
-    """Definitions by name as they hold at this moment: for ever where no term has begun."""
+    """Return definitions by name with the `keep` now in effect; for ever if none is."""
     found = {}
     for definition in definitions:
         kept: dict[int, int | None] = {}

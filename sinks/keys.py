@@ -1,10 +1,9 @@
-"""How a key is told apart, shown and cut. Pure.
+"""How a key is identified, displayed and shortened. Pure.
 
-Keys are bytes: collations fold case and accents and pad blanks, so a key is found by a hash. It is
-made of the columns as they are shown, each with its length before it, by a function that Spark and
-MySQL have too: of a row in the database, and of a line in a query, the same hash can be made.
-MySQL's rows need no hash of a key that is one short text: its octets are its identity (decision
-0087).
+Keys are bytes, because collations ignore case, accents and trailing blanks. So a key is found by a
+hash. It is computed over the columns as displayed, each preceded by its length, with a function
+that Spark and MySQL have too: a query can compute the hash of a database row or of a line. In
+MySQL, a key that is one short text needs no hash: its octets are its identity (decision 0087).
 """
 
 from functools import lru_cache
@@ -12,11 +11,11 @@ from hashlib import blake2b, sha256
 
 K_COLUMN_CHARACTERS = 512
 K_HASH_BYTES = 16
-# With its mark, an identity of at most 255 octets: beyond that its length would take two.
+# With its mark an identity has at most 255 octets: above that its length field takes two octets.
 KEY_ID_TEXT_OCTETS_MAX = 254
-# How an identity begins: of a text that stands in it as it is, and of a hash.
+# The first octet of an identity that is the text itself, and of an identity that is a hash.
 TEXT_MARK, HASH_MARK = b"=", b"#"
-# Live batches bring the same keys again and again.
+# Live batches contain the same keys repeatedly.
 HASHES_REMEMBERED_MAX = 8_192
 NULL_TEXT = "(null)"
 OTHER_TEXT = "(other)"
@@ -24,7 +23,7 @@ NO_KEY_TEXT = "*"
 
 Key = tuple[str | None, ...]
 
-# What is hashed in place of a key's text; the text of a key begins with a digit or with `-`.
+# What is hashed instead of a key's text. The text of a real key begins with a digit or `-`.
 OTHER_HASHED = "other"
 NULL_HASHED = "-"
 # A key that no line can have.
@@ -32,22 +31,22 @@ OTHER: Key = ("\0other",)
 
 
 def other_key(columns: int) -> Key:
-    """The key that takes what is beyond a metric's `max_keys`."""
+    """Return the key that collects keys beyond a metric's `max_keys`."""
     return OTHER * max(columns, 1)
 
 
 def is_other(key: Key) -> bool:
-    """Whether this is the overflow key, not a line's own text `(other)`."""
+    """Tell whether this is the overflow key, not a line's own text `(other)`."""
     return bool(key) and key[0] == OTHER[0] and all(part == OTHER[0] for part in key)
 
 
 def key_hash(key: Key) -> bytes:
-    """The first 16 bytes of SHA-256 over `<octets>:<value>` for each part, `-` for NULL.
+    """Return the first 16 bytes of SHA-256 over `<octets>:<value>` per part, `-` for NULL.
 
-    Octets are those of the value in UTF-8, as `cut` leaves it. Without a key the text is empty;
-    the overflow key's is `other`.
+    Octets count the value in UTF-8 as returned by `cut`. Without a key the text is empty; the
+    text of the overflow key is `other`.
     """
-    # Long keys are not remembered: a line may be a megabyte.
+    # Long keys are not cached, because a line can have a megabyte.
     if any(part is not None and len(part) > K_COLUMN_CHARACTERS for part in key):
         return _hash(key)
     return _remembered_hash(key)
@@ -69,10 +68,10 @@ def _hashed(part: str | None) -> str:
 
 
 def key_id(key: Key) -> bytes:
-    """What tells a key apart from all others of its window in MySQL, as `window_cells` has it.
+    """Return the identity of a key within its window, as `window_cells` stores it.
 
-    `=` and the octets of a key that is one text of at most KEY_ID_TEXT_OCTETS_MAX; `#` and the
-    hash of any other, of NULL and of the overflow key.
+    `=` and the octets for a key that is one text of at most KEY_ID_TEXT_OCTETS_MAX. `#` and the
+    hash for any other key, for NULL and for the overflow key.
     """
     if len(key) == 1 and key[0] is not None and not is_other(key):
         text = cut(key[0]).encode()
@@ -82,17 +81,17 @@ def key_id(key: Key) -> bytes:
 
 
 def text_of_id(k_id: bytes) -> str | None:
-    """The text that stands in an identity as it is; None for one that is a hash."""
+    """Return the text of an identity that contains it; None for a hash."""
     return k_id[1:].decode() if k_id.startswith(TEXT_MARK) else None
 
 
 def file_hash(path: str) -> bytes:
-    """16 bytes over a file's path, as `unparsed` rows carry it."""
+    """Return 16 bytes over a file's path for rows of `unparsed`."""
     return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def shown_columns(key: Key) -> tuple[str | None, str | None, str | None]:
-    """k1 to k3: the values as people read them, long ones cut so that they stay distinct."""
+    """Return k1 to k3: displayed values, with long ones shortened so that they stay distinct."""
     if not key:
         return NO_KEY_TEXT, None, None
     if is_other(key):
@@ -103,9 +102,9 @@ def shown_columns(key: Key) -> tuple[str | None, str | None, str | None]:
 
 
 def cut(value: str) -> str:
-    """A value of at most 512 characters that servers take as UTF-8.
+    """Return a value of at most 512 characters that servers accept as UTF-8.
 
-    A longer one, and one with a lone surrogate, ends in `~` and 16 digits of its hash.
+    A longer value, or one with a lone surrogate, ends in `~` and 16 digits of its hash.
     """
     if value.isascii() and len(value) <= K_COLUMN_CHARACTERS:
         return value
@@ -117,10 +116,10 @@ def cut(value: str) -> str:
 
 
 def redis_field(key: Key) -> str:
-    """The field of a key in Redis: its parts joined by `|`.
+    """Return the field of a key in Redis: its parts joined by `|`.
 
-    `|` and `\\` inside a part, and a leading `@`, are escaped by `\\`; so is a text that would
-    read like the overflow key or like NULL.
+    A `\\` escapes `|` and `\\` inside a part, a leading `@`, and a text that would look like the
+    overflow key or NULL.
     """
     if not key:
         return NO_KEY_TEXT

@@ -13,19 +13,19 @@ from sinks.rows import OffsetRange
 Ledger = Mapping[tuple[str, int], int]
 
 
-class Standing(Enum):
-    """Where a batch stands against the ledger."""
+class BatchKind(Enum):
+    """A batch is new or a replay."""
 
     NEW = "new"
     REPLAY = "replay"
 
 
-def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool) -> Standing:
-    """Judge a batch's offsets; `after_guard` says that its id is above the last merged one.
+def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool) -> BatchKind:
+    """Compare a batch's offsets with the ledger; `after_guard`: its id is above the last one.
 
-    New work starts at the ledger's end in every partition (one that the ledger does not know may
-    start anywhere); a replay ends at or before it in every partition. Anything else, and new
-    offsets under an id that was merged before, raises LedgerMismatch.
+    New work starts at the ledger's end in every partition; a partition that the ledger does not
+    know can start anywhere. A replay ends at or before the ledger's end in every partition.
+    Anything else raises LedgerMismatch, and so do new offsets under an id that was merged before.
     """
     continues = overlaps = True
     for one in ranges:
@@ -33,11 +33,11 @@ def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool)
         continues = continues and counted in (None, one.start)
         overlaps = overlaps and counted is not None and one.end <= counted
     if continues and after_guard:
-        return Standing.NEW
+        return BatchKind.NEW
     if overlaps or not ranges:
-        return Standing.REPLAY
+        return BatchKind.REPLAY
     raise LedgerMismatch(
-        "the batch does not continue what is counted: "
+        "the batch does not continue the counted offsets: "
         + "; ".join(
             f"{one.topic}-{one.partition} has {one.start} to {one.end}, counted up to "
             f"{ledger.get((one.topic, one.partition), 'nothing')}"
@@ -47,5 +47,5 @@ def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool)
 
 
 def after(ranges: Sequence[OffsetRange]) -> dict[tuple[str, int], int]:
-    """The ledger's new ends after a batch."""
+    """Return the ledger's new ends after a batch."""
     return {(one.topic, one.partition): one.end for one in ranges}

@@ -1,8 +1,8 @@
-"""Windows that begin by the clock of a place: local days of 23, 24 or 25 hours, and local hours.
+"""Windows that begin by a local clock: days of 23, 24 or 25 hours, and local hours.
 
-Floor: ground of `sinks`. A `LocalZone` is a table of offsets, made from the system's time zone
-database once. Python's rows and the JVM's blocks (`stream/java/LocalZone.java`) read the same
-table, so that a window has one start, whichever way its cells take.
+Floor: ground of `sinks`. A `LocalZone` is a table of offsets, made once from the system's time zone
+database. Python's rows and the JVM's blocks (`stream/java/LocalZone.java`) read the same table, so
+a window has the same start on both paths.
 """
 
 from bisect import bisect_right
@@ -14,43 +14,42 @@ from zoneinfo import ZoneInfo
 DAY_S = 86_400
 HOUR_S = 3_600
 
-# 2100-01-01; the last offset before it holds for ever.
+# 2100-01-01; the last offset before it is used from then on.
 _TABLE_END_S = 4_102_444_800
 
 
 @dataclass(frozen=True, slots=True)
 class LocalZone:
-    """Offsets from UTC in seconds, each from its moment in `begins` on; the first begins at 0."""
+    """Offsets from UTC in seconds, each valid from its time in `begins`; the first begins at 0."""
 
     name: str
     begins: tuple[int, ...]
     offsets: tuple[int, ...]
 
     def window_start(self, at_s: int, size_s: int) -> int:
-        """The start of the window of a size, which divides a day, that holds a moment.
+        """Return the start of the window that contains a moment; `size_s` divides a day.
 
-        A window of more than an hour goes from one time of the clock to another: where clocks are
-        set, it is longer or shorter. A window of at most an hour is never longer: an hour that
-        occurs twice is two windows, and a window that a change of clocks cuts begins with the
-        change.
+        A window of more than an hour runs between two local times, so it is longer or shorter when
+        the clock changes. A window of up to an hour is never longer: a repeated hour is two
+        windows, and the change of the clock starts a new window.
         """
         place = bisect_right(self.begins, at_s) - 1
         local_s = at_s + self.offsets[place]
         floor_s = local_s - local_s % size_s
         if size_s > HOUR_S:
-            # The first moment of that local time, which may lie before the last change of clocks.
+            # The first moment with that local time, which can be before the last clock change.
             while place > 0 and floor_s < self.begins[place] + self.offsets[place - 1]:
                 place -= 1
         return max(floor_s - self.offsets[place], self.begins[place])
 
     def moves(self, size_s: int) -> bool:
-        """Whether windows of a size begin at other moments than those of UTC."""
+        """Tell whether windows of a size begin at other moments than those of UTC."""
         return size_s > 0 and any(offset % size_s for offset in self.offsets)
 
 
 @cache
 def local_zone(name: str) -> LocalZone:
-    """The table of a zone such as ``Europe/Berlin`` or ``+05:30``; ZoneInfo's errors for others."""
+    """Return the table of a zone such as ``Europe/Berlin`` or ``+05:30``; raises as ZoneInfo."""
     zone: tzinfo
     if name[:1] in "+-":
         minutes = int(name[1:3]) * 60 + int(name[4:6])
@@ -67,7 +66,7 @@ def local_zone(name: str) -> LocalZone:
 
 
 def _change(zone: tzinfo, before_s: int, after_s: int) -> int:
-    """The moment between two at which the offset becomes that of the later one."""
+    """Return the moment between two at which the offset becomes the later one's."""
     wanted = _offset_s(zone, after_s)
     while after_s - before_s > 1:
         middle_s = (before_s + after_s) // 2

@@ -1,9 +1,9 @@
-"""Which offsets each metric has counted, as the table `metric_ranges` tells it.
+"""The offsets that each metric has counted, as stored in the table `metric_ranges`.
 
-Floor: pure. Metrics come into the configuration and leave it while lines go on coming. The border
-is the ledger as it stands when a driver opens the sinks: batches before it were counted with the
-metrics before, all later ones with those it brings. A partition without a row was counted from its
-first line on.
+Floor: pure. Metrics can be added to and removed from the configuration while lines arrive. The
+border is the ledger at the time when a driver opens the sinks: earlier batches were counted with
+the old metrics, later ones with the new. A partition without a row was counted from its first
+line on.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,11 +13,11 @@ from typing import NamedTuple
 Ledger = Mapping[tuple[str, int], int]
 
 Topics = Mapping[str, Collection[str]]
-"""The topics of each metric; none named means any."""
+"""The topics of each metric; an empty collection means any topic."""
 
 
 class MetricRange(NamedTuple):
-    """Offsets of a partition that a metric counts; `end_offset` is None while it does."""
+    """Offsets of a partition that a metric counts; `end_offset` is None while it counts."""
 
     metric: str
     topic: str
@@ -27,12 +27,12 @@ class MetricRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What changes when a driver opens the sinks with other metrics than the one before.
+class MetricsChange:
+    """The changes when a driver opens the sinks with other metrics than the last driver.
 
-    `rows` are to be written, over rows of the same start. `resumed` are metrics that were away for
-    a while, so that lines are missing in them; `unused` are metrics that left before a line was
-    counted, of which nothing need be kept.
+    `rows` must be written over rows of the same start. `resumed` are metrics that were removed for
+    a while, so lines are missing in them. `unused` are metrics that were removed before they
+    counted any line, so nothing about them needs to be kept.
     """
 
     rows: tuple[MetricRange, ...]
@@ -41,15 +41,15 @@ class Change:
 
 
 def is_away(name: str, ranges: Iterable[MetricRange]) -> bool:
-    """Whether a stored metric is not counted now."""
+    """Tell whether a stored metric is not counted now."""
     own = [one for one in ranges if one.metric == name]
     return bool(own) and all(one.end_offset is not None for one in own)
 
 
 def change(
     names: Topics, stored: Topics, ranges: Collection[MetricRange], ledger: Ledger
-) -> Change:
-    """From the stored metrics to those of this driver."""
+) -> MetricsChange:
+    """Return the change from the stored metrics to those of this driver."""
     away = {name for name in stored if is_away(name, ranges)}
     resumed = sorted(away.intersection(names))
     rows = [
@@ -71,20 +71,20 @@ def change(
             MetricRange(name, topic, partition, starts.get((name, topic, partition), 0), end)
             for (topic, partition), end in ends
         ]
-    return Change(tuple(rows), tuple(resumed), tuple(unused))
+    return MetricsChange(tuple(rows), tuple(resumed), tuple(unused))
 
 
 def _own(topics: Collection[str], ledger: Ledger) -> list[tuple[tuple[str, int], int]]:
-    """The ledger of these topics, in order."""
+    """Return the ledger's entries of these topics, in order."""
     return [
         (place, end) for place, end in sorted(ledger.items()) if not topics or place[0] in topics
     ]
 
 
 def gap_below(own: Iterable[MetricRange], floor: int) -> tuple[int, int] | None:
-    """The highest offsets, not below `floor`, that are missing before what a metric counts now.
+    """Return the highest missing offsets before the present range; not below `floor`.
 
-    `own` are its ranges of one partition; None where nothing is missing.
+    `own` are the metric's ranges of one partition. None if nothing is missing.
     """
     high: int | None = None
     for one in sorted(own, key=lambda one: one.start_offset, reverse=True):

@@ -1,4 +1,4 @@
-"""The reading side: whether the sinks answer, asked as a reader who may change nothing."""
+"""Read-only questions: whether the sinks answer, and what they hold."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,13 +14,13 @@ from sinks.errors import SinkUnavailable
 TIMEOUT_S = 1.5
 UNPARSED_LISTED = 200
 
-# How reasons begin that concern one metric and not the line: it may have been counted by others.
+# Reasons with this beginning concern one metric only; other metrics may have counted the line.
 METRIC_FAULT = "expression_null:"
 POISON = "poison"
 
 
 def connect_to_read(settings: MySqlSettings, timeout_s: float) -> "pymysql.Connection[Any]":
-    """A connection that waits for no answer longer than this; raises what its library does."""
+    """Return a connection that waits at most this long; raises what its library raises."""
     return pymysql.connect(
         host=settings.host,
         port=settings.port,
@@ -34,12 +34,12 @@ def connect_to_read(settings: MySqlSettings, timeout_s: float) -> "pymysql.Conne
 
 
 def ask_mysql(settings: MySqlSettings, timeout_s: float = TIMEOUT_S) -> Mapping[str, object]:
-    """Log in and read the writer row, `{"seq", "epoch", "batch_id"}` once there is one.
+    """Log in and read the writer row, `{"seq", "epoch", "batch_id"}` if there is one.
 
-    With it come the server's `uptime_s` and what was not counted since the beginning: `unparsed`
-    by file and reason, `lines_unparsed` and `lines_set_aside` as lines, `metric_faults` as faults
-    of single metrics on lines that others may have counted. Raises SinkUnavailable with the
-    server's own words.
+    The result also has the server's `uptime_s` and everything that was not counted so far:
+    `unparsed` by file and reason, `lines_unparsed` and `lines_set_aside` as numbers of lines, and
+    `metric_faults` as faults of single metrics, on lines that others may have counted. Raises
+    SinkUnavailable with the server's own message.
     """
     try:
         connection = connect_to_read(settings, timeout_s)
@@ -59,7 +59,7 @@ def ask_mysql(settings: MySqlSettings, timeout_s: float = TIMEOUT_S) -> Mapping[
 
 
 def _not_counted(cursor: Any) -> dict[str, object]:
-    """What `unparsed` holds: three sums, and the largest rows."""
+    """Return what `unparsed` holds: three sums, and the largest rows."""
     cursor.execute(
         "SELECT SUM(IF(reason LIKE %s OR reason = %s, 0, `count`)),"
         " SUM(IF(reason = %s, `count`, 0)), SUM(IF(reason LIKE %s, `count`, 0)) FROM unparsed",
@@ -78,7 +78,7 @@ def _not_counted(cursor: Any) -> dict[str, object]:
 
 
 def ask_redis(settings: RedisSettings, timeout_s: float = TIMEOUT_S) -> Mapping[str, object]:
-    """Read `mill:meta`, what the last merge left there, and how many `keys` there are.
+    """Read `mill:meta`, which the last merge wrote, and the number of `keys`.
 
     Raises SinkUnavailable.
     """

@@ -1,8 +1,7 @@
-"""The reading side of the counts: totals, the last windows and the largest keys of metrics.
+"""Read counts: totals, the last windows and the largest keys of metrics.
 
-Reads the tables beneath the views by their primary key, as a reader who may change nothing. Every
-query is bounded: by the windows it may touch, by the keys it may bring home and by the time that it
-may take.
+Reads the tables beneath the views by their primary key, with read-only rights. Every query is
+limited in the windows that it reads, the keys that it returns, and its time.
 """
 
 from collections.abc import Sequence
@@ -25,9 +24,9 @@ WINDOW_ROWS_MAX = 200_000
 
 @dataclass(frozen=True, slots=True)
 class KeyCount:
-    """One key's cell: its count, the measure's value where that is another, its quantiles.
+    """One key's cell: its count, the measure's value if that differs, and its quantiles.
 
-    `is_estimate` says that value and quantiles are estimates (`estimates`).
+    `is_estimate`: value and quantiles are estimates (`estimates`).
     """
 
     key: tuple[str | None, ...]
@@ -39,7 +38,7 @@ class KeyCount:
 
 @dataclass(frozen=True, slots=True)
 class WindowSum:
-    """One window over all of its keys; `is_estimate` where the value of any of them is one."""
+    """One window over all of its keys; `is_estimate` if the value of any key is one."""
 
     start_s: int
     count: int
@@ -50,7 +49,7 @@ class WindowSum:
 
 @dataclass(frozen=True, slots=True)
 class MetricCounts:
-    """A metric's totals and its last windows of one size; `is_additive` where keys add up."""
+    """A metric's totals and last windows of one size; `is_unique`: values are distinct counts."""
 
     name: str
     size_s: int
@@ -62,7 +61,7 @@ class MetricCounts:
 
 
 class CountsReader:
-    """One connection for a few questions in a row; closed by `close`. Raises SinkUnavailable."""
+    """One connection for a few questions; call `close` at the end. Raises SinkUnavailable."""
 
     def __init__(self, settings: MySqlSettings, timeout_s: float = TIMEOUT_S) -> None:
         try:
@@ -71,22 +70,22 @@ class CountsReader:
             raise SinkUnavailable("mysql", str(error)) from error
 
     def close(self) -> None:
-        """Nothing is asked afterwards."""
+        """Close the connection."""
         self._connection.close()
 
     def names(self) -> list[str]:
-        """Every metric that has ever been counted."""
+        """Return every metric that was ever counted and not forgotten."""
         return [str(name) for (name,) in self._ask("SELECT name FROM metrics ORDER BY name")]
 
     def since(self) -> dict[str, datetime]:
-        """Since when each metric is counted (UTC)."""
+        """Return since when each metric is counted (UTC)."""
         rows = self._ask("SELECT name, since FROM metrics")
         return {str(name): since.replace(tzinfo=UTC) for name, since in rows}
 
     def read(self, name: str, size_s: int, now_s: int, *, windows: int, keys: int) -> MetricCounts:
-        """A metric's totals and its last windows of a size that begin before `now_s`.
+        """Return a metric's totals and its last windows of a size that begin before `now_s`.
 
-        `keys` largest ones come home of the totals and of the newest whole window.
+        The result has the `keys` largest keys of the totals and of the newest complete window.
         """
         totals, keys_total, is_unique = self._cells(name, ALL_WINDOW_S, None, keys)
         found: tuple[WindowSum, ...] = ()
@@ -110,7 +109,7 @@ class CountsReader:
             (name, size_s, begin, end),
         )
         if int(many[0][0]) > WINDOW_ROWS_MAX:
-            # So many cells take too long to add up each time; the newest windows have to do.
+            # Adding up so many cells takes too long, so only the newest windows are read.
             begin = _moment(to_s - max(1, (to_s - from_s) // 10))
         rows = self._ask(
             "SELECT start_at, SUM(`count`), SUM(value), COUNT(*), MAX(estimate) FROM windows"
@@ -155,7 +154,7 @@ class CountsReader:
 
 
 def _key(*columns: str | None) -> tuple[str | None, ...]:
-    """The key's columns; those that the metric does not have are NULL at the end."""
+    """Return the key's columns; those that the metric does not have are NULL at the end."""
     found = list(columns)
     while found and found[-1] is None:
         found.pop()

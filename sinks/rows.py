@@ -1,7 +1,7 @@
-"""What the stream hands to the sinks: one micro-batch, already folded.
+"""What the stream passes to the sinks: one micro-batch, already aggregated.
 
-Plain data; imports nothing of Spark, MySQL or Redis. Times are epoch seconds where a name ends in
-`_s`, epoch milliseconds where it ends in `_ms`.
+Plain data; imports nothing of Spark, MySQL or Redis. Names ending in `_s` are in epoch seconds,
+those ending in `_ms` in epoch milliseconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from sinks.local_time import LocalZone
 
 ALL_WINDOW_S = 0
 
-# Stands for the slice of lines without a readable time, which count in `all` alone.
+# The slice of lines without a readable time, which count in `all` only.
 NO_TIME_S = -1
 
 
@@ -22,8 +22,8 @@ class FoldRow:
 
     `slice_start_s` is a multiple of the metric's `slice_s`, 0 for a metric with `all` alone, or
     NO_TIME_S for lines without a time.
-    `sum`, `min` and `max` are None where the measure has no value, `hll` and `kll` (Spark's
-    sketch binaries) unless the measure needs them.
+    `sum`, `min` and `max` are None if the measure has no value. `hll` and `kll` (binary sketches of
+    Spark) are None unless the measure needs them.
     """
 
     metric: str
@@ -39,7 +39,7 @@ class FoldRow:
 
 @dataclass(frozen=True, slots=True)
 class UnparsedSample:
-    """A line that did not parse, at its place in the topic; at most 4 KiB of it."""
+    """A line that did not parse, with its place in the topic; at most 4 KiB of it."""
 
     partition: int
     offset: int
@@ -59,7 +59,7 @@ class UnparsedRow:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """What a batch covers of one partition: from `start` up to, not including, `end`."""
+    """The offsets of a partition in a batch: from `start` up to, not including, `end`."""
 
     topic: str
     partition: int
@@ -69,10 +69,10 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class CellBlock:
-    """Additive cells of one window of a metric, as text that MySQL takes (`sinks/cells/blocks.py`).
+    """Additive cells of one window, as SQL text for MySQL (`sinks/cells/blocks.py`).
 
-    `start_s` is the start of a configured window of `size_s`, 0 for `all`; `keys` is how many cells
-    there are, each of another key.
+    `start_s` is the start of a configured window of `size_s`, 0 for `all`. `keys` is the number of
+    cells, each with a different key.
     """
 
     metric: str
@@ -86,12 +86,12 @@ class CellBlock:
 class Batch:
     """One micro-batch of one query.
 
-    `lines` counts its records, `now_ms` is when it is merged, `lag` how many offsets were waiting
-    behind it, where that is known. What stands in `blocks` stands in no row; a window may appear in
-    several blocks, and rows of other keys may fall into it. Only MySQL takes blocks.
+    `lines` counts its records. `now_ms` is when it is merged. `lag` is how many offsets were
+    waiting behind it, if known. Cells in `blocks` are not in `rows`. A window can appear in several
+    blocks, and rows of other keys can belong to it. Only MySQL accepts blocks.
 
-    A large batch may come in pieces, whose ranges follow each other. Only the last of them
-    `is_last`, and with it the id counts as merged; only MySQL takes pieces.
+    A large batch can come in pieces with consecutive ranges. The batch id counts as merged with the
+    last piece (`is_last`). Only MySQL accepts pieces.
     """
 
     query_id: str
@@ -107,7 +107,7 @@ class Batch:
 
     @property
     def merged_id(self) -> int:
-        """The last id that is wholly merged with this."""
+        """The last batch id that is completely merged with this piece."""
         return self.batch_id if self.is_last else self.batch_id - 1
 
 
@@ -115,12 +115,12 @@ class Batch:
 class MetricDefinition:
     """A metric as the sinks need it. `windows_s` are sizes in seconds, 0 for `all`.
 
-    `topics` are those that its lines come from; none named means any. Windows begin by the clock of
-    `zone`, or of UTC where it is None.
+    `topics` are those of its lines; empty means any. Windows begin by the clock of `zone`, or of
+    UTC if it is None.
 
-    `keep_redis_s` and `keep_mysql_s` map each size to how long a window is kept after its end; a
-    size with None, or without an entry, is kept for ever. `definition_hash` is 16 bytes and changes
-    with the metric's meaning.
+    `keep_redis_s` and `keep_mysql_s` map each size to how long a window is kept after its end. A
+    size with None, or without an entry, is kept for ever. `definition_hash` has 16 bytes and
+    changes with the metric's definition.
     """
 
     name: str
@@ -138,7 +138,7 @@ class MetricDefinition:
 
 
 def size_text(size_s: int) -> str:
-    """A window's size as users write it: `10s`, `1m`, `1h`, `1d`, `all`."""
+    """Return a window's size as users write it: `10s`, `1m`, `1h`, `1d`, `all`."""
     if size_s == ALL_WINDOW_S:
         return "all"
     for suffix, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
@@ -150,7 +150,7 @@ def size_text(size_s: int) -> str:
 def definitions_differing(
     definitions: Sequence[MetricDefinition], stored: dict[str, bytes]
 ) -> list[str]:
-    """Names whose stored definition is not the given one."""
+    """Return the names of metrics whose stored definition differs."""
     return [
         definition.name
         for definition in definitions

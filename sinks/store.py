@@ -1,9 +1,8 @@
-"""The sinks of one driver: the truth first, then the live view behind it.
+"""The sinks of one driver: first the truth, then the live view, which follows it.
 
-Between batches a thread of its own tends both: it fills a Redis that came back empty, goes on with
-a refill, compares what Redis shows with the truth, and deletes what is older than its `keep`, also
-while no line arrives. One lock keeps it apart from merging, so a step of it always stands between
-two merges.
+Between batches a separate thread maintains both, even while no line arrives. It refills a Redis
+that came back empty, compares what Redis shows with the truth, and deletes what is older than its
+`keep`. A lock separates it from merging, so each of its steps runs between two merges.
 """
 
 import threading
@@ -16,20 +15,20 @@ from typing import Any, TypeVar
 from sinks.config import SinksSettings
 from sinks.errors import SinkUnavailable
 from sinks.facts import SinkFacts
-from sinks.mysql.cellar import MySqlCellar
+from sinks.mysql.cell_reader import MySqlCellReader
 from sinks.mysql.recounts import Recount, wanted
 from sinks.mysql.sink import MySqlSink
-from sinks.redis.link import Progress, progress_of
+from sinks.redis.link import MergeFacts, progress_of
 from sinks.redis.truth import RedisTruth
 from sinks.redis.view_writer import RedisView
 from sinks.rows import Batch, MetricDefinition
 from sinks.tending import start_tending
-from sinks.truth import Guard, Merged, Truth
+from sinks.truth import Merged, Truth, WriterGuard
 
 PATIENCE_S = 5.0
 PURGE_EVERY_S = 600.0
 TEND_EVERY_S = 1.0
-# How long a refill may hold up the start, a batch, and the next batch while nothing happens.
+# How long a refill can delay the start, a batch, and the next batch while the stream is idle.
 REFILL_AT_START_S = 2.0
 REFILL_AFTER_BATCH_S = 0.05
 REFILL_WHEN_IDLE_S = 0.2
@@ -38,22 +37,22 @@ Result = TypeVar("Result")
 
 
 def clock_ms() -> int:
-    """Epoch milliseconds."""
+    """Return epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
-class Outcome(Enum):
-    """What became of a batch."""
+class BatchOutcome(Enum):
+    """How a batch was handled."""
 
     MERGED = "merged"
     REPLAYED = "replayed"
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """How the sinks took a batch: seconds at MySQL and at Redis, and cells made or changed.
+class BatchCost:
+    """The cost of the last batch: seconds at MySQL and Redis, and cells created or changed.
 
-    None where the mill has no such sink.
+    None if the mill has no such sink.
     """
 
     mysql_s: float | None = None
@@ -62,12 +61,12 @@ class Taken:
 
 
 class Sinks:
-    """Applies batches exactly once to whatever sinks are switched on.
+    """Applies batches exactly once to the sinks that are switched on.
 
-    With MySQL, Redis is a view that may fall behind and is brought up again; alone, Redis is the
-    truth. `states` says of each sink `ok`, `rebuilding` or `down: …`; `untended` is as in `Tended`.
-    `taken` is how the last batch was taken; `left_out_total` counts cells of windows that were
-    older than is kept, and written nowhere.
+    With MySQL, Redis is a view that can fall behind and is then brought up to date. Alone, Redis is
+    the truth. `states` has for each sink `ok`, `rebuilding` or `down: …`; for `untended` see
+    `Tended`. `taken` is the cost of the last batch. `left_out_total` counts cells that were not
+    written, because their windows were older than their `keep`.
     """
 
     def __init__(
@@ -85,8 +84,8 @@ class Sinks:
         self._mysql: MySqlSink | None = None
         self._view: RedisView | None = None
         self._truth: Truth
-        self._guard: Guard | None = None
-        self._progress = Progress(0, None, 0, ())
+        self._guard: WriterGuard | None = None
+        self._progress = MergeFacts(0, None, 0, ())
         self._purge_at_s = time.monotonic()
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -94,13 +93,13 @@ class Sinks:
         self.states: dict[str, str] = {}
         self.left_out_total = 0
         self.untended: str | None = None
-        self.taken = Taken()
+        self.taken = BatchCost()
         if settings.mysql is not None:
             self._truth = self._mysql = MySqlSink(settings.mysql, patience_s=patience_s)
             self.states["mysql"] = "not asked yet"
             if settings.redis is not None:
-                cellar = MySqlCellar(self._mysql, metrics)
-                self._view = RedisView(settings.redis, metrics, cellar)
+                cell_reader = MySqlCellReader(self._mysql, metrics)
+                self._view = RedisView(settings.redis, metrics, cell_reader)
         elif settings.redis is not None:
             self._truth = RedisTruth(settings.redis)
         else:
@@ -110,12 +109,12 @@ class Sinks:
 
     @property
     def scrubbed_total(self) -> int:
-        """How many windows of the live view had lost a part and were written again."""
+        """How many windows of the live view differed from the truth and were rewritten."""
         return 0 if self._view is None else self._view.scrubbed_total
 
     @property
     def facts(self) -> SinkFacts:
-        """How all of it is just now."""
+        """The present state of the sinks."""
         notices = () if self._mysql is None else self._mysql.notices
         return SinkFacts(
             dict(self.states), self.scrubbed_total, self.left_out_total, notices, self.untended
@@ -123,34 +122,34 @@ class Sinks:
 
     @property
     def takes_blocks(self) -> bool:
-        """Whether batches may hold blocks; Redis alone takes rows only."""
+        """Whether batches may hold blocks; Redis alone accepts rows only."""
         return self._mysql is not None
 
     def open(self, query_id: str) -> int:
-        """Take over as the one writer, and bring Redis up to MySQL; returns the epoch.
+        """Become the only writer, and bring Redis up to MySQL's state; return the epoch.
 
-        Totals and the newest windows are in Redis when this returns; older ones may follow.
+        When this returns, Redis has the totals and the newest windows; older ones can follow.
         Raises DefinitionChanged, SinkUnavailable.
         """
         with self._lock, _Noting(self):
             self._guard = None
             now_ms = self._clock_ms()
             guard = self._truth.open(query_id, self._metrics, now_ms // 1000)
-            self._progress = Progress(0, None, now_ms, ())
+            self._progress = MergeFacts(0, None, now_ms, ())
             self._bring_up(guard, REFILL_AT_START_S)
             self._guard = guard
         self._start_tending()
         return guard.epoch
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
-        """End offsets of what is counted, by (topic, partition); raises SinkUnavailable."""
+        """Return the end offsets of counted lines by (topic, partition); raises SinkUnavailable."""
         with self._lock:
             return self._truth.ledger()
 
-    def apply(self, batch: Batch) -> Outcome:
-        """Count a batch once, however often it comes.
+    def apply(self, batch: Batch) -> BatchOutcome:
+        """Merge a batch exactly once, however often it is sent.
 
-        Raises SinkUnavailable (send the same batch again), Fenced (end and stay down),
+        Raises SinkUnavailable (send the same batch again), Fenced (end and do not restart),
         LedgerMismatch (resume from the ledger under a new query id).
         """
         with self._lock, _Noting(self):
@@ -161,31 +160,31 @@ class Sinks:
             self.left_out_total += merged.left_out
             self._show(batch, merged)
             self.taken = self._taken(middle - begin, time.monotonic() - middle, merged.changed)
-        return Outcome.REPLAYED if merged.replayed else Outcome.MERGED
+        return BatchOutcome.REPLAYED if merged.replayed else BatchOutcome.MERGED
 
-    def _taken(self, truth_s: float, view_s: float, cells: int) -> Taken:
+    def _taken(self, truth_s: float, view_s: float, cells: int) -> BatchCost:
         if self._mysql is None:
-            return Taken(None, truth_s, cells)
-        return Taken(truth_s, None if self._view is None else view_s, cells)
+            return BatchCost(None, truth_s, cells)
+        return BatchCost(truth_s, None if self._view is None else view_s, cells)
 
     def recounts(self) -> list[Recount]:
-        """What is to be counted again; raises SinkUnavailable, also until this is opened."""
+        """Return the pending recounts; raises SinkUnavailable, also before `open`."""
         if self._mysql is None:
             return []
         return self.note(wanted)
 
     def note(self, note: Callable[[Any], Result]) -> Result:
-        """Ask or write how a recount goes or what is archived, by a function for a cursor."""
-        assert self._mysql is not None, "this is noted in MySQL only"
+        """Run a function with a MySQL cursor in a transaction, for recounts and the archive."""
+        assert self._mysql is not None, "this needs MySQL"
         with self._lock:
             if self._guard is None:
-                # Whoever opens the sinks makes the tables.
+                # `open` creates the tables.
                 raise SinkUnavailable("mysql", "it is not opened yet")
             return self._mysql.work(note)
 
     def fill(self, metric: str, batch: Batch) -> None:
-        """Count a recounted batch; raises as `apply` does, and RangeMoved."""
-        assert self._mysql is not None, "there are recounts in MySQL only"
+        """Merge a batch of a recount; raises as `apply` does, and RangeMoved."""
+        assert self._mysql is not None, "recounts need MySQL"
         with self._lock, _Noting(self):
             merged = self._mysql.fill(metric, batch)
             self._guard = merged.guard
@@ -196,12 +195,12 @@ class Sinks:
                 self._view.follow(merged.guard, merged.cells, merged.fallen, self._progress)
 
     def rest(self) -> None:
-        """Leave everything as it is until opened again: another driver is about to take over."""
+        """Change nothing until `open` is called again, because another driver takes over."""
         with self._lock:
             self._guard = None
 
     def tend(self) -> None:
-        """One round of what is done between batches; raises as `apply` does."""
+        """Do one round of maintenance between batches; raises as `apply` does."""
         with self._lock:
             if self._guard is None or self._closed.is_set():
                 return
@@ -213,7 +212,7 @@ class Sinks:
                 self._purge_sometimes()
 
     def close(self) -> None:
-        """Leave the servers."""
+        """Close the connections."""
         self._closed.set()
         if self._tender is not None and self._tender is not threading.current_thread():
             self._tender.join()
@@ -233,13 +232,13 @@ class Sinks:
             self._view.follow(merged.guard, merged.cells, merged.fallen, self._progress)
         self._view.refill(merged.guard, batch.now_ms // 1000, REFILL_AFTER_BATCH_S)
 
-    def _bring_up(self, guard: Guard, budget_s: float) -> None:
+    def _bring_up(self, guard: WriterGuard, budget_s: float) -> None:
         if self._view is not None:
             self._view.catch_up(guard, self._progress)
             self._view.refill(guard, self._progress.now_ms // 1000, budget_s)
 
-    def _progress_at(self, now_ms: int) -> Progress:
-        return Progress(self._progress.lines, self._progress.lag, now_ms, ())
+    def _progress_at(self, now_ms: int) -> MergeFacts:
+        return MergeFacts(self._progress.lines, self._progress.lag, now_ms, ())
 
     def _purge_sometimes(self) -> None:
         if self._mysql is not None and time.monotonic() >= self._purge_at_s:
@@ -252,7 +251,7 @@ class Sinks:
 
 
 class _Noting:
-    """Keeps `states` true to how the work inside went."""
+    """Records the result of the work inside in `states`."""
 
     def __init__(self, sinks: Sinks) -> None:
         self._sinks = sinks

@@ -1,4 +1,4 @@
-"""The thread that tends the sinks between batches, for as long as their driver lives."""
+"""The thread that maintains the sinks between batches, until their driver ends."""
 
 import logging
 import threading
@@ -14,22 +14,22 @@ logger = logging.getLogger(__name__)
 
 
 class Tended(Protocol):
-    """What is tended; `sinks.store.Sinks`.
+    """What the thread maintains; implemented by `sinks.store.Sinks`.
 
-    `untended` says why the last round ended early, where nobody had thought of that.
+    `untended` says why the last round ended with an unexpected error.
     """
 
     untended: str | None
 
     def tend(self) -> None:
-        """One round of what is done between batches."""
+        """Do one round of maintenance between batches."""
 
     def rest(self) -> None:
-        """Leave everything as it is until opened again."""
+        """Change nothing until the sinks are opened again."""
 
 
 def start_tending(sinks: Tended, closed: threading.Event, every_s: float) -> threading.Thread:
-    """Tend from time to time; the thread ends with its driver, also with one that nobody closed."""
+    """Start the thread. It ends with its driver, even if `close` is not called."""
     thread = threading.Thread(
         target=_keep_tending,
         args=(weakref.ref(sinks), closed, every_s),
@@ -41,9 +41,9 @@ def start_tending(sinks: Tended, closed: threading.Event, every_s: float) -> thr
 
 
 def tend_or_say(sinks: Tended) -> None:
-    """One round; what goes wrong is said, and met again by the next batch.
+    """Do one round. An error is logged, and the next batch meets it too.
 
-    Whatever it is, the next round is tried: no thread of the driver may end unseen.
+    The thread continues after every error, because no thread of the driver may end unnoticed.
     """
     try:
         sinks.tend()
@@ -51,7 +51,7 @@ def tend_or_say(sinks: Tended) -> None:
     except SinkUnavailable as error:
         logger.debug("not tended: %s", error)
     except (Fenced, LedgerMismatch) as error:
-        # The next batch meets the same and ends this driver; until then, hands off.
+        # The next batch meets the same error and ends this driver; change nothing until then.
         logger.info("no longer the writer: %s", error)
         sinks.rest()
     except (pymysql.err.Error, redis.exceptions.RedisError) as error:

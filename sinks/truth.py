@@ -1,4 +1,4 @@
-"""What the place that holds the truth offers, be it MySQL or, without it, Redis."""
+"""The interface of the truth, which is MySQL or, without it, Redis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from sinks.rows import Batch, MetricDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """The writer row: which query and epoch may write, its last batch, and the merges so far."""
+class WriterGuard:
+    """The writer row: the query and epoch that may write, its last batch, and the merges so far."""
 
     query_id: str
     epoch: int
@@ -21,15 +21,15 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a batch became: its absolute cells, or that it was merged before.
+    """The result of a batch: its absolute cells, or that it was merged before.
 
-    `fallen` are the windows whose ranking must be read anew, because a value in it fell or may have
-    fallen. `bulk` are windows that changed by blocks: of these only the cells that the live view
-    shows are among `cells`. `changed` is how many cells the batch made or changed in all,
-    `left_out` how many were of windows older than is kept, and so written nowhere.
+    The rankings of the windows in `fallen` must be read again, because a value in them fell or may
+    have fallen. `bulk` are windows changed by blocks; of these, `cells` has only the cells that the
+    live view shows. `changed` counts the cells that the batch created or changed. `left_out` counts
+    cells that were not written, because their windows were older than their `keep`.
     """
 
-    guard: Guard
+    guard: WriterGuard
     cells: Cells
     replayed: bool
     fallen: frozenset[WindowId] = frozenset()
@@ -39,14 +39,16 @@ class Merged:
 
 
 class Truth(Protocol):
-    """One writer, one ledger; every change is one transaction behind the guard."""
+    """One writer and one ledger; every change is one transaction that checks the guard."""
 
-    def open(self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int) -> Guard:
+    def open(
+        self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int
+    ) -> WriterGuard:
         """Raise the epoch for this driver; raises DefinitionChanged, SinkUnavailable."""
         ...
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
-        """End offsets by (topic, partition); raises SinkUnavailable."""
+        """Return end offsets by (topic, partition); raises SinkUnavailable."""
         ...
 
     def apply(self, batch: Batch) -> Merged:
@@ -54,16 +56,16 @@ class Truth(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave the server."""
+        """Close the connection."""
         ...
 
 
-def check_ours(guard: Guard, query_id: str, epoch: int) -> None:
-    """Raise Fenced when a newer driver writes, LedgerMismatch when the truth was set back."""
+def check_ours(guard: WriterGuard, query_id: str, epoch: int) -> None:
+    """Raise Fenced if a newer driver writes, LedgerMismatch if the truth was restored."""
     if (guard.query_id, guard.epoch) == (query_id, epoch):
         return
     found = f"query {guard.query_id or 'none'} epoch {guard.epoch}"
     own = f"this driver is query {query_id} epoch {epoch}"
     if guard.epoch < epoch:
-        raise LedgerMismatch(f"the writer row was set back to {found}; {own}")
+        raise LedgerMismatch(f"the writer row was restored to {found}; {own}")
     raise Fenced(f"another driver writes: {found}; {own}")

@@ -1,6 +1,6 @@
-"""Lines that did not parse: all are counted, the first of each file and day are kept.
+"""Lines that did not parse: all are counted, and the first of each file and day are kept.
 
-Runs inside the merge's transaction, so the counts are as exact as the metrics are.
+This runs inside the merge's transaction, so the counts are as exact as those of metrics.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ REASON_CHARACTERS_MAX = 64
 
 
 def write_unparsed(cursor: Any, batch: Batch) -> None:
-    """Add a batch's counts, and keep samples while the file has room today."""
+    """Add a batch's counts, and keep samples up to the file's limit of the day."""
     if not batch.unparsed:
         return
     rows = sorted(
@@ -55,7 +55,7 @@ def _keep_samples(cursor: Any, batch: Batch) -> None:
         )
         room = SAMPLES_PER_FILE_AND_DAY - int(cursor.fetchone()[0])
         if room > 0:
-            # A line may fail in several metrics; its first reason is the one kept.
+            # A line can fail in several metrics; its first reason is kept.
             cursor.executemany(
                 "INSERT INTO unparsed_lines (topic, part, `offset`, day, file_hash, reason, line) "
                 "VALUES (%s,%s,%s,%s,%s,%s,%s) ON DUPLICATE KEY UPDATE part = VALUES(part)",

@@ -1,6 +1,6 @@
-"""Aggregates that merge, and the value that each measure makes of them. Pure.
+"""Aggregates that merge, and the value of each measure computed from them. Pure.
 
-Numbers add, extremes compare, sketches unite; nothing here depends on the order of merging.
+Numbers are added, extremes compared, sketches united. No result depends on the order of merging.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,25 +15,25 @@ import datasketches
 from sinks import distinct
 from sinks.number_text import Number
 
-# Values and sums have at most so many places.
+# Values and sums have at most this many decimal places.
 PLACES = 12
-# A quotient below 1 has more places, in steps of six: so its first 13 digits that are not 0 are
-# there, down to 10^-18. Below that the 30 places of MySQL's DECIMAL end.
+# A quotient below 1 has more places, in steps of six, so that its first 13 significant digits are
+# kept, down to 10^-18. Below that, the 30 places of MySQL's DECIMAL end.
 PLACES_STEP, PLACES_MAX = 6, 30
-# Python's own 28 digits are fewer than the columns hold; a quotient of this many is never rounded
-# to a half that it is not. Half is rounded up, as MySQL's ROUND does.
+# Python's default of 28 digits is less than the columns hold. With this many digits a quotient is
+# never rounded to an exact half by mistake. Halves are rounded up, as MySQL's ROUND does.
 ARITHMETIC = Context(prec=80, rounding=ROUND_HALF_UP)
-# What DECIMAL(47,12), the column of sums, holds. A sum that reaches the limit stays there.
+# The limit of DECIMAL(47,12), the column of sums. A sum that reaches the limit stays there.
 SUM_MAX = Decimal("9" * 35 + "." + "9" * PLACES)
-# What DECIMAL(38,12) holds, the columns of values. A double can be larger, or infinite.
+# The limit of DECIMAL(38,12), the columns of values. A double can be larger, or infinite.
 VALUE_MAX = Decimal("9" * 26 + "." + "9" * PLACES)
 RANKS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
-# Reading a sketch costs more than anything else of a cell, and each is shown by both sinks.
+# Reading a sketch is the most expensive part of a cell, and both sinks need its value.
 SKETCHES_REMEMBERED_MAX = 1_024
 
 
 class Measure(StrEnum):
-    """What a metric shows; `estimates` says from where on the last two are estimates."""
+    """What a metric shows; `estimates` says when the last two are estimates."""
 
     COUNT = "count"
     SUM = "sum"
@@ -61,7 +61,7 @@ class Aggregate:
 
 
 def combined(parts: Sequence[Aggregate]) -> Aggregate:
-    """All of one or more together; sketches are read and written once, however many there are."""
+    """Merge one or more aggregates; sketches are read and written only once."""
     if len(parts) == 1:
         return parts[0]
     count = 0
@@ -87,7 +87,8 @@ def combined(parts: Sequence[Aggregate]) -> Aggregate:
 
 
 def _add(left: Decimal, right: Decimal) -> Decimal:
-    """The sum; one at the limit stays there, for what was added beyond it is not known."""
+    """Add two sums; one at the limit stays there, because its true value is unknown."""
+    # copy_abs, because abs would round to the default context's 28 digits.
     # copy_abs, for abs would round to the default context's 28 digits.
     if left.copy_abs() >= SUM_MAX:
         return left
@@ -98,7 +99,7 @@ def _add(left: Decimal, right: Decimal) -> Decimal:
 
 
 def unite_kll(sketches: Sequence[bytes]) -> bytes | None:
-    """One KLL sketch of all."""
+    """Return one KLL sketch of all values."""
     if len(sketches) < 2:
         return sketches[0] if sketches else None
     union = datasketches.kll_doubles_sketch.deserialize(sketches[0])
@@ -108,7 +109,7 @@ def unite_kll(sketches: Sequence[bytes]) -> bytes | None:
 
 
 def value_of(measure: str, aggregate: Aggregate) -> Number | None:
-    """The number a metric shows for a cell, for percentiles the median; None without values."""
+    """Return the value of a cell, for percentiles the median; None without values."""
     match measure:
         case Measure.COUNT:
             return aggregate.count
@@ -134,12 +135,12 @@ def value_of(measure: str, aggregate: Aggregate) -> Number | None:
 
 
 def quantiles_of(aggregate: Aggregate) -> Mapping[str, Decimal] | None:
-    """p50, p95 and p99 by the inclusive nearest rank; None without a sketch or without values."""
+    """Return p50, p95 and p99 by the inclusive nearest rank; None without values."""
     return None if aggregate.kll is None else _quantiles(aggregate.kll)
 
 
 def _quotient(total: Decimal, count: int) -> Decimal:
-    """A sum divided by a count, with the places that `mysql.views` gives it too."""
+    """Return sum divided by count, with the same places as in `mysql.views`."""
     places, size = PLACES, total.copy_abs()
     while places < PLACES_MAX and size < count:
         size = ARITHMETIC.scaleb(size, PLACES_STEP)
@@ -165,7 +166,8 @@ def _quantiles(kll: bytes) -> Mapping[str, Decimal] | None:
 
 
 def _within_column(value: Decimal) -> Decimal:
-    """A double as the column can hold it; what lies beyond, infinity too, becomes its limit."""
+    """Return a double as the column holds it; larger values and infinity become the limit."""
+    # copy_negate, because a minus sign would round to the default context's 28 digits.
     # copy_negate, for a minus sign would round to the default context's 28 digits.
     limited = max(VALUE_MAX.copy_negate(), min(VALUE_MAX, value))
     return limited.quantize(Decimal(1).scaleb(-PLACES), context=ARITHMETIC)

@@ -1,8 +1,8 @@
 """`python -m stream --settings-fd N [--check | --plan | --dry-run]`.
 
-Without a mode it runs the stream. `--check` prints what Spark finds wrong with the expressions as
-JSON, `--plan` what each metric is compiled to, `--dry-run` what it would count of the records on
-its standard input.
+Without an option it runs the stream. `--check` prints as JSON the faults that Spark finds in the
+expressions. `--plan` prints how each metric is compiled. `--dry-run` prints what the metrics would
+count of the records on standard input.
 """
 
 import argparse
@@ -21,22 +21,22 @@ from protocol.log import configure, fields
 from protocol.units import parse_duration_ms
 from stream.config.settings import StreamSettings
 
-# How many new objects make Python look for cycles among them. A live batch makes some ten thousand,
-# none of them in cycles, beside the many of the cells that are kept in mind: with the usual 700 to
-# look took a third of the sinks' time.
+# The number of new objects that starts Python's search for cycles. A live batch creates about ten
+# thousand objects, none of them in cycles, beside the many objects of remembered cells. With the
+# default of 700, searching took a third of the sinks' time.
 GC_THRESHOLDS = (100_000, 20, 100)
 
 logger = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read the settings and do what is asked; returns the exit code."""
+    """Read the settings and run the chosen mode; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m stream", description=__doc__)
     parser.add_argument("--settings-fd", type=int, required=True, metavar="N")
     modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--check", action="store_true", help="faults of all expressions, as JSON")
-    modes.add_argument("--plan", action="store_true", help="what the metrics are compiled to")
-    modes.add_argument("--dry-run", action="store_true", help="what records would count")
+    modes.add_argument("--check", action="store_true", help="show faults of expressions, as JSON")
+    modes.add_argument("--plan", action="store_true", help="show how metrics are compiled")
+    modes.add_argument("--dry-run", action="store_true", help="show what records would count")
     options = parser.parse_args(arguments)
     configure("stream")
     for chatter in ("py4j", "SQLQueryContextLogger"):
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def read_settings(descriptor: int) -> StreamSettings:
-    """The settings from an inherited descriptor, read to its end."""
+    """Read the settings from an inherited descriptor, to its end."""
     with os.fdopen(descriptor, "rb") as file:
         return StreamSettings.model_validate_json(file.read())
 
@@ -69,7 +69,7 @@ def read_settings(descriptor: int) -> StreamSettings:
 def run(settings: StreamSettings) -> int:
     """Run the stream until SIGTERM or SIGINT."""
     from stream.job import StreamJob
-    from stream.lock import AlreadyRunning
+    from stream.lock import StreamRunning
     from stream.state import StreamState
     from stream.status_server import StatusThread
 
@@ -89,7 +89,7 @@ def run(settings: StreamSettings) -> int:
         return 2
     try:
         return StreamJob(settings, state, stop).run()
-    except AlreadyRunning as error:
+    except StreamRunning as error:
         logger.error("%s", error)
         return 2
     finally:
@@ -97,7 +97,7 @@ def run(settings: StreamSettings) -> int:
 
 
 def check(settings: StreamSettings) -> int:
-    """Print the faults as a JSON list; 0 if there are none, else 2. Without faults, print notes."""
+    """Print faults as a JSON list and return 2 if there are any. Without faults, print notes."""
     from stream.plan_check import check_configuration, notes_on
     from stream.spark import java_classes
     from stream.spark.session import start_session

@@ -1,9 +1,9 @@
-"""foreachBatch: one batch of lines, folded, brought back once, and handed to the sinks.
+"""foreachBatch: fold one batch of lines, fetch the result once, and pass it to the sinks.
 
-Runs on a thread of the JVM bridge. A batch that cannot be counted as it is comes back from
-`bisection.py` in parts, without the lines at fault, and is one batch to the sinks all the same. A
-sink that is away keeps the batch here until it is back: the rows are in hand, and a query that
-ended would have to read and fold them again.
+Runs on a thread of the JVM bridge. If a batch cannot be counted as a whole, `bisection.py` counts
+it in parts, without the lines at fault; for the sinks it is still one batch. If a sink is away, the
+batch waits here until the sink is back, because a query that ended would have to read and fold the
+lines again.
 """
 
 import logging
@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.log import fields
 from sinks.errors import SinkUnavailable
 from sinks.rows import Batch, OffsetRange
-from sinks.store import Outcome, Taken
+from sinks.store import BatchCost, BatchOutcome
 from stream.fold.compile import FoldPlan
 from stream.fold.counts import Counts, PartitionCount, Spent
 from stream.fold.folding import READ_HERE_LINES, Folding
 from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
 from stream.quarantine.bisection import (
     Bisection,
-    Counted,
+    CountedBatch,
     OffsetsDiffer,
     StopRequested,
     with_starts,
@@ -35,9 +35,9 @@ from stream.quarantine.in_hand import InHand
 from stream.quarantine.part_reader import SparkParts
 from stream.quarantine.search import Part, PartSize
 from stream.source.admission import Admission
-from stream.source.checkpoint import EARLIEST, Checkpoint, Offsets
+from stream.source.checkpoint import EARLIEST, CheckpointFolder, Offsets
 from stream.source.kafka import LINES_PER_TASK_MIN, span_of
-from stream.stages import Work
+from stream.stages import BatchWork
 from stream.state import StreamState, clock_ms
 from stream.write_behind import WriteBehind
 
@@ -47,20 +47,21 @@ logger = logging.getLogger(__name__)
 
 
 class Destination(Protocol):
-    """What a batch is handed to; `sinks.store.Sinks`."""
+    """What receives batches; implemented by `sinks.store.Sinks`."""
 
-    taken: Taken
+    taken: BatchCost
 
     @property
     def takes_blocks(self) -> bool: ...
 
-    def apply(self, batch: Batch) -> Outcome: ...
+    def apply(self, batch: Batch) -> BatchOutcome: ...
 
 
 class BatchWriter:
     """Writes the batches of one query.
 
-    `failure` is why the query ended, if this ended it; `has_applied` says that the sinks took any.
+    `failure` is the exception with which this ended the query. `has_applied`: the sinks accepted at
+    least one batch.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class BatchWriter:
         query_id: str,
         plan: FoldPlan,
         sinks: Destination,
-        checkpoint: Checkpoint,
+        checkpoint: CheckpointFolder,
         state: StreamState,
         stop: threading.Event,
         *,
@@ -79,10 +80,10 @@ class BatchWriter:
         first_offsets: Callable[[], Offsets],
         is_local: bool,
     ) -> None:
-        """`options` are those of Spark's Kafka source, by which parts of a batch are read again.
+        """`options` are those of Spark's Kafka source; parts of a batch are read again with them.
 
         `is_local`: Spark's tasks run in the driver's process, and not in executors.
-        `first_offsets` asks the broker for what it holds first of each partition.
+        `first_offsets` asks the broker for the first offset that it has of each partition.
         """
         self.failure: Exception | None = None
         self.has_applied = False
@@ -104,7 +105,7 @@ class BatchWriter:
         self._is_held = False
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """What Spark calls for every batch; an exception ends the query."""
+        """Write one batch; Spark calls this. An exception ends the query."""
         self._idle.clear()
         self._state.batch_begins()
         begin = time.monotonic()
@@ -119,21 +120,20 @@ class BatchWriter:
             self._idle.set()
 
     def hold(self) -> None:
-        """Begin no other batch: the query is to end, so that another one counts it.
+        """Begin no further batch, because another query will replace this one.
 
-        A batch that is searched for lines at fault is given up; one that is being counted has a
-        while to be done.
+        A search for lines at fault is given up. A batch that is being counted gets some more time.
         """
         self._is_held = True
         self._bisection.hand.hurry()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no batch is in hand."""
+        """Whether no batch is being counted."""
         return self._idle.is_set()
 
     def wait_between_batches(self, timeout_s: float) -> bool:
-        """Wait until no batch is in hand."""
+        """Wait until no batch is being counted; return False after the time-out."""
         return self._idle.wait(timeout_s)
 
     @property
@@ -142,7 +142,7 @@ class BatchWriter:
         return self._bisection.hand.holds
 
     def note_death(self, blame: int) -> Part | None:
-        """The JVM is gone: note what it ended over, if anything, and return that."""
+        """Note what the JVM was counting when it ended, and return that part; None if nothing."""
         part = self._bisection.hand.to_blame
         if part is not None:
             self._crash_record.note(self._query_id, self._batch_id, part, blame)
@@ -175,7 +175,7 @@ class BatchWriter:
         return lines
 
     def _write_pieces(self, pieces: Sequence[Part], parts: SparkParts) -> int:
-        """Count piece after piece, each while the one before goes to the sinks."""
+        """Count piece after piece; while one is counted, the sinks take the one before."""
         lines = 0
         with WriteBehind("sinks") as sinks:
             for number, piece in enumerate(pieces, 1):
@@ -190,14 +190,14 @@ class BatchWriter:
 
     def _counted(
         self, ranges: Sequence[OffsetRange], count: Callable[[], Counts], parts: SparkParts
-    ) -> tuple[Counted, Spent]:
-        """What a batch or a piece of it holds, and what of the time that took went where."""
+    ) -> tuple[CountedBatch, Spent]:
+        """Count a batch or piece; return the result, and where its time was spent."""
         begin = time.monotonic()
         counted = self._bisection.count(ranges, count, parts)
         return counted, counted.counts.spent.within(time.monotonic() - begin)
 
-    def _hand_over(self, counted: Counted, spent: Spent, *, is_last: bool) -> int:
-        """Have the sinks take what was counted; returns its lines."""
+    def _hand_over(self, counted: CountedBatch, spent: Spent, *, is_last: bool) -> int:
+        """Pass what was counted to the sinks; return the number of lines."""
         counts = counted.counts
         exact = exact_ranges(counted.ranges, counts.partitions)
         batch = Batch(
@@ -223,10 +223,10 @@ class BatchWriter:
     def _count_batch(
         self, frame: DataFrame, ranges: Sequence[OffsetRange], offsets: int, parts: SparkParts
     ) -> Counts:
-        """Fold a batch that is one piece.
+        """Fold a batch that is a single piece.
 
-        If it is not large a local driver reads it, which takes less than a job. Executors share it,
-        where Spark's frame would have one task for each partition.
+        A local driver reads a small batch itself, which is faster than a job. Executors share a
+        large one, because Spark's own frame would have only one task per partition.
         """
         session, folding = frame.sparkSession, self._folding
         is_known = all(one.start != EARLIEST for one in ranges)
@@ -237,18 +237,18 @@ class BatchWriter:
         return self._count(frame, offsets)
 
     def _count(self, frame: DataFrame, offsets: int) -> Counts:
-        """Fold a frame that covers so many offsets."""
+        """Fold a frame that covers this many offsets."""
         return self._whole(frame.sparkSession, self._folding.fold(frame, offsets))
 
     @staticmethod
     def _whole(session: SparkSession, counts: Counts) -> Counts:
-        """Counts of which the JVM has sent all."""
-        # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
+        """Return the counts, after checking that the JVM has sent all of them."""
+        # PySpark takes the end of a JVM that sends rows for the end of the rows, so call the JVM.
         session.sparkContext._jsc.sc().isStopped()
         return counts
 
-    def _apply(self, batch: Batch) -> Outcome:
-        """Offer the batch until it is taken; only a stop or a refusal ends that."""
+    def _apply(self, batch: Batch) -> BatchOutcome:
+        """Pass the batch to the sinks until they accept it, or until a stop or a refusal."""
         was_away = False
         while True:
             try:
@@ -262,10 +262,15 @@ class BatchWriter:
                 raise StopRequested
 
     def _note(
-        self, batch: Batch, counted: Counted, outcome: Outcome, sinks_ms: int, work: Work
+        self,
+        batch: Batch,
+        counted: CountedBatch,
+        outcome: BatchOutcome,
+        sinks_ms: int,
+        work: BatchWork,
     ) -> None:
         latest_s = counted.counts.latest_s
-        replayed = outcome is Outcome.REPLAYED
+        replayed = outcome is BatchOutcome.REPLAYED
         if replayed:
             logger.info("batch was counted before", extra=fields(batch=batch.batch_id))
         self._state.batch_applied(
@@ -283,9 +288,13 @@ class BatchWriter:
 
 
 def work_of(
-    counts: Counts, spent: Spent, taken: Taken, kept_up: Collection[tuple[str, int]], now_ms: int
-) -> Work:
-    """What counting took, and how old its live lines are as the sinks have them.
+    counts: Counts,
+    spent: Spent,
+    taken: BatchCost,
+    kept_up: Collection[tuple[str, int]],
+    now_ms: int,
+) -> BatchWork:
+    """Return the time spent on counting, and how old the live lines are now.
 
     `kept_up` are the partitions whose lines are live.
     """
@@ -299,18 +308,18 @@ def work_of(
         if (one.topic, one.partition) in kept_up
         for at_ms, lines in one.moments()
     ]
-    return Work(seconds, counts.lines, taken.cells, ages)
+    return BatchWork(seconds, counts.lines, taken.cells, ages)
 
 
 def _held(ranges: Sequence[OffsetRange]) -> Part:
-    """Those that are not empty."""
+    """Return the ranges that are not empty."""
     return tuple(one for one in ranges if one.start < one.end)
 
 
 def exact_ranges(
     ranges: Sequence[OffsetRange], seen: Sequence[PartitionCount]
 ) -> list[OffsetRange]:
-    """The ranges with every start known, checked against the lines that were really there.
+    """Return the ranges with every start known, after comparing them with the lines read.
 
     A partition that appeared with this batch starts at its first line, or is empty.
     """

@@ -1,4 +1,4 @@
-"""What the metrics are compiled to, in words a person can follow. Pure, no JVM."""
+"""Describe in words how the metrics are compiled. Pure, no JVM."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ _MEASURED = {
 
 
 def describe_plan(section: StreamSection) -> str:
-    """Every metric with its sources, then the queries that count them all."""
+    """Describe every metric with its sources, then the queries that count all of them."""
     plan = compile_plan(section)
     lines: list[str] = []
     for metric in plan.metrics:

@@ -1,4 +1,4 @@
-"""What the metrics would count of a file: its lines through the real fold, nothing stored."""
+"""Show what the metrics would count of a file: fold its lines without storing anything."""
 
 import json
 from base64 import b64decode
@@ -25,7 +25,7 @@ LINE_SHOWN = 160
 
 @dataclass(frozen=True, slots=True)
 class DryRunSample:
-    """The last records of a file as the collector makes them, and the input to try them as.
+    """The last records of a file as the collector makes them, and the input to try.
 
     `key` is the record key of the file.
     """
@@ -36,7 +36,7 @@ class DryRunSample:
 
 
 def read_samples(text: str) -> list[DryRunSample]:
-    """Read what the `millrace` command writes: a JSON list, each record in base64."""
+    """Read the output of the `millrace` command: a JSON list, each record in base64."""
     return [
         DryRunSample(one["name"], one["key"], tuple(map(b64decode, one["records"])))
         for one in json.loads(text)
@@ -49,7 +49,7 @@ def run_dry(
     samples: Sequence[DryRunSample],
     write: Callable[[str], object],
 ) -> None:
-    """Fold each sample as its input, and write what comes out."""
+    """Fold each sample as lines of its input, and write the result."""
     session = start(settings)
     plan = compile_plan(settings.section)
     with java_classes.borrowed(session, settings.data_dir):
@@ -73,7 +73,7 @@ def _frame(session: SparkSession, topic: str, file: str, lines: Sequence[bytes])
 
 
 def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:
-    """The text of one input's dry run."""
+    """Return the text of one input's dry run."""
     broken = sum(row.count for row in counts.unparsed if not row.reason.startswith(EXPRESSION_NULL))
     text = [f"as {name}: {lines} lines, {lines - broken} parse"]
     for row in counts.unparsed:
@@ -99,7 +99,7 @@ def _unparsed(row: UnparsedRow) -> list[str]:
 
 
 def _metric(rows: Sequence[FoldRow], slice_s: int) -> list[str]:
-    """The slices with the most lines, largest first."""
+    """Return lines about the slices with the most lines, largest first."""
     if not rows:
         return ["  nothing"]
     largest = sorted(rows, key=lambda row: (-row.count, row.slice_start_s, str(row.key)))

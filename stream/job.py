@@ -1,10 +1,10 @@
-"""Puts the stream together, starts it, and keeps it going: the one place that constructs.
+"""Builds the stream, starts it, and keeps it running; the only place that constructs its parts.
 
-Order: local lock → JVM → expressions checked → topics → sinks opened (which fences whoever wrote
-before) → warm-up → query. What is away (a broker, a sink) is waited for inside this process, since
-a new JVM costs seconds. A checkpoint that does not fit the ledger is given up and a new query
-resumes from the ledger. A driver that was fenced never comes back by itself: that would fence its
-healthy successor.
+Order: local lock → JVM → check expressions → topics → open sinks (which fences the former writer)
+→ warm-up → query. If a broker or a sink is away, this process waits for it, because a new JVM costs
+seconds. If the checkpoint does not fit the ledger, it is given up, and a new query resumes from the
+ledger. A fenced driver never restarts automatically, because that would fence its healthy
+successor.
 """
 
 import logging
@@ -26,11 +26,11 @@ from protocol.log import fields
 from protocol.units import parse_duration_ms
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
 from stream.archive.folders import root_of
-from stream.archive.writer import Archive
+from stream.archive.writer import ArchiveWriter
 from stream.batch_writer import BatchWriter
 from stream.config.settings import StreamSettings
 from stream.fold.folding import Folding
-from stream.live_configuration import Counting, LiveConfiguration
+from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.lock import take_lock
 from stream.overseer import JvmGone, Overseer
 from stream.quarantine.bisection import StopRequested, places
@@ -41,8 +41,8 @@ from stream.quarantine.search import BLAME_ENDED, PartSize
 from stream.recount import Recounter
 from stream.source.admission import Admission
 from stream.source.checkpoint import (
-    Checkpoint,
     CheckpointFault,
+    CheckpointFolder,
     Offsets,
     forgotten_by,
     starting_offsets,
@@ -58,13 +58,13 @@ from stream.source.kafka import (
     passed_over,
     read_kafka,
 )
-from stream.source.progress import Committer, ProgressListener
+from stream.source.progress import OffsetCommitter, ProgressListener
 from stream.spark import java_classes
 from stream.spark.masters import MasterAway, ask_masters
 from stream.spark.memory import lines_per_batch, machine_bytes
 from stream.spark.session import empty_scratch, start_session
 from stream.state import QUERY_ENDED, StreamState
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
 EXIT_STOPPED = 0
 EXIT_CRASHED = 1
@@ -88,10 +88,10 @@ class StreamJob:
         self._settings = settings
         self._state = state
         self._stop = stop
-        self._keeper = Keeper(state, stop)
+        self._keeper = ThreadKeeper(state, stop)
         self._configuration = LiveConfiguration(settings, state)
-        self._checkpoint = Checkpoint(settings.data_dir / "checkpoint")
-        self._committer = Committer(settings.bootstrap_servers, settings.part)
+        self._checkpoint = CheckpointFolder(settings.data_dir / "checkpoint")
+        self._committer = OffsetCommitter(settings.bootstrap_servers, settings.part)
         self._listener = ProgressListener(self._committer, state)
         self._crash_record = CrashRecord(settings.data_dir / "suspects.json")
         self._part_size = PartSize()
@@ -102,7 +102,7 @@ class StreamJob:
         state.watch_sinks(lambda: self._configuration.now.sinks.facts)
 
     def run(self) -> int:
-        """Run until told to stop; returns the exit code."""
+        """Run until told to stop; return the exit code."""
         self._settings.data_dir.mkdir(parents=True, exist_ok=True)
         lock = take_lock(self._settings.data_dir / "lock")
         try:
@@ -125,7 +125,7 @@ class StreamJob:
             logger.error("the JVM is gone: %s", error)
             return EXIT_CRASHED
         finally:
-            # What still waits for a server, be it with a batch in hand, waits for nothing more.
+            # Stop everything that still waits for a server, even with a batch that is not written.
             self._stop.set()
             self._committer.close(STOP_BATCH_S)
             self._state.stopped()
@@ -151,7 +151,7 @@ class StreamJob:
             failure = self._watch(session, query, writer)
             if failure is None:
                 return EXIT_STOPPED
-            if isinstance(failure, Counting):
+            if isinstance(failure, RunningConfiguration):
                 self._configuration.adopt(failure)
                 self._opened = None
                 continue
@@ -171,7 +171,7 @@ class StreamJob:
                 continue
             before = why
             self._state.waiting(QUERY_ENDED, f"the query ended and is started again: {why}")
-            # Spark's own trace of it is left out of the log (`log4j2.properties`).
+            # Spark's own stack trace is kept out of the log (`log4j2.properties`).
             logger.warning(
                 "query ended; starting it again", extra=fields(why=why), exc_info=writer.failure
             )
@@ -180,7 +180,7 @@ class StreamJob:
         return EXIT_STOPPED
 
     def _warm_up_what_can_run(self, session: SparkSession) -> None:
-        """Warm up, without an input or a metric that keeps Spark from it."""
+        """Warm up; leave out an input or metric that Spark cannot run."""
         try:
             self._warm_up(session)
         except PySparkException:
@@ -188,10 +188,10 @@ class StreamJob:
                 raise
 
     def _start_beside(self, session: SparkSession) -> None:
-        """Start what works beside the query, on lines that it has counted or will count."""
+        """Start the archive and recounts, which work beside the query."""
         settings, archive = self._settings, None
         if settings.section.archive is not None:
-            archive = Archive(
+            archive = ArchiveWriter(
                 self._configuration,
                 settings.section.archive,
                 root_of(settings.section.archive.folder, settings.home),
@@ -215,7 +215,7 @@ class StreamJob:
         recounter.start(session, self._keeper)
 
     def _warm_up(self, session: SparkSession) -> None:
-        """Fold some lines that count nowhere, so that the first real batch finds warm code."""
+        """Fold made-up lines that are not counted, so that the first batch finds compiled code."""
         now = self._configuration.now
         if not now.section.topics:
             return
@@ -261,10 +261,10 @@ class StreamJob:
         return writer, query
 
     def _prepare(self) -> tuple[str, dict[str, dict[str, int]] | None]:
-        """The query to run; starting offsets only for a new one.
+        """Return the query to run; starting offsets only for a new query.
 
-        Opens the sinks when this driver has not done so for that query: each opening raises the
-        epoch, and a query that merely starts again must not fence a successor.
+        It opens the sinks unless this driver has done so for that query. Each opening raises the
+        epoch, and a query that is only restarted must not fence a successor.
         """
         held = self._persist(self._ask_topics)
         self._state.topics_end_at(held.ends)
@@ -304,7 +304,7 @@ class StreamJob:
             logger.info("sinks opened", extra=fields(query=query_id, epoch=epoch))
 
     def _begin_anew(self) -> None:
-        """Forget the checkpoint; the next query gets a new id."""
+        """Give up the checkpoint; the next query gets a new id."""
         self._state.resumed()
         self._checkpoint.give_up()
 
@@ -317,7 +317,7 @@ class StreamJob:
         )
 
     def _wait_for_lines(self, wanted: Offsets, held: TopicOffsets) -> None:
-        """Wait, and say so, while the broker does not hold what must be read next."""
+        """Wait, and report it, while the broker lacks the lines that must be read next."""
         pause_s = RETRY_S[0]
         while (lost := lost_lines(wanted, held)) is not None:
             self._state.waiting("lines-lost", lost)
@@ -328,7 +328,7 @@ class StreamJob:
             held = self._persist(self._ask_topics)
 
     def _persist(self, attempt: Callable[[], T]) -> T:
-        """Repeat what fails because something is away, until it succeeds or the part stops."""
+        """Repeat an attempt while a server is away, until it succeeds or the part stops."""
         pause_s, was_away = RETRY_S[0], False
         while True:
             try:
@@ -349,19 +349,19 @@ class StreamJob:
 
     def _watch(
         self, session: SparkSession, query: StreamingQuery, writer: BatchWriter
-    ) -> Exception | Counting | None:
-        """Wait until the query ends, the part stops, or something else is to be counted.
+    ) -> Exception | RunningConfiguration | None:
+        """Wait until the query ends, the part stops, or the configuration changes.
 
-        Returns why the query ended, what is to be counted instead, or None for a stop.
+        Returns why the query ended, what to count instead, or None for a stop.
         """
-        change: Counting | None = None
+        change: RunningConfiguration | None = None
         try:
             while not self._stop.wait(WATCH_S):
                 if not query.isActive:
                     failure = writer.failure or query.exception()
                     if change is not None and isinstance(failure, StopRequested | None):
                         return change
-                    return failure or RuntimeError("the query ended by itself")
+                    return failure or RuntimeError("the query ended without an error")
                 self._overseer.end_jvm_that_stands_still(writer)
                 if change is None:
                     change = self._configuration.wanted(session)
@@ -374,17 +374,17 @@ class StreamJob:
             writer.wait_between_batches(STOP_BATCH_S)
             query.stop()
         except (Py4JError, OSError) as error:
-            # A stop of the whole mill ends the JVM, too: no line is to blame for that.
+            # A stop of the whole mill also ends the JVM; then no line is to blame.
             if not self._stop.is_set():
                 self._overseer.note_end(writer)
             raise JvmGone(error_words(error)) from error
         return writer.failure if isinstance(writer.failure, Fenced) else None
 
     def _say_suspects(self) -> None:
-        """Say so, from the start on, where a batch has ended the JVM before."""
+        """Report at the start that a batch has ended the JVM before."""
         suspects = [part for part, n in self._crash_record.blame.items() if n >= BLAME_ENDED]
         if suspects:
             self._state.halving(
-                f"Java has ended while it counted {places(suspects[-1])}:"
-                " a line that ends it is looked for, and set aside"
+                f"Java ended while it counted {places(suspects[-1])}:"
+                " the line that caused it is searched for, and will be set aside"
             )

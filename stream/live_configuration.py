@@ -1,9 +1,9 @@
 """What the stream counts, and how that changes while it runs.
 
-A change is judged beside the running query, which ends between two batches for it; the next query
-goes on where that stood, with other metrics. The sinks, opened anew, are the border: what they hold
-by then was counted as before. What cannot be counted is refused, said, and kept in mind over a
-restart; the stream goes on as it was.
+A change is checked beside the running query. The query then ends between two batches, and the next
+one continues at the same place with the new metrics. Opening the sinks again is the border: what
+they hold by then was counted with the old metrics. A change that cannot be counted is refused and
+reported, and the refusal survives a restart; the stream continues as before.
 """
 
 import logging
@@ -14,21 +14,27 @@ from pyspark.sql import SparkSession
 
 from protocol.log import fields
 from sinks.store import Sinks
-from stream.config.changes import Refused, Unreadable, Watch, changed_section, later_keys
+from stream.config.changes import (
+    ConfigWatch,
+    RefusedConfig,
+    UnreadableConfigFile,
+    changed_section,
+    later_keys,
+)
 from stream.config.settings import StreamSection, StreamSettings, TopicSettings, Wish
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.parse.check import check_section
 from stream.parse.fault import Fault
 from stream.plan_check import check_configuration, without
 from stream.state import StreamState
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
-    """One configuration with what it is compiled to, and the sinks that know its metrics."""
+class RunningConfiguration:
+    """One configuration with its compiled plan, and the sinks for its metrics."""
 
     section: StreamSection
     topics: tuple[TopicSettings, ...]
@@ -37,20 +43,20 @@ class Counting:
 
     @property
     def names(self) -> list[str]:
-        """The metrics' names."""
+        """The names of the metrics."""
         return [metric.name for metric in self.section.metrics]
 
 
 class LiveConfiguration:
-    """`now` is what is counted; after `adopt` and until `settle` it may still be taken back."""
+    """`now` is what is counted; between `adopt` and `settle` it can still be reverted."""
 
     def __init__(self, settings: StreamSettings, state: StreamState) -> None:
         self._settings = settings
         self._state = state
-        self._watch = None if settings.reload is None else Watch(settings.reload)
-        self._refused = Refused(settings.data_dir / "refused.json")
-        self._before: Counting | None = None
-        self._pending: Counting | None = None
+        self._watch = None if settings.reload is None else ConfigWatch(settings.reload)
+        self._refused = RefusedConfig(settings.data_dir / "refused.json")
+        self._before: RunningConfiguration | None = None
+        self._pending: RunningConfiguration | None = None
         self._stopped: dict[str, str] = {}
         section, topics = settings.section, settings.topics
         instead = self._refused.running_instead(section)
@@ -62,35 +68,35 @@ class LiveConfiguration:
         if instead is not None:
             state.refused(instead.why)
 
-    def start(self, keeper: Keeper) -> None:
-        """Begin to look for changes."""
+    def start(self, keeper: ThreadKeeper) -> None:
+        """Start to watch for changes."""
         if self._watch is not None:
             self._watch.start(keeper)
 
     def close(self) -> None:
-        """Stop looking, and leave the sinks."""
+        """Stop watching, and close the sinks."""
         if self._watch is not None:
             self._watch.close()
         for one in (self.now, self._before):
             if one is not None:
                 one.sinks.close()
 
-    def wanted(self, session: SparkSession) -> Counting | None:
-        """What is asked for instead of what runs, if it can be counted; until it is adopted."""
+    def wanted(self, session: SparkSession) -> RunningConfiguration | None:
+        """Return what to count instead, if a change was requested and can be counted."""
         found = None if self._watch is None else self._watch.take()
-        if isinstance(found, Unreadable):
+        if isinstance(found, UnreadableConfigFile):
             self._say_refused(found.why)
         elif found is not None:
             self._pending = self._judged(session, found)
         return self._pending
 
-    def adopt(self, change: Counting) -> None:
+    def adopt(self, change: RunningConfiguration) -> None:
         """Let the next query count this."""
         self.now.sinks.rest()
         self._before, self.now, self._pending = self.now, change, None
 
     def go_back(self, why: str) -> bool:
-        """What was adopted cannot be counted after all; False where nothing was adopted."""
+        """Revert an adopted change that cannot be counted; False if there is none."""
         if self._before is None:
             return False
         self.now.sinks.close()
@@ -99,7 +105,7 @@ class LiveConfiguration:
         return True
 
     def settle(self) -> None:
-        """What was adopted is being counted."""
+        """Note that the adopted change is being counted."""
         if self._before is None:
             return
         before, self._before = self._before, None
@@ -112,20 +118,20 @@ class LiveConfiguration:
         self._accept()
 
     def faults(self, session: SparkSession) -> list[Fault]:
-        """What Spark finds wrong with the expressions that the stream was started with."""
+        """Return the faults that Spark finds in the expressions of the first configuration."""
         return check_section(session, self.now.section)
 
     def stop_failing(self, session: SparkSession) -> bool:
-        """Count without the inputs and metrics that Spark cannot run; False if it can run all.
+        """Stop the inputs and metrics that Spark cannot run; False if it can run all.
 
         The next query must open the sinks again.
         """
         return self.stop(check_configuration(session, self.now.section))
 
     def can_go_on(self, names: Sequence[str], why: str) -> bool:
-        """Go on although the sinks refuse the changed meaning of these metrics; False if not.
+        """Continue although the sinks refuse the changed definition of metrics; False if not.
 
-        A configuration that was adopted for this is given up, else the metrics are stopped.
+        If an adopted change caused it, the change is reverted. Otherwise the metrics are stopped.
         """
         if self.go_back(why):
             return True
@@ -138,10 +144,10 @@ class LiveConfiguration:
         return self.stop(faults)
 
     def stop(self, faults: Sequence[Fault]) -> bool:
-        """Count without what these faults stand at; False if there are none, or nothing is left.
+        """Stop the inputs and metrics with these faults; False if there are none, or none is left.
 
-        To the sinks it is a change of metrics: `metric_ranges` says what a stopped metric has not
-        counted, and a recount fills that.
+        For the sinks this is a change of metrics: `metric_ranges` records what a stopped metric has
+        not counted, and a recount can fill that.
         """
         before = self.now
         rest = without(before.section, [fault.path for fault in faults])
@@ -157,7 +163,7 @@ class LiveConfiguration:
         self._state.stopped_counting(self.now.names, self._stopped)
         return True
 
-    def _judged(self, session: SparkSession, found: Wish) -> Counting | None:
+    def _judged(self, session: SparkSession, found: Wish) -> RunningConfiguration | None:
         if later := later_keys(self.now.section, found.section):
             logger.warning("takes effect with the next start", extra=fields(keys=later))
         self._asked = section = changed_section(self.now.section, found.section)
@@ -172,10 +178,12 @@ class LiveConfiguration:
             return None
         return self._counting(section, found.topics)
 
-    def _counting(self, section: StreamSection, topics: tuple[TopicSettings, ...]) -> Counting:
+    def _counting(
+        self, section: StreamSection, topics: tuple[TopicSettings, ...]
+    ) -> RunningConfiguration:
         plan = compile_plan(section)
         sinks = Sinks(self._settings.sinks, [metric.definition for metric in plan.metrics])
-        return Counting(section, topics, plan, sinks)
+        return RunningConfiguration(section, topics, plan, sinks)
 
     def _accept(self) -> None:
         self._refused.clear()
@@ -198,7 +206,7 @@ class LiveConfiguration:
 
 
 def stopped_by(fault: Fault, section: StreamSection) -> dict[str, str]:
-    """Why the input or the metric at a fault is stopped, by its name for people."""
+    """Map the input or metric with a fault, named for users, to the reason why it is stopped."""
     why = f"found {fault.found}, expected {fault.expected}"
     _, kind, place, *key = fault.path
     if kind == "metrics":

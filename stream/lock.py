@@ -1,18 +1,18 @@
-"""One driver works on a data folder: the lock that says so."""
+"""The lock that admits one driver to a data folder."""
 
 import fcntl
 import os
 from pathlib import Path
 
 
-class AlreadyRunning(Exception):
-    """Another stream of this data folder is alive."""
+class StreamRunning(Exception):
+    """Another stream uses this data folder."""
 
 
 def take_lock(path: Path) -> int:
-    """Hold the data folder's lock as long as the descriptor is open; raises AlreadyRunning.
+    """Lock the data folder until the descriptor is closed; raises StreamRunning.
 
-    It lies outside of the checkpoint, because that may be deleted while a driver lives.
+    The file is outside of the checkpoint, which can be deleted while a driver runs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -20,5 +20,5 @@ def take_lock(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise AlreadyRunning(f"another stream holds {path}") from None
+        raise StreamRunning(f"another stream holds {path}") from None
     return descriptor

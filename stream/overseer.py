@@ -1,8 +1,8 @@
-"""Watches over the JVM: ends one that stands still, and keeps what one has ended over.
+"""Watches the JVM: ends it if it hangs, and records what it was counting when it ended.
 
-Two threads have it count: that of the batches, and that of recounts. A recount keeps count of its
-own tries, so that a batch is not to answer for what a recount met; where either may be at fault,
-the batch is tried again alone.
+Two threads use the JVM to count: that of the batches, and that of recounts. A recount counts its
+own tries, so that a batch is not blamed for what a recount caused. If either may be at fault, the
+batch is tried again alone.
 """
 
 import logging
@@ -23,24 +23,24 @@ logger = logging.getLogger(__name__)
 
 
 class JvmGone(Exception):
-    """The JVM does not answer any more."""
+    """The JVM no longer answers."""
 
 
 class Overseer:
-    """`recount` is the hand of recounts; `give_up_recount` strikes out the one that it holds."""
+    """`recount` is the hand of recounts; `give_up_recount` cancels the recount in that hand."""
 
     def __init__(self, recount: Hand, give_up_recount: Callable[[str], None]) -> None:
         self._recount = recount
         self._give_up_recount = give_up_recount
 
     def end_jvm_that_stands_still(self, writer: BatchWriter) -> None:
-        """Kill a JVM that counts one thing for too long; raises JvmGone when it did.
+        """Kill the JVM if it counts one part for too long, and then raise JvmGone.
 
-        A task that is busy within an expression hears of no cancellation.
+        A task that is busy inside an expression does not notice a cancellation.
         """
         held = writer.in_hand
         if held is not None and held.is_overdue:
-            # A single line may have met a bad moment; to stand still over many takes a reason.
+            # A single line may hang by chance; a hang over many lines has a cause in them.
             is_one = size_of(held.part) == 1
             self._note(writer, BLAME_ENDED if is_one else BLAME_BELIEVED)
         else:
@@ -54,14 +54,14 @@ class Overseer:
         raise JvmGone(f"it stood still over {places(held.part)}, and was killed")
 
     def note_end(self, writer: BatchWriter) -> None:
-        """The JVM is gone: keep for the next start what it ended over."""
+        """Record for the next start what the JVM was counting when it ended."""
         blame = blame_of(jvm_exit_code())
         recounted = self._recount.to_blame
         if recounted is not None:
             logger.error("Java ended beside a recount", extra=fields(offsets=places(recounted)))
             if self._recount.blamed_by_error is not None:
                 return
-            # The recount waits until the batch has been counted without it.
+            # The recount pauses until the batch was counted without it.
             blame = min(blame, BLAME_KILLED)
         self._note(writer, blame)
 
@@ -76,7 +76,7 @@ class Overseer:
 
 
 def jvm_exit_code() -> int | None:
-    """How the JVM exited, as `subprocess` says it; None where it has not, though it is silent."""
+    """Return how the JVM exited, as `subprocess` reports it; None if it still runs."""
     gateway = SparkContext._gateway
     try:
         return None if gateway is None else int(gateway.proc.wait(JVM_EXIT_S))

@@ -1,4 +1,4 @@
-"""What the literal patterns of metrics find in some lines, for the dry run."""
+"""Show what the literal patterns of metrics find in some lines, for the dry run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SAMPLE_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class PatternSample:
-    """One pattern of a metric, how many lines it fits, and some of what it finds."""
+    """One pattern of a metric, how many lines it matches, and some of the matched texts."""
 
     metric: str
     key: str
@@ -70,7 +70,7 @@ def _patterns(metric: MetricSection) -> Iterator[tuple[str, LiteralPattern]]:
 
 
 def _probe(number: int, name: str, one: LiteralPattern) -> dict[str, object]:
-    """A metric whose value is what a pattern finds, NULL where it finds nothing."""
+    """Return a metric whose value is what a pattern finds, NULL if it finds nothing."""
     pattern = quote_text(one.text)
     found = f"regexp_extract(({one.subject}), {pattern}, 0)"
     test = f"({one.subject}) RLIKE {pattern}"

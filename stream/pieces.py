@@ -1,8 +1,8 @@
-"""How a large batch is cut, so that one piece is written while the next one is folded.
+"""How a large batch is divided, so that one piece is written while the next is folded.
 
-Floor: pure. Folding takes all cores and writing takes one, so either by itself leaves cores idle.
-Pieces go to the sinks in order, each in a transaction of its own that moves the ledger; what dies
-in between is resumed from there.
+Floor: pure. Folding uses all cores and writing uses one, so either alone leaves cores idle. Pieces
+go to the sinks in order, each in its own transaction that moves the ledger. After a crash in
+between, the stream resumes from there.
 """
 
 import math
@@ -13,18 +13,18 @@ from stream.quarantine.search import Part, chopped, size_of
 
 PIECES_MAX = 4
 
-# The last piece is this part of another one: beside its writing nothing is folded.
+# The last piece is this fraction of the others, because nothing is folded while it is written.
 LAST_SHARE = 0.5
 
-# A piece costs Spark two stages: a tenth of a second, whatever it holds.
+# A piece costs Spark two stages: a tenth of a second, whatever its size.
 PIECE_OFFSETS_MIN = 50_000
 
 
 def pieces_of(ranges: Sequence[OffsetRange]) -> list[Part]:
-    """The pieces of a batch whose starts are known; one where it is not worth a cut.
+    """Return the pieces of a batch with known starts; a single piece if it is too small.
 
-    Partitions without an offset in the batch stand in the first piece, for the ledger is to know
-    them, too.
+    Partitions without offsets in the batch belong to the first piece, so that the ledger has
+    them too.
     """
     offsets = size_of(ranges)
     count = min(PIECES_MAX, offsets // PIECE_OFFSETS_MIN)

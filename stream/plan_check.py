@@ -1,7 +1,7 @@
-"""The whole configuration as Spark will run it: compiled, analysed, planned, and tried on lines.
+"""Check the whole configuration as Spark will run it: compile, analyse, plan, try on lines.
 
-What passes here cannot end the query. If all metrics together fail, each input and each metric is
-tried apart from the others, so that a fault stands at its own key.
+A configuration that passes cannot end the query. If all metrics together fail, each input and each
+metric is tried alone, so that a fault is reported at its own key.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def check_configuration(session: SparkSession, section: StreamSection) -> list[F
 
 
 def notes_on(section: StreamSection) -> list[Fault]:
-    """Return what can be counted, and may do something else than its author expects."""
+    """Return notes on things that can be counted, but perhaps not as their author expects."""
     notes: list[Fault] = []
     for name, given in section.from_.items():
         if given.pattern is not None:
@@ -43,7 +43,7 @@ def notes_on(section: StreamSection) -> list[Fault]:
 def check_plan(
     session: SparkSession, section: StreamSection, some: StreamSection | None = None
 ) -> list[Fault]:
-    """Return the inputs and metrics that Spark cannot run; `some` are those of the section to try.
+    """Return the inputs and metrics that Spark cannot run; `some` is the part to try.
 
     Raises Py4JError or OSError if the JVM is gone.
     """
@@ -63,7 +63,7 @@ def check_plan(
 
 
 def without(section: StreamSection, paths: Sequence[KeyPath]) -> StreamSection:
-    """Return a section without the inputs and metrics at some paths, and what reads such inputs."""
+    """Return a section without the inputs and metrics at some paths, and without their readers."""
     inputs = {path[2] for path in paths if path[1] == "from"}
     numbers = {path[2] for path in paths if path[1] == "metrics"}
     metrics = [
@@ -76,7 +76,7 @@ def without(section: StreamSection, paths: Sequence[KeyPath]) -> StreamSection:
 
 
 def _failing_metrics(session: SparkSession, section: StreamSection) -> list[tuple[str, str]]:
-    """The metrics that fail by themselves, each with the reason, found by halving."""
+    """Return the metrics that fail alone, each with the reason, found by halving."""
     why = _fails(session, section)
     if why is None or not section.metrics:
         return []
@@ -92,7 +92,7 @@ def _failing_metrics(session: SparkSession, section: StreamSection) -> list[tupl
 
 
 def _fails(session: SparkSession, section: StreamSection) -> str | None:
-    """Why Spark cannot run a section; None if it can."""
+    """Return why Spark cannot run a section; None if it can."""
     if not section.from_:
         return None
     try:

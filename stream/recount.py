@@ -1,9 +1,9 @@
-"""Counts a metric over lines that went by, beside the running stream.
+"""Counts a metric over earlier lines, beside the running stream.
 
-A thread of its own, in a session of its own, takes some offsets at a time: those nearest to what
-the metric counts already, so that the newest windows are whole first. The sinks add their cells and
-move the metric's beginning in one transaction (`sinks/mysql/recounts`); what dies in between is
-begun again. Pieces are small, since live lines wait behind a piece for the same cores.
+A thread with its own session counts some offsets at a time: those nearest to what the metric counts
+already, so that the newest windows are complete first. One transaction of the sinks adds their
+cells and moves the metric's beginning (`sinks/mysql/recounts`); after a crash in between, the piece
+is counted again. Pieces are small, because live lines wait for the same cores while one is counted.
 """
 
 import logging
@@ -24,11 +24,11 @@ from sinks.mysql import recounts
 from sinks.mysql.recounts import Recount
 from sinks.rows import Batch, OffsetRange
 from stream.archive.contents import Spans, reachable
-from stream.archive.writer import Archive, ArchiveAway
+from stream.archive.writer import ArchiveAway, ArchiveWriter
 from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
-from stream.live_configuration import Counting, LiveConfiguration
+from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.quarantine.bisection import places
 from stream.quarantine.failures import Origin, error_words, is_java_error, judge
 from stream.quarantine.in_hand import HANG_OFFSETS_PER_S, HANG_S, Hand
@@ -37,35 +37,35 @@ from stream.source.checkpoint import Offsets
 from stream.source.kafka import kafka_options, read_ranges
 from stream.spark import java_classes
 from stream.state import StreamState, clock_ms
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
 LOOK_EVERY_S = 1.0
 OFFSETS_AT_ONCE = 20_000
 
-# So often a piece is begun before it is given up: the driver may die of it, or beside it.
+# How often a piece is started before it is given up: the driver may crash because of it.
 TRIES_MAX = 5
 
 Archived = Mapping[tuple[str, int], Spans]
-"""What the archive holds of a topic's partition."""
+"""The spans of each topic's partition in the archive."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnPlan:
-    """One metric `of` a configuration by itself."""
+    """The plan of a single metric; `of` is its configuration."""
 
-    of: Counting
+    of: RunningConfiguration
     metric: str
     plan: FoldPlan
     folding: Folding
 
 
 class Recounter:
-    """The thread; `first_offsets` asks the broker for what it holds first of each partition.
+    """Runs recounts; `first_offsets` asks the broker for the first offset it has per partition.
 
-    `hand` shows what is being counted. A piece is begun only while it `may_count`: beside a batch
-    that may have ended the JVM, nobody could tell which of them did.
+    `hand` shows what is being counted. A piece is started only while `may_count()`: if a batch may
+    have ended the JVM, a piece beside it would hide which of the two did.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Recounter:
         configuration: LiveConfiguration,
         bootstrap_servers: str,
         first_offsets: Callable[[], Offsets],
-        archive: Archive | None,
+        archive: ArchiveWriter | None,
         state: StreamState,
         stop: threading.Event,
         *,
@@ -91,14 +91,14 @@ class Recounter:
         self._stop = stop
         self._own: _OwnPlan | None = None
 
-    def start(self, session: SparkSession, keeper: Keeper) -> None:
-        """Begin to look for recounts that somebody asked for."""
+    def start(self, session: SparkSession, keeper: ThreadKeeper) -> None:
+        """Start to watch for requested recounts."""
         own = session.newSession()
         java_classes.register(own)
         keeper.keep("recount", partial(self.work, own))
 
     def work(self, session: SparkSession) -> None:
-        """Count what is wanted, until the driver stops or the JVM is gone."""
+        """Count requested recounts until the driver stops or the JVM is gone."""
         pause_s = LOOK_EVERY_S
         while not self._stop.wait(pause_s):
             pause_s = LOOK_EVERY_S
@@ -111,12 +111,12 @@ class Recounter:
                 logger.info("recounting waits", extra=fields(why=error))
             except (Py4JError, PySparkException, OSError) as error:
                 if judge(error)[0] is Origin.JVM:
-                    # The job's own thread has seen it, too, and ends the process.
+                    # The job's own thread notices it too, and ends the process.
                     return
                 logger.warning("recounting failed", extra=fields(why=error_words(error)))
 
     def _count_some(self, session: SparkSession) -> bool:
-        """A piece of every metric that is wanted; False when there is nothing to do."""
+        """Count a piece of every requested metric; return False if there is nothing to do."""
         now = self._configuration.now
         found = now.sinks.recounts()
         self._state.recounting(found)
@@ -129,13 +129,13 @@ class Recounter:
         return bool(wanted) and self._may_count()
 
     def give_up(self, why: str) -> None:
-        """Count no more of the metric that is in hand; for the thread that watches over the JVM."""
+        """Give up the metric being counted; called by the thread that watches the JVM."""
         held = self._hand.holds
         if held is not None and self._metric is not None:
             try:
                 self._give_up(self._metric, f"{places(held.part)}: {why}")
             except (SinkUnavailable, Fenced, LedgerMismatch) as error:
-                # The tries of the piece are counted, too, and come to an end.
+                # The number of tries also ends it, because it is counted in the database.
                 logger.warning("cannot note that a recount is given up", extra=fields(why=error))
 
     def _give_up(self, metric: str, after: str) -> None:
@@ -144,12 +144,12 @@ class Recounter:
         note = partial(recounts.give_up, metric=metric, why=why)
         self._configuration.now.sinks.note(note)
 
-    def _count_piece(self, session: SparkSession, now: Counting, one: Recount) -> None:
+    def _count_piece(self, session: SparkSession, now: RunningConfiguration, one: Recount) -> None:
         held = self._first_offsets()
         archived = self._archived_below(held, one.gaps)
         floors = unreachable(one.gaps, held, archived)
         if floors:
-            # Retention has passed lines that were wanted, and the archive has none of them.
+            # Retention deleted wanted lines, and the archive has none of them.
             lost = [gap for gap in one.gaps if (gap.topic, gap.partition) in floors]
             logger.warning(
                 "lines to recount are gone", extra=fields(metric=one.metric, offsets=places(lost))
@@ -179,9 +179,9 @@ class Recounter:
         now.sinks.fill(one.metric, batch)
 
     def _archived_below(self, held: Offsets, gaps: Sequence[OffsetRange]) -> Archived:
-        """What the archive holds of topics that hold not all that is wanted; asks it for no other.
+        """Return what the archive has of topics that lack some of the wanted offsets.
 
-        Raises ArchiveAway: before it is known what is there, nothing is given up.
+        Raises ArchiveAway, because nothing is given up until the archive's contents are known.
         """
         below = [one for one in gaps if one.start < held.get((one.topic, one.partition), 0)]
         if self._archive is None or not below:
@@ -193,14 +193,17 @@ class Recounter:
             for partition, spans in partitions.items()
         }
 
-    def _fold(self, lines: DataFrame, now: Counting, metric: str, piece: Part) -> Counts:
+    def _fold(
+        self, lines: DataFrame, now: RunningConfiguration, metric: str, piece: Part
+    ) -> Counts:
         if self._own is None or self._own.of is not now or self._own.metric != metric:
             self._own = _own_plan(now, metric)
         self._metric = metric
         self._hand.take(piece, HANG_S + size_of(piece) / HANG_OFFSETS_PER_S)
         try:
             counts = self._own.folding.fold(lines, size_of(piece))
-            # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
+            # PySpark takes the end of a JVM that sends rows for the end of the rows, so call the
+            # JVM.
             lines.sparkSession.sparkContext._jsc.sc().isStopped()
         except Exception as error:
             origin, causes = judge(error)
@@ -213,7 +216,7 @@ class Recounter:
         return counts
 
 
-def _own_plan(now: Counting, metric: str) -> _OwnPlan:
+def _own_plan(now: RunningConfiguration, metric: str) -> _OwnPlan:
     own = tuple(one for one in now.section.metrics if one.name == metric)
     plan = compile_plan(now.section.model_copy(update={"metrics": own}))
     folding = Folding(plan, as_blocks=now.sinks.takes_blocks, is_local=now.section.is_local)
@@ -221,9 +224,9 @@ def _own_plan(now: Counting, metric: str) -> _OwnPlan:
 
 
 def unreachable(gaps: Sequence[OffsetRange], held: Offsets, archived: Archived) -> Offsets:
-    """Below which offsets neither the topic nor the archive goes on, where more is wanted.
+    """Return the wanted partitions with missing lines, and the offset down to which all exist.
 
-    `held` are the first offsets that the topics hold.
+    `held` are the first offsets that the topics have.
     """
     found: Offsets = {}
     for one in gaps:
@@ -237,9 +240,10 @@ def unreachable(gaps: Sequence[OffsetRange], held: Offsets, archived: Archived) 
 def next_piece(
     gaps: Sequence[OffsetRange], held: Offsets, archived: Archived, offsets_max: int
 ) -> tuple[Part, bool]:
-    """The offsets to count next, and whether they are the archive's: all are of one source.
+    """Return the offsets to count next, and whether they are read from the archive.
 
-    Every gap is reachable. What the topics hold comes first, for it may not be there much longer.
+    All of them have the same source. Every gap must be reachable. Offsets in topics come first,
+    because retention may delete them soon.
     """
     firsts = {(one.topic, one.partition): held.get((one.topic, one.partition), 0) for one in gaps}
     in_topic = [
@@ -259,7 +263,7 @@ def next_piece(
 
 
 def highest(gaps: Sequence[OffsetRange], offsets_max: int) -> Part:
-    """The last offsets of these ranges, as many of each, at least one."""
+    """Return the last offsets of these ranges, equally many of each, at least one."""
     share = max(1, offsets_max // len(gaps))
     return tuple(
         OffsetRange(one.topic, one.partition, max(one.start, one.end - share), one.end)

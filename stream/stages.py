@@ -1,11 +1,10 @@
-"""Where the time of batches goes, and how old a line is when its number is in the sinks.
+"""The time that batches take by stage, and the age of a line when the sinks have it.
 
-Floor: pure. A batch passes six stages: `source` (asking for offsets, reading records), `parse`
-(lines judged), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark
-tells of itself, tasks and sinks have clocks of their own; what is in none of them (planning,
-starting jobs, waiting for a sink that is away or behind its upkeep between batches) is the batch's
-and no stage's. Where a large batch is folded and written at one time, its stages add up to more
-than the batch.
+Floor: pure. A batch has six stages: `source` (asking for offsets, reading records), `parse`
+(judging lines), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark
+reports its own times; tasks and sinks measure theirs. Time that none of them measures (planning,
+starting jobs, waiting for a sink) belongs to the batch and to no stage. If a large batch is folded
+and written at the same time, the sum of its stages exceeds the time of the batch.
 
 A line is *live* when `Admission` took its partition whole in this batch and in the one before. Such
 a line waited for no backlog, only for delays of the stream (decision 0099). Its age begins at the
@@ -21,24 +20,24 @@ from dataclasses import dataclass, field
 
 STAGES = ("source", "parse", "fold", "mysql", "redis", "commit")
 
-# By each: of Spark's own times those that belong to it.
+# Spark's own measurements that belong to a stage.
 SPARK_TIMES = {"source": ("latestOffset", "getBatch"), "commit": ("walCommit", "commitOffsets")}
 
 SLOT_S = 10
 WINDOWS = {"1m": 6, "10m": 60}
-"""Slots of each window; the last one is being filled, so a window may be a slot shorter."""
+"""Slots of each window. The last one is still being filled, so a window can be a slot shorter."""
 
 BATCHES_KEPT = 200
-"""Of a slot, for medians; a batch takes longer than that."""
+"""The most batches per slot for medians; only very short batches exceed it."""
 
 UNFINISHED_MAX = 4
-"""Batches whose report of Spark's is still to come."""
+"""The most batches that wait for Spark's report."""
 
 AGE_MS_MAX = 3_600_000
-"""A live line that seems older has a time stamp that does not say when it was sent."""
+"""A live line that seems older than this has a time stamp that is not its time of sending."""
 
 _AGES_PER_DOUBLING = 8
-"""Ages are kept with an error of less than five in a hundred."""
+"""Ages are stored with an error below five percent."""
 
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 
@@ -47,8 +46,8 @@ Seconds = defaultdict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A batch or a piece of it: seconds by stage, ages in milliseconds with so many live lines."""
+class BatchWork:
+    """The work of a batch or piece: seconds by stage, and ages (ms) with numbers of live lines."""
 
     seconds: Mapping[str, float] = field(default_factory=dict)
     lines: int = 0
@@ -56,12 +55,12 @@ class Work:
     ages: Iterable[tuple[float, int]] = ()
 
 
-NO_WORK = Work()
+NO_WORK = BatchWork()
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedBatch:
-    """A batch of which Spark has reported: milliseconds of all of it and by stage."""
+    """A batch that Spark has reported: milliseconds in total and by stage."""
 
     batch_id: int
     at_ms: int
@@ -69,7 +68,7 @@ class FinishedBatch:
     stages_ms: Mapping[str, float]
 
     def told(self) -> dict[str, object]:
-        """As `/status` says it."""
+        """Return it as in `/status`."""
         rounded = {name: round(ms, 1) for name, ms in self.stages_ms.items()}
         return {
             "batch_id": self.batch_id,
@@ -90,7 +89,7 @@ def _add(sums: Seconds, more: Mapping[str, float]) -> None:
 
 @dataclass(slots=True)
 class _Sums:
-    """Everything of some batches."""
+    """The sums over some batches."""
 
     batches: int = 0
     replays: int = 0
@@ -99,7 +98,7 @@ class _Sums:
     whole_s: float = 0.0
     stages_s: Seconds = field(default_factory=_no_seconds)
     finished_s: Seconds = field(default_factory=_no_seconds)
-    """By stage, of batches that are over: what is in hand may stand in `stages_s` already."""
+    """By stage, of finished batches only; `stages_s` can already include the present batch."""
     ages: Ages = field(default_factory=Counter)
     finished: list[FinishedBatch] = field(default_factory=list)
     slowest: FinishedBatch | None = None
@@ -122,8 +121,8 @@ class _Sums:
             self.slowest = batch
 
 
-class Stages:
-    """The last ten minutes, and the sums since the start; times are monotonic seconds."""
+class StageSums:
+    """Sums of the last ten minutes and since the start; times are monotonic seconds."""
 
     def __init__(self, now_s: float) -> None:
         self._began_s = now_s
@@ -137,15 +136,15 @@ class Stages:
         self.age_sum_s = 0.0
 
     def begins(self, now_s: float) -> None:
-        """A batch is in hand."""
+        """Note that a batch begins."""
         self._in_hand_since_s = now_s
 
     def ends(self) -> None:
-        """No batch is in hand."""
+        """Note that no batch is being counted."""
         self._in_hand_since_s = None
 
-    def applied(self, batch_id: int, work: Work, now_s: float, *, replayed: bool) -> None:
-        """The sinks have a batch or a piece of it."""
+    def applied(self, batch_id: int, work: BatchWork, now_s: float, *, replayed: bool) -> None:
+        """Note that the sinks have a batch or a piece of it."""
         sums = self._slot(now_s)
         self._stages_seen.update(work.seconds)
         while len(self._unfinished) >= UNFINISHED_MAX and batch_id not in self._unfinished:
@@ -168,10 +167,10 @@ class Stages:
     def finished(
         self, batch_id: int, durations_ms: Mapping[str, int], now_s: float, at_ms: int
     ) -> None:
-        """Spark has reported of a batch."""
+        """Note Spark's report of a batch."""
         seconds = self._unfinished.pop(batch_id, None)
         if seconds is None:
-            # Nothing of it was counted here: there was nothing to read.
+            # Nothing of it was counted here, because there was nothing to read.
             return
         sums = self._slot(now_s)
         spark = {
@@ -193,7 +192,7 @@ class Stages:
             sums.finished.append(self._last)
 
     def told(self, now_s: float) -> dict[str, object]:
-        """What `/status` says."""
+        """Return the figures for `/status`."""
         windows = {name: self._window(count, now_s) for name, count in WINDOWS.items()}
         for one in windows.values():
             one.finished.sort(key=lambda batch: batch.whole_ms)
@@ -218,11 +217,11 @@ class Stages:
         }
 
     def _known(self) -> list[str]:
-        """The stages that there are: a mill may be without a sink."""
+        """Return the stages that exist here; a mill can lack a sink."""
         return [name for name in STAGES if name in self._stages_seen]
 
     def _told_window(self, sums: _Sums, first: int, now_s: float) -> dict[str, object]:
-        """What is told of a window, whose batches are sorted by how long they took."""
+        """Return the figures of one window; its batches are sorted by duration."""
         seconds = max(0.001, now_s - max(self._began_s, first * SLOT_S))
         waited_s = 0.0 if self._in_hand_since_s is None else now_s - self._in_hand_since_s
         count = len(sums.finished)
@@ -272,7 +271,7 @@ class Stages:
 
 
 def quantiles(ages: Ages) -> dict[str, float]:
-    """The quantiles of ages, in milliseconds."""
+    """Return the quantiles of ages, in milliseconds."""
     ordered, lines = sorted(ages), ages.total()
     found: dict[str, float] = {}
     for name, share in QUANTILES.items() if lines else ():

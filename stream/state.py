@@ -1,7 +1,7 @@
-"""What the stream says about itself: one object that all of its threads write to.
+"""The state of the stream for its status: one object that all threads write to.
 
 The batch writer, the progress listener and the job note what happens; the status server reads
-snapshots. Every method takes the one lock for a moment and does no I/O.
+snapshots. Every method holds the one lock briefly and does no I/O.
 """
 
 import threading
@@ -17,17 +17,17 @@ from sinks.facts import SinkFacts
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine.search import PoisonLine
-from stream.stages import NO_WORK, Stages, Work
+from stream.stages import NO_WORK, BatchWork, StageSums
 
 UNPARSED_LISTED = 200
 POISON_LISTED = 20
 
-# Problems that do not end with the reason to wait, but with a batch that is counted.
+# Problems that end with the next counted batch, and not with the cause of waiting.
 POISON = "poison"
 QUERY_ENDED = "query-ended"
 _LASTING = frozenset({POISON, QUERY_ENDED})
 
-# A thread that ended is told for so long: one that ends again and again, at all times.
+# A thread's end is reported for this long, so a thread that keeps ending is always reported.
 ENDED_TOLD_MS = 600_000
 
 
@@ -36,8 +36,8 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Phase(StrEnum):
-    """Where the query is in its life."""
+class QueryPhase(StrEnum):
+    """The phase of the query."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -57,7 +57,7 @@ class ArchivedTopic:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFacts:
-    """How archiving goes; `problem` says what keeps it from going on, `at_ms` when that was."""
+    """The state of archiving; `problem` is what prevents it, `at_ms` the time of this state."""
 
     folder: str
     topics: Sequence[ArchivedTopic]
@@ -67,7 +67,7 @@ class ArchiveFacts:
 
 @dataclass(slots=True)
 class _Facts:
-    phase: Phase = Phase.STARTING
+    phase: QueryPhase = QueryPhase.STARTING
     was_ready: bool = False
     is_stopping: bool = False
     problems: dict[str, str] = field(default_factory=dict)
@@ -99,12 +99,12 @@ class _Facts:
     ended: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def lasting(self) -> dict[str, str]:
-        """The problems that only a counted batch ends."""
+        """Return the problems that end only with a counted batch."""
         return {code: text for code, text in self.problems.items() if code in _LASTING}
 
 
 class StreamState:
-    """The stream's own account of itself."""
+    """The state of the stream, as the stream reports it."""
 
     def __init__(self, part: str, metrics: Sequence[str], trigger_ms: int) -> None:
         self._part = part
@@ -112,94 +112,94 @@ class StreamState:
         self._trigger_ms = trigger_ms
         self._lock = threading.Lock()
         self._facts = _Facts()
-        self._stages = Stages(time.monotonic())
+        self._stages = StageSums(time.monotonic())
         self._sinks: Callable[[], SinkFacts] = SinkFacts
         self._started_at_ms = clock_ms()
 
     def watch_sinks(self, facts: Callable[[], SinkFacts]) -> None:
-        """Where to ask how the sinks are."""
+        """Set the function that returns the state of the sinks."""
         self._sinks = facts
 
     def configured(self, metrics: Sequence[str]) -> None:
-        """These metrics are counted, as the configuration asks for."""
+        """Note the counted metrics, which are those of the configuration."""
         with self._lock:
             self._metrics = list(metrics)
             self._facts.refusal = None
 
     def refused(self, why: str) -> None:
-        """The configuration asks for something else than what is counted, which cannot be."""
+        """Note that the configuration was refused, and why."""
         with self._lock:
             self._facts.refusal = why
 
     def stopped_counting(self, metrics: Sequence[str], stopped: Mapping[str, str]) -> None:
-        """These metrics are counted; inputs and metrics are stopped for the reason beside each."""
+        """Note the counted metrics, and the stopped inputs and metrics with the reason for each."""
         with self._lock:
             self._metrics = list(metrics)
             self._facts.stopped = dict(stopped)
 
     def recounting(self, recounts: Sequence[Recount]) -> None:
-        """These metrics are counted over lines that went by, or were given up."""
+        """Note the metrics being recounted, including those given up."""
         with self._lock:
             self._facts.recounts = tuple(recounts)
 
     def archiving(self, facts: ArchiveFacts) -> None:
-        """How the archive of raw lines is."""
+        """Note the state of the archive of raw lines."""
         with self._lock:
             self._facts.archive = facts
 
     def starting(self, query_id: str, epoch: int) -> None:
-        """A query is about to run."""
+        """Note that a query is about to run."""
         with self._lock:
             self._facts.query_id, self._facts.epoch = query_id, epoch
 
     def running(self) -> None:
-        """The query runs, and nothing it needs is away.
+        """Note that the query runs, and that every server it needs is there.
 
-        Whether it counts is seen with its next batch: one that ends again and again runs, too.
+        Only its next batch shows that it counts: a query that keeps ending also runs in between.
         """
         with self._lock:
-            self._facts.phase = Phase.RUNNING
+            self._facts.phase = QueryPhase.RUNNING
             self._facts.was_ready = True
             self._facts.problems = self._facts.lasting()
 
     def waiting(self, code: str, text: str) -> None:
-        """Something the query needs is away; it goes on by itself when that is back."""
+        """Note that a server the query needs is away; the query continues when it is back."""
         with self._lock:
-            self._facts.phase = Phase.WAITING
+            self._facts.phase = QueryPhase.WAITING
             self._facts.problems = {**self._facts.lasting(), code: text}
 
     def thread_ended(self, name: str, why: str) -> None:
-        """A thread that works beside the batches has ended of a fault; it is begun again."""
+        """Note that a background thread ended with an error, and is restarted."""
         with self._lock:
             self._facts.ended[name] = (why, clock_ms())
 
     def halving(self, text: str) -> None:
-        """A batch is searched for lines that cannot be counted; ends with the batch."""
+        """Note that a batch is searched for lines that cannot be counted; ends with the batch."""
         with self._lock:
             self._facts.problems[POISON] = text
 
     def stopping(self) -> None:
-        """The part was told to stop."""
+        """Note that the part was told to stop."""
         with self._lock:
             self._facts.is_stopping = True
 
     def stopped(self) -> None:
-        """No query runs any more."""
+        """Note that no query runs any more."""
         with self._lock:
-            self._facts.phase = Phase.STOPPED
+            self._facts.phase = QueryPhase.STOPPED
 
     def resumed(self) -> None:
-        """A checkpoint was given up, and a new query resumes from the ledger."""
+        """Note that a checkpoint was given up, and a new query resumes from the ledger."""
         with self._lock:
             self._facts.resumes_total += 1
 
     def batch_begins(self) -> None:
-        """Spark has planned a batch and hands it over."""
+        """Note that Spark has planned a batch and passes it on."""
         with self._lock:
             self._stages.begins(time.monotonic())
 
     def batch_ends(self) -> None:
-        """No batch is in hand, be it counted or not."""
+        """Note that no batch is being counted, whether the last one succeeded or not."""
         with self._lock:
             self._stages.ends()
 
@@ -215,13 +215,13 @@ class StreamState:
         event_time_ms: int | None,
         sinks_ms: int,
         poison: Sequence[PoisonLine] = (),
-        work: Work = NO_WORK,
+        work: BatchWork = NO_WORK,
     ) -> None:
-        """The sinks have a batch. Replayed batches were counted before and are not again."""
+        """Note that the sinks have a batch. A replayed batch was counted before."""
         with self._lock:
             facts = self._facts
             self._stages.applied(batch_id, work, time.monotonic(), replayed=replayed)
-            facts.phase, facts.was_ready = Phase.RUNNING, True
+            facts.phase, facts.was_ready = QueryPhase.RUNNING, True
             facts.problems.clear()
             facts.batch_id, facts.rows_last, facts.sinks_ms = batch_id, rows, sinks_ms
             facts.counted |= {(one.topic, one.partition): one.end for one in ranges}
@@ -242,33 +242,33 @@ class StreamState:
                     facts.unparsed[group] = facts.unparsed.get(group, 0) + row.count
 
     def begins_at(self, counted: Mapping[tuple[str, int], int]) -> None:
-        """Up to where every partition is counted before a query's first batch."""
+        """Note the offsets counted before a query's first batch."""
         with self._lock:
             self._facts.counted = dict(counted)
 
     def topics_end_at(self, latest: Mapping[tuple[str, int], int]) -> None:
-        """Where the topics ended just now."""
+        """Note the present ends of the topics."""
         with self._lock:
             self._facts.latest = dict(latest)
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
-        """Spark's own report of a batch."""
+        """Note Spark's own report of a batch."""
         durations = {key: int(ms) for key, ms in progress.get("durationMs", {}).items()}
         with self._lock:
             self._facts.durations_ms = durations
             batch_id = int(progress.get("batchId", -1))
             self._stages.finished(batch_id, durations, time.monotonic(), clock_ms())
             self._facts.batch_ms = durations.get("triggerExecution", 0)
-            # Spark does not know of the lines that the driver reads by itself (`folding.py`).
+            # Spark does not know about lines that the driver reads itself (`folding.py`).
             lines = self._facts.lines_total - self._facts.lines_reported
             self._facts.lines_reported = self._facts.lines_total
             self._facts.rows_per_second = lines * 1000 / max(1, self._facts.batch_ms)
 
     def lines_behind(self, ranges: Sequence[OffsetRange]) -> int | None:
-        """How many offsets of all topics wait once these are counted; None before that is known.
+        """Return how many offsets wait after these ranges; None if that is not known yet.
 
-        The topics' ends are those of when the batch was planned. A partition of which nothing is
-        known waits as a whole.
+        The topics' ends are those of the time when the batch was planned. An unknown partition
+        counts as waiting completely.
         """
         with self._lock:
             latest, counted = self._facts.latest, dict(self._facts.counted)
@@ -278,24 +278,24 @@ class StreamState:
         return sum(max(0, end - counted.get(place, 0)) for place, end in latest.items())
 
     def idle(self) -> None:
-        """There is nothing to read."""
+        """Note that there is nothing to read."""
         with self._lock:
             self._facts.rows_per_second = 0.0
             self._facts.problems.pop(QUERY_ENDED, None)
 
     def snapshot(self) -> PartStatus:
-        """The status as served."""
+        """Return the status to serve."""
         sinks, now_ms = self._sinks(), clock_ms()
         with self._lock:
             facts = self._facts
             problems = [Problem(code, text) for code, text in facts.problems.items()]
             problems += [
-                Problem("thread-ended", f"the thread {name!r} ended, and was begun again: {why}")
+                Problem("thread-ended", f"the thread {name!r} ended and was restarted: {why}")
                 for name, (why, at_ms) in facts.ended.items()
                 if now_ms - at_ms < ENDED_TOLD_MS
             ]
             if sinks.untended is not None:
-                text = "nothing is purged and Redis is not compared, counting goes on: "
+                text = "counting continues, but nothing is purged and Redis is not compared: "
                 text += sinks.untended
                 problems.append(Problem("sinks-untended", text))
             if facts.refusal is not None:
@@ -316,9 +316,9 @@ class StreamState:
                 problems.append(Problem("archive", text))
             if facts.is_stopping:
                 state = PartState.STOPPING
-            elif facts.phase is Phase.STARTING:
+            elif facts.phase is QueryPhase.STARTING:
                 state = PartState.STARTING
-            elif facts.phase is Phase.RUNNING and not problems:
+            elif facts.phase is QueryPhase.RUNNING and not problems:
                 state = PartState.RUNNING
             else:
                 state = PartState.DEGRADED

@@ -1,4 +1,4 @@
-"""The part's own `/healthz`, `/status` and `/metrics`, from a thread beside the JVM bridge."""
+"""Serves `/healthz`, `/status` and `/metrics` from a thread beside the JVM bridge."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ START_TIMEOUT_S = 10.0
 
 
 class StatusThread:
-    """Serves the state until closed; `port` is the real one after `start`."""
+    """Serves the state until closed; after `start`, `port` is the actual port."""
 
     def __init__(self, settings: StatusSettings, state: StreamState) -> None:
         self.port = settings.port
@@ -23,7 +23,7 @@ class StatusThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="status", daemon=True)
 
     def start(self) -> None:
-        """Begin to serve; raises OSError when the address cannot be had."""
+        """Start to serve; raises OSError if the address is not available."""
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(START_TIMEOUT_S)
         self.port = self._server.port

@@ -1,8 +1,8 @@
-"""The driver's threads that work for as long as it does: none of them ends unseen.
+"""The driver's background threads: none of them ends unnoticed.
 
-What such a thread raises is a fault of ours, or of something nobody thought of. It is said, in the
-log and in the status, and the work is begun again: the other threads go on, and a restart of the
-whole part would cost live lines seconds.
+An exception from such a thread is a programming error, or an unforeseen case. It is reported in the
+log and in the status, and the work is started again. The other threads continue, because a restart
+of the whole part would delay live lines by seconds.
 """
 
 import logging
@@ -14,13 +14,13 @@ from protocol.log import fields
 from stream.quarantine.failures import error_words
 from stream.state import StreamState
 
-# The pause before work is begun again; it doubles while the work ends again within the longest one.
+# The pause before work is started again. It doubles while the work ends again within the longest.
 PAUSE_S = (1.0, 60.0)
 
 logger = logging.getLogger(__name__)
 
 
-class Keeper:
+class ThreadKeeper:
     """Starts the threads of one driver and restarts the work of a thread that failed.
 
     Start every thread here that lives as long as the driver, or let the thread report its own
@@ -36,7 +36,7 @@ class Keeper:
         self._pause_s = pause_s
 
     def keep(self, name: str, work: Callable[[], None]) -> threading.Thread:
-        """Do the work on a thread of its own, which ends when the work returns."""
+        """Run the work on its own thread, which ends when the work returns."""
         thread = threading.Thread(target=self._run, args=(name, work), name=name, daemon=True)
         thread.start()
         return thread
@@ -52,7 +52,7 @@ class Keeper:
             except Exception as error:
                 why = error_words(error)
                 logger.error(
-                    "a thread has ended; it is begun again",
+                    "a thread has ended; it is restarted",
                     extra=fields(thread=name, why=why),
                     exc_info=error,
                 )

@@ -1,4 +1,4 @@
-"""Work that is done one piece behind: on another thread, while the next piece is made."""
+"""Runs work on another thread while the next piece is prepared."""
 
 import threading
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from types import TracebackType
 
 
 class WriteBehind:
-    """Does one piece of work at a time; what it raises comes with the next call, or the end.
+    """Runs one piece of work at a time; an exception is raised by the next call, or at the end.
 
-    At the end of its context nothing is being done any more. A process that exits within its
-    context does not wait for what is being done: a pool's threads would keep it alive for as long
-    as a server is away.
+    When its context ends, no work is running. A process that exits inside the context does not wait
+    for the work, because the thread is a daemon. The threads of a pool would keep the process alive
+    for as long as a server is away.
     """
 
     def __init__(self, name: str) -> None:
@@ -19,13 +19,13 @@ class WriteBehind:
         self._doing: Future[object] | None = None
 
     def do(self, work: Callable[[], object]) -> None:
-        """Begin, as soon as what was begun before is done."""
+        """Start the work, after waiting for the earlier one."""
         self.wait()
         self._doing = Future()
         threading.Thread(target=_do, args=(work, self._doing), name=self._name, daemon=True).start()
 
     def wait(self) -> None:
-        """Wait for what was begun; raises what that raised."""
+        """Wait for the running work; raises what it raised."""
         doing, self._doing = self._doing, None
         if doing is not None:
             doing.result()

@@ -14,7 +14,7 @@ from appliance.mill.settings import READER, Mill, sinks_settings
 from monitor.state.filling import DAYS_WARNING
 from sinks.config import MySqlSettings
 from sinks.keeping import Place, Term, waiting, words
-from sinks.mysql.growth import Growth, Stored, days_left, growth_of, rows_of
+from sinks.mysql.growth import Growth, TableSize, days_left, growth_of, rows_of
 from sinks.mysql.purging import read_terms
 from sinks.mysql.sink import NO_SUCH_TABLE
 from sinks.read import connect_to_read
@@ -49,7 +49,7 @@ def rows(mill: Mill) -> Iterator[Check]:
 
 
 def checks_of(
-    stored: Stored,
+    stored: TableSize,
     kept_s: Mapping[str, Mapping[int, int | None]],
     now_s: int,
     free_bytes: int | None,
@@ -94,7 +94,7 @@ def _words(one: Growth) -> str:
     return f"{text}, {one.rows_a_day:,.0f} more a day, kept {kept}"
 
 
-def _ask(mill: Mill, now_s: int) -> tuple[Stored, dict[Place, Term]]:
+def _ask(mill: Mill, now_s: int) -> tuple[TableSize, dict[Place, Term]]:
     """Return the rows, and the moment from which on each of them is deleted."""
     settings = MySqlSettings.model_validate(sinks_settings(mill, READER, "monitor")["mysql"])
     connection = connect_to_read(settings, TIMEOUT_S)

@@ -11,7 +11,7 @@ from appliance.kafka.consume import Beginning
 from appliance.kafka.replay import Chooses, DeadLetterReplay, Line, Shelf, look, missing_topics
 from appliance.kafka.session import run
 from appliance.output import CommandError, Exit, print_json, print_table, say
-from collector.send.replaying import Place, Repair, Unrepairable, first_bytes, repaired
+from collector.send.replaying import LetterPlace, Repair, Unrepairable, first_bytes, repaired
 
 if TYPE_CHECKING:
     from protocol.client.cluster import Cluster
@@ -34,7 +34,7 @@ def repair_of(decode: str | None, cut: bool, stdin: bool) -> Repair:
     return Repair(decode, cut, edits_of(sys.stdin.read(EDITS_BYTES_MAX)) if stdin else None)
 
 
-def edits_of(text: str) -> dict[Place, bytes | None]:
+def edits_of(text: str) -> dict[LetterPlace, bytes | None]:
     """Parse standard input: which letters, with which line; the envelope of `--json`, or rows.
 
     Raises CommandError for anything else.
@@ -42,7 +42,7 @@ def edits_of(text: str) -> dict[Place, bytes | None]:
     try:
         rows = _rows(text)
         return {
-            Place(_number(row, "partition"), _number(row, "record_offset")): (
+            LetterPlace(_number(row, "partition"), _number(row, "record_offset")): (
                 None if row.get("line") is None else str(row["line"]).encode()
             )
             for row in rows
@@ -83,7 +83,7 @@ def put_back(
 ) -> None:
     """Show, or do, the replay of the chosen letters."""
 
-    async def work() -> tuple[Shelf, dict[Place, str], list[Line]]:
+    async def work() -> tuple[Shelf, dict[LetterPlace, str], list[Line]]:
         async with connected(bootstrap_servers) as cluster:
             if not execute:
                 shelf = await look(cluster, beginning, chooses)
@@ -99,9 +99,9 @@ def put_back(
 
 async def judge(
     cluster: "Cluster", shelf: Shelf, repair: Repair
-) -> tuple[dict[Place, str], list[Line]]:
+) -> tuple[dict[LetterPlace, str], list[Line]]:
     """Return why letters are left out, and what is sent for the others."""
-    fates: dict[Place, str] = {}
+    fates: dict[LetterPlace, str] = {}
     lines: list[Line] = []
     for place, letter in sorted(shelf.letters.items()):
         if repair.edits is not None and place not in repair.edits:
@@ -126,7 +126,7 @@ async def judge(
 
 
 def _show(
-    shelf: Shelf, fates: Mapping[Place, str], lines: list[Line], execute: bool, as_json: bool
+    shelf: Shelf, fates: Mapping[LetterPlace, str], lines: list[Line], execute: bool, as_json: bool
 ) -> None:
     made = {line.letter.place: line for line in lines if line.letter.place not in fates}
     rows = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from appliance.kafka.consume import Beginning, ReadRecord, ReadRequest, read
 from appliance.output import CommandError
 from collector.config.settings import DEAD_LETTERS_TOPIC
-from collector.send.replaying import Letter, Place, letter_of, note_headers, note_of
+from collector.send.replaying import Letter, LetterPlace, letter_of, note_headers, note_of
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ProducerFenced, RecordTooLarge, TransactionFailed, is_transient
 from protocol.client.partitioner import partition_for_key
@@ -33,8 +33,8 @@ Chooses = Callable[[Letter], bool]
 class Shelf:
     """Dead letters by their place, and when each was sent again, if it was."""
 
-    letters: dict[Place, Letter] = field(default_factory=dict)
-    replayed_ms: dict[Place, int] = field(default_factory=dict)
+    letters: dict[LetterPlace, Letter] = field(default_factory=dict)
+    replayed_ms: dict[LetterPlace, int] = field(default_factory=dict)
     size_bytes: int = 0
 
     def take(self, one: ReadRecord, chooses: Chooses) -> None:
@@ -44,7 +44,7 @@ class Shelf:
         if noted is not None:
             self.replayed_ms[noted] = record.timestamp_ms
             return
-        place = Place(record.partition, record.offset)
+        place = LetterPlace(record.partition, record.offset)
         letter = letter_of(place, record.timestamp_ms, record.key, record.value, record.headers)
         if chooses(letter):
             self.letters[place] = letter
@@ -104,14 +104,14 @@ class DeadLetterReplay:
     async def __aexit__(self, *_: object) -> None:
         await self._producer.close(TRANSACTION_TIMEOUT_MS)
 
-    async def put_back(self, lines: Sequence[Line]) -> dict[Place, str]:
+    async def put_back(self, lines: Sequence[Line]) -> dict[LetterPlace, str]:
         """Send lines; return those that the brokers reject, each with the reason.
 
         Raises CommandError when another replay has fenced this one. Raises ApiError or ClientError
         when no broker answers. Lines that were sent by then have their notes, so the next run
         leaves them out.
         """
-        refused: dict[Place, str] = {}
+        refused: dict[LetterPlace, str] = {}
         try:
             for portion in portions(lines):
                 left = list(portion)
@@ -124,11 +124,11 @@ class DeadLetterReplay:
             ) from error
         return refused
 
-    async def _put_back_together(self, lines: Sequence[Line]) -> dict[Place, str]:
+    async def _put_back_together(self, lines: Sequence[Line]) -> dict[LetterPlace, str]:
         """Send one transaction; empty when it is committed, otherwise the lines that were
         rejected."""
-        refused: dict[Place, str] = {}
-        futures: dict[Place, asyncio.Future[RecordMetadata]] = {}
+        refused: dict[LetterPlace, str] = {}
+        futures: dict[LetterPlace, asyncio.Future[RecordMetadata]] = {}
         self._producer.begin_transaction()
         try:
             for line in lines:

@@ -1,15 +1,15 @@
-"""The encodings that files may have, by name, and what may become of bytes that are none.
+"""The supported encodings of files by name, and the treatment of invalid bytes.
 
-Floor: ground of the room. Pure, and light: a command that only checks the configuration loads it.
-Taken are the codecs of Python in which a line can be read without the lines before it, and in which
-the byte of the newline is never part of another character (or, of UTF-16, the code unit).
+Floor: ground of the room. Pure, and light, because the command that checks the configuration loads
+it. A codec of Python is supported if each line can be decoded without the lines before it, and if
+the byte of the newline (in UTF-16 the code unit) is never part of another character.
 """
 
 import codecs
 from enum import StrEnum
 
 UTF_8 = "utf-8"
-UTF_16 = "utf-16"  # which of the two a file is, its byte order mark says
+UTF_16 = "utf-16"  # the byte order mark of a file says which of the two orders it has
 UTF_16_ORDERS = {"utf-16-le": "<u2", "utf-16-be": ">u2"}
 
 _ONE_BYTE = """
@@ -25,13 +25,13 @@ _MORE_BYTES = """
     johab shift_jis shift_jis_2004 shift_jisx0213
 """
 LINEWISE = frozenset((*_ONE_BYTE.split(), *_MORE_BYTES.split()))
-"""Python's names of the codecs whose newline is the byte 10 and nothing else is."""
+"""Python's names of the codecs in which the byte 10 is a newline and nothing else."""
 
 
 class OnInvalid(StrEnum):
-    r"""What becomes of bytes that are no text in the file's encoding.
+    r"""The treatment of bytes that are not valid in the file's encoding.
 
-    Kept, UTF-8 passes as it is; elsewhere each such byte is written as `\xNN`.
+    `keep` leaves invalid UTF-8 unchanged; in other encodings it writes each such byte as `\xNN`.
     """
 
     KEEP = "keep"
@@ -40,7 +40,7 @@ class OnInvalid(StrEnum):
 
 
 def canonical_name(name: str) -> str:
-    """The name an encoding goes by here; raises ValueError with what was expected."""
+    """Return the name used here for an encoding; raises ValueError with what was expected."""
     try:
         found = codecs.lookup(name).name
     except (LookupError, ValueError):
@@ -58,10 +58,10 @@ def canonical_name(name: str) -> str:
 
 
 def is_raw(name: str, on_invalid: OnInvalid) -> bool:
-    """Whether a source's bytes are those of its records."""
+    """Tell whether the source's bytes are sent unchanged."""
     return name == UTF_8 and on_invalid is OnInvalid.KEEP
 
 
 def growth_max(name: str, on_invalid: OnInvalid) -> int:
-    """How many bytes of a record one byte of source becomes at most."""
+    """Return the most bytes of a record that one byte of source can become."""
     return 1 if name == UTF_8 and on_invalid is not OnInvalid.REPLACE else 4

@@ -1,8 +1,8 @@
-"""Globs as regular expressions, and which of their wildcards is which.
+"""Translate globs into regular expressions, and number their wildcards.
 
-Floor: ground of the room. Pure. `*` and `?` and `[…]` match within one name, `**` stands for any
-number of folders; a glob that ends in `**` takes every file below. Every `*`, `**` and run of `?`
-is a wildcard and has a group of its own, counted from 1; `[…]` is none.
+Floor: ground of the room. Pure. `*`, `?` and `[…]` match within one name; `**` matches any number
+of folders, and at the end of a glob every file below. Every `*`, `**` and run of `?` is a wildcard
+with a group of its own, counted from 1; `[…]` is not a wildcard.
 """
 
 import fnmatch
@@ -14,17 +14,17 @@ _TOKENS = re.compile(r"(\*+)|(\?+)|(\[!?\]?[^\]]*\])|(.)", re.DOTALL)
 
 
 def segments_of(glob: str) -> list[str]:
-    """The names that a glob is made of, from the root on."""
+    """Return the names in a glob, from the root on."""
     return [part for part in glob.split("/") if part not in ("", ".")]
 
 
 def wildcard_count(glob: str) -> int:
-    """How many wildcards a glob has."""
+    """Return how many wildcards a glob has."""
     return re.compile(translate(segments_of(glob))).groups
 
 
 def translate(segments: Sequence[str]) -> str:
-    """A regular expression for the whole path below where the segments begin."""
+    """Return a regular expression for the whole path below the start of the segments."""
     out = []
     for index, segment in enumerate(segments):
         is_last = index == len(segments) - 1
@@ -36,7 +36,7 @@ def translate(segments: Sequence[str]) -> str:
 
 
 def _translate_name(segment: str) -> str:
-    """One name of the glob; its wildcards do not cross a slash."""
+    """Translate one name of the glob; its wildcards do not match a slash."""
     out = []
     for stars, ones, choice, literal in _TOKENS.findall(segment):
         if stars:

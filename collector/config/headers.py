@@ -1,7 +1,7 @@
-"""The headers that an input's records carry, and the fields put into its lines: which there may be.
+"""Limits of the headers of an input's records and of the fields added to its lines.
 
-Floor: ground of the room. Pure. Values are given by the configuration, with `{host}` in place of
-the machine's name. The limits keep all of them together well below what is left beside the longest
+Floor: ground of the room. Pure. The configuration gives the values, with `{host}` in place of the
+machine's name. Together they stay well below the room that a record has in addition to the longest
 line (`limits.RECORD_ROOM_BYTES`).
 """
 
@@ -14,10 +14,10 @@ HEADERS_MAX = 16
 NAME_BYTES_MAX = 100
 VALUE_BYTES_MAX = 1_000
 OWN_PREFIX = "millrace."
-"""Begins the names of the headers that the collector gives by itself."""
+"""The names of the collector's own headers begin with this."""
 
 FIELDS_BYTES_MAX = 4_000
-"""Of all fields of an input as JSON, which may spell a byte with six."""
+"""For all fields of an input as JSON, where one byte can take six characters."""
 
 HOST = "{host}"
 FieldValue = bool | int | float | str
@@ -36,12 +36,12 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 
 def check_fields(fields: Mapping[str, FieldValue]) -> None:
-    """The same for the fields that are put into lines."""
+    """Raise ValueError for fields that cannot be added to lines."""
     _check(fields, "fields")
     size = 0
     for name, value in fields.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"found {value} for {name!r}, expected a number that JSON knows")
+            raise ValueError(f"found {value} for {name!r}, expected a finite number")
         size += len(json.dumps({name: value}))
     if size > FIELDS_BYTES_MAX:
         raise ValueError(
@@ -68,17 +68,17 @@ def _check(values: Mapping[str, FieldValue], what: str) -> None:
 
 
 def on_host(value: FieldValue, host: str) -> FieldValue:
-    """A value as it is on this machine."""
+    """Return a value with the name of this machine filled in."""
     return value.replace(HOST, host) if isinstance(value, str) else value
 
 
 def filled_in(headers: Mapping[str, str], host: str) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers as records carry them on this machine."""
+    """Return the headers of records with the name of this machine filled in."""
     return tuple(
         (_octets(name), _octets(value.replace(HOST, host))) for name, value in headers.items()
     )
 
 
 def _octets(text: str) -> bytes:
-    # A lone surrogate, which JSON and YAML can spell, is no text: it stands as it was written.
+    # A lone surrogate, which JSON and YAML can express, is not text: keep it as an escape.
     return text.encode(errors="backslashreplace")

@@ -1,8 +1,8 @@
-"""How large a topic's batches must be for the lines its inputs allow.
+"""Compute how large a topic's batches must be for the lines its inputs allow.
 
-Floor: ground of the room. Pure. Kafka takes batches of 1,048,588 bytes unless told otherwise, which
-has no room for a line of 1 MiB and its record. A limit that nobody has set is raised to what the
-longest line needs; one that somebody has set stays, and longer lines are overlong there.
+Floor: ground of the room. Pure. Kafka accepts batches of 1,048,588 bytes by default, which is too
+small for a line of 1 MiB and its record. A default limit is raised to what the longest line needs.
+A limit that was set explicitly is kept, and longer lines are overlong in that topic.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,16 +13,16 @@ from collector.config.settings import DEAD_LETTERS_TOPIC, CollectorSection
 MAX_MESSAGE_BYTES = "max.message.bytes"
 DEFAULT_MESSAGE_BYTES = 1_048_588
 REQUEST_BYTES_MAX = 8 << 20
-"""Of one Produce request, and so of one batch and one line."""
+"""The largest Produce request, and so the largest batch and line."""
 RECORD_ROOM_BYTES = 64 << 10
-"""What a line's batch and record may take beside the line: the longest path there is, several
-times, as its key and in the headers of a dead letter."""
+"""The room for a line's batch and record in addition to the line: the longest possible path several
+times, because it is the key and in the headers of a dead letter."""
 
 
 def wanted_limits(section: CollectorSection, routed: Collection[str] = ()) -> dict[str, int]:
-    """For each topic the `max.message.bytes` that its inputs' longest lines need.
+    """Return for each topic the `max.message.bytes` that its inputs' longest lines need.
 
-    `routed` are the topics that templates have made names of.
+    `routed` are the topics that templates have named so far.
     """
     wanted: dict[str, int] = {}
     for entry in section.inputs:
@@ -38,7 +38,7 @@ def wanted_limits(section: CollectorSection, routed: Collection[str] = ()) -> di
 
 
 def to_raise(wanted: Mapping[str, int], unset: Mapping[str, int]) -> dict[str, int]:
-    """The limits to set; `unset` are those in force that nobody has set."""
+    """Return the limits to set; `unset` are the limits in force that are defaults."""
     return {
         topic: wanted[topic]
         for topic, limit in unset.items()

@@ -1,9 +1,9 @@
-"""Multi-line events as configured: which line begins one, by a pattern or a preset.
+"""The configuration of multi-line events: a pattern or preset that tells where events begin.
 
-Floor: ground of the room. Pure. A pattern is searched in each line without its line end; whether a
-line begins an event is asked of it and of the line before it, so an event is the same whatever was
-read in one go. The first line behind an event's end begins the next one whatever it looks like:
-so a position that is such an end is all that a restart needs.
+Floor: ground of the room. Pure. The pattern is searched in each line without its line end. Whether
+a line begins an event depends only on that line and the one before it, so events do not depend on
+how the file was read. The first line after an event's end always begins a new event. So a restart
+needs nothing but a position at the end of an event.
 """
 
 import re
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class By(StrEnum):
-    """What the pattern tells of a line."""
+    """What a match of the pattern says about a line."""
 
     START = "start"
     CONTINUE = "continue"
@@ -21,8 +21,8 @@ class By(StrEnum):
     PARTIAL = "partial"  # the line is a part of a longer one, see `text/partial`
 
 
-# What follows the first line of a trace, as it is printed below a log line or by itself. All of
-# them take indented lines.
+# Lines that follow the first line of a stack trace, whether or not it stands below a log line.
+# All patterns accept indented lines.
 _JAVA = (
     r"^(?:[ \t]|Caused by: |Suppressed: "
     r"|(?:[\w$]+\.)+[\w$]*(?:Exception|Error|Throwable)\b)"
@@ -40,9 +40,9 @@ _GO = (
 INDENTED = r"^[ \t]"
 PRESETS = {"java": _JAVA, "python": _PYTHON, "go": _GO}
 
-# The logs of container runtimes, which write a long line in parts. Both have the groups `stream`
-# and `text`; what stands before and behind `text` is the line's frame. In CRI the tag P marks a
-# part that another follows. Docker's text is a JSON string, and that of a whole line ends in \n.
+# The logs of container runtimes, which write a long line in parts. Both patterns have the groups
+# `stream` and `text`; the bytes around `text` are the line's frame. In CRI the tag P marks a part
+# that another follows. Docker's text is a JSON string, and that of a whole line ends in \n.
 PARTIAL_PRESETS = {
     "cri": r"^\S+ (?P<stream>stdout|stderr) (?P<tag>[PF])(?::\S*)? (?P<text>.*)$",
     "docker": (
@@ -54,9 +54,9 @@ PARTIAL_PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class EventRules:
-    """An input's rules for events. `max_bytes` counts the source's bytes, line ends included.
+    """The rules of an input for events. `max_bytes` counts the source's bytes with line ends.
 
-    After `max_age_ms` without another byte in the file the last event is taken to be whole.
+    The last event is complete after `max_age_ms` in which the file did not grow.
     """
 
     by: By
@@ -66,7 +66,7 @@ class EventRules:
     max_age_ms: int
 
     def begins(self, lines: Sequence[str]) -> list[bool]:
-        """Whether each line but the first begins an event; of the first that is certain."""
+        """Tell for each line whether it begins an event; the first line always does."""
         found = [self.pattern.search(line) is not None for line in lines]
         if self.by is By.START:
             return [True, *found[1:]]
@@ -75,5 +75,5 @@ class EventRules:
         return [True, *found[:-1]]
 
     def ends(self, line: str) -> bool:
-        """Whether no line after this one can belong to its event."""
+        """Tell whether this line ends its event, so that no later line belongs to it."""
         return self.by is By.END and self.pattern.search(line) is not None

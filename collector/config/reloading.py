@@ -1,7 +1,8 @@
-"""Hears of a configuration that changes while the collector runs, and has its inputs taken over.
+"""Follow changes of the configuration file while the collector runs, and apply new inputs.
 
-Floor: beside `agent`. Only the appliance knows the file's format: its command prints what the file
-asks of the collector. Whatever cannot be taken over leaves the inputs as they are, and is said.
+Floor: beside `agent`. Only the appliance can read the file's format: its command prints the
+collector's part as JSON. If a change cannot be applied, the inputs stay as they are, and the reason
+is reported.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from collector.config.settings import CollectorSection, ReloadSettings, Wish
+from collector.config.settings import CollectorSection, CollectorUpdate, ReloadSettings
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
@@ -22,22 +23,24 @@ from protocol.settling import LOOK_EVERY_S, Settling, signature_of
 COMMAND_S = 60.0
 LINES_TOLD = 5
 AGAIN_S = 5.0
-"""After which what a cluster has refused or was away for is asked for again."""
+"""The wait before a change is tried again that the cluster refused or did not answer."""
 
 logger = logging.getLogger(__name__)
 
-TakeOver = Callable[[Wish], Awaitable[None]]
-"""Has other inputs read. Raises ClientError or ApiError, and has then changed nothing."""
+TakeOver = Callable[[CollectorUpdate], Awaitable[None]]
+"""Applies other inputs. Raises ClientError or ApiError, and then has changed nothing."""
 
 
-class Unreadable(Exception):
-    """The file is not a configuration; the text tells its faults."""
+class UnreadableConfig(Exception):
+    """The file is not a valid configuration; the text lists its faults."""
 
 
 class Reloading:
-    """`sha256` names the file that the inputs are of; `problem` says why it is not a newer one."""
+    """Applies changes of the file. `sha256` names the applied content, `problem` a failure."""
 
-    def __init__(self, settings: ReloadSettings, running: Wish, take_over: TakeOver) -> None:
+    def __init__(
+        self, settings: ReloadSettings, running: CollectorUpdate, take_over: TakeOver
+    ) -> None:
         self.sha256 = settings.sha256
         self.problem: str | None = None
         self._settings = settings
@@ -49,13 +52,13 @@ class Reloading:
         self._settling = Settling(signature if is_known else None, settings.settled_ms / 1000)
 
     async def run(self) -> None:
-        """Look at the file for as long as the collector lives."""
+        """Watch the file for as long as the collector runs."""
         while True:
             await self.look(time.monotonic())
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def look(self, now_s: float) -> None:
-        """Take the file over if it has changed, or if its time has come again."""
+        """Apply the file if it has changed, or if a failed change must be tried again."""
         is_due = self._again_s is not None and now_s >= self._again_s
         if not self._settling.look(signature_of(self._settings.file), now_s) and not is_due:
             return
@@ -64,12 +67,12 @@ class Reloading:
             sha256 = _sha256(self._settings.file)
             wish = await ask(self._settings.command)
             if later := later_keys(self._running.section, wish.section):
-                raise Unreadable(
+                raise UnreadableConfig(
                     f"{', '.join(later)} changed: a restart of the collector applies it"
                 )
             if wish != self._running:
                 await self._take_over(wish)
-        except Unreadable as error:
+        except UnreadableConfig as error:
             self._say(str(error))
         except (ClientError, ApiError) as error:
             self._again_s = now_s + AGAIN_S
@@ -80,13 +83,13 @@ class Reloading:
 
     def _say(self, why: str) -> None:
         self.problem = f"{self._settings.file}: {why}; the inputs from before are read on"
-        logger.warning("the changed inputs are not taken over", extra=fields(why=why))
+        logger.warning("changed inputs not applied, the old ones stay", extra=fields(why=why))
 
 
-async def ask(command: tuple[str, ...]) -> Wish:
+async def ask(command: tuple[str, ...]) -> CollectorUpdate:
     """Run the command that prints a Wish as JSON, or its faults on standard error.
 
-    Raises Unreadable.
+    Raises UnreadableConfig.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -96,29 +99,30 @@ async def ask(command: tuple[str, ...]) -> Wish:
             stderr=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableConfig(str(error)) from error
     try:
         async with asyncio.timeout(COMMAND_S):
             said, complaints = await process.communicate()
     except TimeoutError as error:
-        raise Unreadable(f"no answer from {command[0]} within {COMMAND_S:.0f} s") from error
+        raise UnreadableConfig(f"no answer from {command[0]} within {COMMAND_S:.0f} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
         lines = complaints.decode(errors="replace").splitlines()[:LINES_TOLD]
-        raise Unreadable("; ".join(lines) or "no reason given")
+        raise UnreadableConfig("; ".join(lines) or "no reason given")
     try:
-        return Wish.model_validate_json(said)
+        return CollectorUpdate.model_validate_json(said)
     except ValidationError as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableConfig(str(error)) from error
 
 
 def later_keys(section: CollectorSection, wish: CollectorSection) -> list[str]:
-    """The keys that differ and take effect with the next start: all but the inputs.
+    """Return the changed keys that take effect only at the next start: all except the inputs.
 
-    There is a collector only where there are inputs.
+    Adding the first input or removing the last one needs a start too, because a collector runs
+    only if there are inputs.
     """
     keys = [
         f"collector.{key}"

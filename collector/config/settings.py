@@ -1,9 +1,8 @@
-"""The collector's settings: which files, to which topics, within which limits.
+"""The collector's settings: which files go to which topics, within which limits.
 
-Ground of the room; touches nothing but the values it is given. `CollectorSection` is the part
-`collector:` of the configuration file, `CollectorSettings` what a collector process is started
-with. Every fault names what was found and what was expected, so that the appliance can show it
-beside file, line and key.
+Ground of the room; uses only the values it is given. `CollectorSection` is the part `collector:` of
+the configuration file, `CollectorSettings` are the settings of one collector process. Every error
+names what was found and what was expected; the appliance shows it with file, line and key.
 """
 
 import re
@@ -24,39 +23,37 @@ DEAD_LETTERS_TOPIC = "millrace.dead-letters"
 DEFAULT_EXCLUDE = (".*", "*~", "*.swp", "*.tmp", "*.part")
 
 # Reading.
-LINE_BYTES_MIN = 1024  # no line of up to this length is overlong, whatever a topic takes
+LINE_BYTES_MIN = 1024  # a line up to this length is never overlong, whatever a topic accepts
 BLOCK_BYTES = 1 << 20  # most bytes of one file read in one turn
-BACKFILL_BYTES = 4 << 20  # a file further behind than this is read in the backfill lane
-NEW_BYTES = 64 << 10  # a file that never was read to its end is behind by more than this
+BACKFILL_BYTES = 4 << 20  # a file further behind than this waits in the backfill queue
+NEW_BYTES = 64 << 10  # a file never read to its end counts as behind by more than this
 PREFIX_BYTES = 4096  # most bytes of a file's head that identify it
 MARKER_BYTES = 1024  # most bytes before the position that confirm it
-DRAIN_QUIET_MS = 5_000  # a file moved out of the globs is done after so long without growth
-INGESTED_QUIET_MS = 5_000  # a file that is done is moved or deleted after so long without growth
-COPY_QUIET_MS = 5_000  # a copy beside its whole original is a file of its own after so long
-CHECKSUM_BYTES = 64 << 20  # most bytes read in one look to tell if a file is another's copy
-RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a lane that refuses
-RESCAN_GAP_MS = 50  # least time between two scans asked for by events
+DRAIN_QUIET_MS = 5_000  # a file moved out of the globs is done after this time without growth
+INGESTED_QUIET_MS = 5_000  # a finished file is moved or deleted after this time without growth
+COPY_QUIET_MS = 5_000  # after this time a copy beside its whole original is read as its own file
+CHECKSUM_BYTES = 64 << 20  # most bytes that one scan reads to find out if a file is a copy
+RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a refused partition
+RESCAN_GAP_MS = 50  # shortest time between two scans that events ask for
 # Sending.
-READER_GROUP = "millrace-stream"  # what it has counted, old lines beside live ones wait for
-SHARED_BLOCK_BYTES = 128 << 10  # most bytes of one file read at once beside live lines of others
-COMMIT_MS = 25  # least time between two commits of fresh lines
-BACKFILL_COMMIT_MS = 1_000  # lines of files far behind wait no longer for their commit
-COMMIT_SHARE = 4  # a transaction is ended when this part of in_flight_bytes is in it
-STUCK_MS = (
-    5_000  # a transaction whose batches have no answer by then is given up, and they go again
-)
-TRANSACTION_TIMEOUT_MS = 15_000  # after which the coordinator gives up what a dead collector left
-FENCED_AGAIN_MS = 60_000  # fenced by a rival twice in this time: the rival stays, this one ends
+READER_GROUP = "millrace-stream"  # old lines wait for this group's progress while live lines come
+SHARED_BLOCK_BYTES = 128 << 10  # most bytes of one file read at once while others write live lines
+COMMIT_MS = 25  # shortest time between two commits of fresh lines
+BACKFILL_COMMIT_MS = 1_000  # longest wait for a commit of lines from files far behind
+COMMIT_SHARE = 4  # a transaction ends when it holds this fraction (1/n) of in_flight_bytes
+STUCK_MS = 5_000  # a transaction whose batches are unanswered for so long is aborted and sent again
+TRANSACTION_TIMEOUT_MS = 15_000  # then the coordinator aborts the transaction of a dead collector
+FENCED_AGAIN_MS = 60_000  # fenced by a rival twice within this time, this collector ends
 CLAIM_WAIT_MS = 3_000  # between a rival's fencing and its claim
 BATCH_OVERHEAD_BYTES = 1024  # kept free below max.message.bytes for header and incompressible data
 PARTITION_WINDOW = 5  # batches of one partition in flight
-BACKFILL_WINDOW = 2  # of these, how many the backfill lane may fill
-POSITIONS_INTERVAL_MS = 1_000  # a position record that changed without lines waits so long
-POSITIONS_BATCH_BYTES = 512 << 10  # position records in one batch, not compressed
+BACKFILL_WINDOW = 2  # of these, how many backfill can fill
+POSITIONS_INTERVAL_MS = 1_000  # wait of a position record that changed without lines
+POSITIONS_BATCH_BYTES = 512 << 10  # position records in one batch, uncompressed
 STOP_DEADLINE_MS = 10_000  # how long a stop waits for what is in flight
 STATUS_FILES_MAX = 1_000  # files listed in the status; the totals count all
 STATUS_UNMATCHED_MAX = 10  # files named that no input matches; the total counts all
-STATUS_LOST_MAX = 100  # files named of which lines may be lost; the counter counts all
+STATUS_LOST_MAX = 100  # named files with possibly lost lines; the counter counts all
 
 
 def _size(value: object) -> object:
@@ -71,12 +68,12 @@ SizeBytes = Annotated[int, BeforeValidator(_size)]
 DurationMs = Annotated[int, BeforeValidator(_duration)]
 
 
-class _Model(BaseModel):
+class _CollectorModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def check_topic_name(name: str) -> str:
-    """Kafka's rule for topic names; raises ValueError with what was expected."""
+    """Check Kafka's rule for topic names; raises ValueError with what was expected."""
     legal = name and len(name) <= 249 and name not in (".", "..")
     if not legal or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
         raise ValueError(
@@ -86,14 +83,14 @@ def check_topic_name(name: str) -> str:
 
 
 def check_input_topic(name: str) -> None:
-    """The same for a topic that an input's lines go to."""
+    """Check the name of a topic for an input's lines; raises ValueError."""
     check_topic_name(name)
     if name in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or name.startswith("__"):
         raise ValueError(f"found {name!r}, expected a topic of your own, not an internal one")
 
 
-class MultilineSection(_Model):
-    """Which lines are one event: by a preset, or by one pattern, or by indentation."""
+class MultilineSection(_CollectorModel):
+    """Which lines form one event: by a preset, one pattern, or indentation."""
 
     preset: Literal["java", "python", "go", "cri", "docker"] | None = None
     start: str | None = None
@@ -132,7 +129,7 @@ class MultilineSection(_Model):
         return self
 
     def rules(self) -> EventRules:
-        """The same, ready to be applied."""
+        """Return the section as rules with a compiled pattern."""
         by, text = By.CONTINUE, self.continue_
         if self.preset in PARTIAL_PRESETS:
             by, text = By.PARTIAL, PARTIAL_PRESETS[self.preset]
@@ -148,8 +145,8 @@ class MultilineSection(_Model):
         return EventRules(by, re.compile(text), self.max_lines, self.max_bytes, self.max_age)
 
 
-class InputSection(_Model):
-    """One input: the files of these globs go to this topic, line by line."""
+class InputSection(_CollectorModel):
+    """One input: the lines of the files that match these globs go to this topic."""
 
     paths: tuple[str, ...] = Field(min_length=1)
     topic: str
@@ -234,7 +231,7 @@ class InputSection(_Model):
 
     @property
     def template(self) -> TopicTemplate | None:
-        """What makes the topics of its files; None where all of them have the same."""
+        """The template for the topics of its files; None if all files have the same topic."""
         return template_of(self.topic)
 
     @model_validator(mode="after")
@@ -253,8 +250,8 @@ class InputSection(_Model):
     def _fields_of_lines(self) -> "InputSection":
         if self.fields and self.multiline is not None:
             raise ValueError(
-                "found fields beside multiline, expected one of them: fields are put into lines"
-                " that are JSON objects, each by itself"
+                "found fields beside multiline, expected one of them: fields are added to lines"
+                " that are JSON objects, line by line"
             )
         return self
 
@@ -263,7 +260,7 @@ class InputSection(_Model):
         if self.line_end == "nul" and self.multiline is not None:
             raise ValueError(
                 "found multiline beside line_end: nul, expected one of them: a record that ends"
-                " with NUL holds all of its lines already"
+                " with NUL already holds all of its lines"
             )
         return self
 
@@ -274,8 +271,8 @@ class InputSection(_Model):
                 root = re.split(r"[*?\[]", path)[0].rpartition("/")[0]
                 if f"{self.move_to}/".startswith(f"{root}/"):
                     raise ValueError(
-                        f"found move_to {self.move_to!r} below {path!r}, expected a folder whose"
-                        " files no input reads"
+                        f"found move_to {self.move_to!r} below {path!r}, expected a folder outside"
+                        " the paths of all inputs"
                     )
         return self
 
@@ -287,8 +284,8 @@ def _default_inputs() -> tuple[InputSection, ...]:
     )
 
 
-class CollectorSection(_Model):
-    """`collector:` of the configuration file."""
+class CollectorSection(_CollectorModel):
+    """The part `collector:` of the configuration file."""
 
     instance: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,100}$")
     inputs: tuple[InputSection, ...] = Field(default_factory=_default_inputs)
@@ -300,19 +297,19 @@ class CollectorSection(_Model):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that inputs name, each once, in their order; not those of templates."""
+        """The topics that inputs name, each once, in order; without those of templates."""
         return tuple(dict.fromkeys(entry.topic for entry in self.inputs if entry.template is None))
 
     def may_write(self, topic: str) -> bool:
-        """Whether lines of some file may go to a topic."""
+        """Tell whether lines of some file can go to a topic."""
         return any(
             entry.topic == topic if (template := entry.template) is None else template.makes(topic)
             for entry in self.inputs
         )
 
 
-class TopicSettings(_Model):
-    """One topic the collector makes sure of; None means the cluster's default."""
+class TopicSettings(_CollectorModel):
+    """One topic that must exist; None means the cluster's default."""
 
     name: str
     partitions: int | None = Field(default=None, ge=1)
@@ -325,25 +322,25 @@ class TopicSettings(_Model):
         return check_topic_name(name)
 
 
-class StatusAddress(_Model):
-    """Where the part answers /healthz, /status and /metrics; port 0 takes a free one."""
+class StatusAddress(_CollectorModel):
+    """The address of /healthz, /status and /metrics; port 0 takes a free port."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8091, ge=0, le=65535)
 
 
-class Wish(_Model):
-    """What a configuration asks of a collector that runs."""
+class CollectorUpdate(_CollectorModel):
+    """The part of a configuration that a running collector can apply."""
 
     section: CollectorSection
     topics: tuple[TopicSettings, ...] = ()
 
 
-class ReloadSettings(_Model):
-    """A file that is looked at for changes, and the command that prints a Wish out of it.
+class ReloadSettings(_CollectorModel):
+    """A file that is watched for changes, and the command that prints its Wish.
 
-    `sha256` is that of the content which the settings were made of, in hexadecimal. `settled_ms`:
-    so long the file must have been at rest; 0 where it is only ever replaced as a whole.
+    `sha256` is that of the content from which the settings were made, in hexadecimal. A change is
+    applied once the file was unchanged for `settled_ms`; 0 if it is only ever replaced as a whole.
     """
 
     file: Path
@@ -352,8 +349,8 @@ class ReloadSettings(_Model):
     settled_ms: int = Field(default=500, ge=0)
 
 
-class CollectorSettings(_Model):
-    """Everything one collector process needs; `home` is what relative globs start from."""
+class CollectorSettings(_CollectorModel):
+    """Everything one collector process needs. Relative globs start at `home`."""
 
     part: str = "collector"
     section: CollectorSection = Field(default_factory=CollectorSection)
@@ -364,7 +361,7 @@ class CollectorSettings(_Model):
     status: StatusAddress = Field(default_factory=StatusAddress)
     reload: ReloadSettings | None = None
     patience_ms: int = Field(default=60_000, ge=100)
-    """How long a one-shot run waits for brokers that are away."""
+    """How long a one-shot run waits for brokers that do not answer."""
 
     @model_validator(mode="before")
     @classmethod

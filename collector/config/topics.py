@@ -1,4 +1,4 @@
-"""Topics that are named by what the wildcards of a glob matched: `logs.{1}`.
+"""Topic names made from what the wildcards of a glob matched: `logs.{1}`.
 
 Floor: ground of the room. Pure. `{1}` stands for what the glob's first wildcard matched, `{2}` for
 the second, and so on.
@@ -14,29 +14,29 @@ _LEGAL = "[A-Za-z0-9._-]+"
 
 @dataclass(frozen=True, slots=True)
 class TopicTemplate:
-    """A template; `texts` stand around the words whose numbers are `places`."""
+    """A template. `texts` surround the words; `places` are the numbers of their wildcards."""
 
     texts: tuple[str, ...]
     places: tuple[int, ...]
 
     @property
     def places_max(self) -> int:
-        """How many wildcards a glob must have at least."""
+        """The number of wildcards that a glob must have at least."""
         return max(self.places)
 
     def filled(self, words: Sequence[str]) -> str:
-        """The topic for what the wildcards matched."""
+        """Return the topic for the words that the wildcards matched."""
         first, *rest = self.texts
         found = zip(self.places, rest, strict=True)
         return first + "".join(words[place - 1] + text for place, text in found)
 
     def makes(self, topic: str) -> bool:
-        """Whether there are words of which it makes this topic."""
+        """Tell whether the template can make this topic."""
         return re.fullmatch(_LEGAL.join(map(re.escape, self.texts)), topic) is not None
 
 
 def template_of(topic: str) -> TopicTemplate | None:
-    """The template that a configured topic is; None for a name. Raises ValueError."""
+    """Return the template in a configured topic; None for a plain name. Raises ValueError."""
     texts = _PLACEHOLDER.split(topic)
     if any(brace in text for text in texts[::2] for brace in "{}"):
         raise ValueError(

@@ -1,9 +1,9 @@
-"""The names that rotations give to what a file was.
+"""The names that log rotation gives to old files.
 
-Floor: ground of the room. Pure. Of `x.log` these are `x.log.N`, `x.log-DATE`, `x-DATE.log` and
-`x.N.log` (N digits, DATE eight or more), all of them and `x.log` itself also with the ending of a
-compressor. A name without extension has the first two forms. Such a name alone makes a file wait
-for a moment; it proves nothing.
+Floor: ground of the room. Pure. Archives of `x.log` are named `x.log.N`, `x.log-DATE`, `x-DATE.log`
+or `x.N.log` (N: digits, DATE: eight or more digits). These names and `x.log` itself can also have
+the ending of a compressor. A name without extension has the first two forms. Such a name proves
+nothing: it only makes a new file wait for a moment.
 """
 
 import re
@@ -15,7 +15,7 @@ _INSIDE = re.compile(r"(.+)(?:\.\d+|-\d{8,})(\.[^./\d][^./]*)")
 
 
 def originals(path: str) -> tuple[str, ...]:
-    """The paths that `path` would be an archive of."""
+    """Return the paths of which `path` could be an archive."""
     folder, slash, name = path.rpartition("/")
     bare = name
     for ending in COMPRESSED_ENDINGS:

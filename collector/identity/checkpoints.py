@@ -15,10 +15,10 @@ base64, so that a person can read it with any Kafka client:
     size         last seen size                       state  see sightings.State
     archive      null, or {size, heads, marker, crc} of the compressed bytes
     at_ms        when this was written                ended_ms  since when it has ended, or null
-    lost         there if lines of it may be lost     again     there if it is to be counted again
+    lost         there if lines of it may be lost     again     there if it must be counted again
 
-A null value forgets the generation. A value of a later format, or one that cannot be read, is
-reported, never guessed at.
+A null value forgets the generation. A value of a later format, or an unreadable one, is reported
+and never interpreted by guess.
 """
 
 import json
@@ -57,10 +57,10 @@ class Checkpoint:
     ended_ms: int | None = None
     lost_possible: bool = False
     counts_again: bool = False
-    """Whatever else it may be a copy of: somebody asked for that."""
+    """A user asked to read the file again even if it is a copy of another."""
 
     def stored(self) -> Stored:
-        """The generation as it is judged; an archive is known by its compressed bytes."""
+        """Return the generation for `decide`; an archive is known by its compressed bytes."""
         return Stored(
             self.generation,
             self.path,
@@ -78,23 +78,23 @@ class Checkpoint:
         )
 
     def is_forgotten(self, now_ms: int, forget_after_ms: int) -> bool:
-        """It ended so long ago that its record may go."""
+        """Tell whether it ended so long ago that its record can be deleted."""
         return self.ended_ms is not None and now_ms - self.ended_ms >= forget_after_ms
 
 
 def encode_key(instance: str, generation: str) -> bytes:
-    """The record key of one generation of one collector."""
+    """Return the record key of one generation of one collector."""
     return f"{instance}/{generation}".encode()
 
 
 def decode_key(key: bytes, instance: str) -> str | None:
-    """The generation, or None when the record belongs to another collector."""
+    """Return the generation, or None when the record belongs to another collector."""
     owner, slash, generation = key.decode(errors="replace").rpartition("/")
     return generation if slash and owner == instance and generation else None
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """The record value."""
+    """Return the record value."""
     c = checkpoint
     archive = None
     if c.archive is not None:
@@ -120,7 +120,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
     }
     value |= {"lost": True} if c.lost_possible else {}
     value |= {"again": True} if c.counts_again else {}
-    # Names that are not UTF-8 keep their bytes as lone surrogates, which JSON escapes.
+    # A name that is not UTF-8 keeps its bytes as lone surrogates, which JSON escapes.
     return json.dumps(value, separators=(",", ":")).encode()
 
 

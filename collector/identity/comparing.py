@@ -1,7 +1,7 @@
-"""Files against fingerprints: what is asked of their bytes, and what the answers mean.
+"""Compare files with fingerprints: which bytes to ask for, and what the answers mean.
 
-Floor: above `sightings`. Pure. Where an answer is missing the question is noted in `probes` and the
-result is unknown; the caller comes again with the answers.
+Floor: above `sightings`. Pure. If an answer is missing, the question is added to `probes` and the
+result is unknown; the caller then calls again with the answers.
 """
 
 from enum import Enum
@@ -19,7 +19,7 @@ from collector.identity.sightings import (
 from collector.text.fingerprint import TRAIL_HASH_BYTES, FileId
 
 JOINING_BYTES_MIN = 1024
-"""Below this equal heads prove nothing: a hundred services print the same first line."""
+"""Equal heads shorter than this prove nothing: many services print the same first line."""
 
 
 class Content(Enum):
@@ -29,18 +29,18 @@ class Content(Enum):
     SHORTER = "shorter"  # ends before the position
     HEAD_DIFFERS = "head differs"
     MARKER_DIFFERS = "marker differs"
-    UNKNOWN = "unknown"  # probes are open
+    UNKNOWN = "unknown"  # an answer is missing
 
 
 class Comparer:
-    """The questions of one call of `decide`."""
+    """Asks the questions of one call of `decide`."""
 
     def __init__(self, answers: Answers):
         self.answers = answers
         self.probes: set[AnyProbe] = set()
 
     def compare(self, known: Stored, file: FileId, stamp: Stamp) -> Content:
-        """Hold a file's head and marker against the fingerprint."""
+        """Compare a file's head and marker with the fingerprint."""
         print_ = known.fingerprint
         if stamp.size < print_.position:
             return Content.SHORTER
@@ -57,7 +57,7 @@ class Comparer:
         return Content.EQUAL if marker_equal else Content.MARKER_DIFFERS
 
     def compare_short_head(self, known: Stored, name: Seen) -> Content:
-        """Compare the head of a file that ends before the position, as far as it reaches."""
+        """Compare the head of a file that ends before the position, as far as the file reaches."""
         head = known.fingerprint.head_within(name.size)
         if head is None:
             return Content.SHORTER
@@ -67,10 +67,10 @@ class Comparer:
         return Content.SHORTER if equal else Content.HEAD_DIFFERS
 
     def holds_all(self, known: Stored, name: Seen, is_archive_name: bool) -> bool | None:
-        """Whether a file of its own holds all bytes up to the position; None: not known yet.
+        """Tell whether another file holds all bytes up to the position; None if not known yet.
 
-        Its head, marker and the checksum of everything before the position are equal, and there is
-        enough of it, or the name of an archive, to believe that this is no chance.
+        Head, marker and the checksum of everything before the position must be equal. To rule out
+        chance, the position must be large enough or the file must have the name of an archive.
         """
         print_ = known.fingerprint
         enough = is_archive_name or print_.position >= JOINING_BYTES_MIN
@@ -86,13 +86,13 @@ class Comparer:
             self.probes.add(whole)
             return None
         answer = self.answers[whole]
-        # What could not be read may be a copy: as another file its lines would come twice.
+        # An unreadable file may be a copy. Reading it as a new file would repeat its lines.
         return None if answer is None else answer == print_.crc.to_bytes(4, "big")
 
     def trail_agrees(self, known: Stored, name: Seen) -> bool | None:
-        """Whether the file has the older markers that it is long enough for, if there are any.
+        """Tell whether the file has all older markers that lie within its length.
 
-        None: not known yet.
+        True if there are none; None if not known yet.
         """
         agrees: bool | None = True
         for mark in known.trail:
@@ -107,9 +107,9 @@ class Comparer:
         return agrees
 
     def kept_end(self, known: Stored, name: Seen) -> int | None:
-        """Where the lines end, in a file that was trimmed to them, that were read; 0: it was not.
+        """Return where the lines already read end in a file trimmed to its last lines.
 
-        None: not known yet.
+        0 if it was not trimmed; None if that is not known yet.
         """
         if not known.position or not known.is_plain or not name.size:
             return 0
@@ -122,11 +122,11 @@ class Comparer:
         return None if answer is None else int.from_bytes(answer, "big")
 
     def reaches_trail(self, known: Stored, name: Seen) -> bool:
-        """Whether the file is long enough for an older marker."""
+        """Tell whether the file is long enough to contain an older marker."""
         return any(mark.position <= name.size for mark in known.trail)
 
     def same_so_far(self, known: Stored, name: Seen) -> bool | None:
-        """Whether a file shorter than another present one begins and ends like it at its size."""
+        """Tell whether the shorter file `name` equals the head of `known`, at its start and end."""
         length = min(name.size, JOINING_BYTES_MIN)
         if not length:
             return True
@@ -137,14 +137,14 @@ class Comparer:
                 self.probes |= missing
                 return None
             if self.answers[mine] is None or self.answers[theirs] is None:
-                # One of them was truncated meanwhile, is gone, or could not be read.
+                # One of them was truncated in the meantime, is gone, or could not be read.
                 return None
             if self.answers[mine] != self.answers[theirs]:
                 return False
         return True
 
     def _ask(self, probe: Probe, expected: bytes, digest_bytes: int | None = None) -> bool | None:
-        """Whether the probe's answer is the expected hash; None when it is not known."""
+        """Tell whether the answer to a probe is the expected hash; None if there is none yet."""
         if probe not in self.answers:
             self.probes.add(probe)
             return None

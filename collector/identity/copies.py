@@ -1,4 +1,4 @@
-"""What may be a copy of what: rows 8, 16, 17 and 18 of the table ask it.
+"""Find which new file is a copy of which known one (rows 8, 16, 17 and 18 of the table).
 
 Floor: above `round`. Pure, as `decide`. A copy is known by its content; an archive's name alone
 only makes a file wait.
@@ -15,18 +15,18 @@ from collector.identity.round import Round
 from collector.identity.sightings import Seen, State, Stored, Verdict
 
 PAIRS_MAX = 1_000_000
-"""More pairs of a vanished generation and a new file than this are not compared by content alone:
-then only an archive's name joins them."""
+"""Above this many pairs of a vanished generation and a new file, only files with an archive's name
+are compared."""
 
 
-class Copies:
+class CopiesOfRound:
     """The copies among the files of one round."""
 
     def __init__(self, round_: Round):
         self._round = round_
 
     def find(self, known: Stored) -> tuple[Seen | None, bool]:
-        """The new file that holds what the generation's held, and whether that is known."""
+        """Return the new file with the generation's content, and whether that result is final."""
         is_known = True
         for name in self._candidates(known):
             is_named_so = is_archive_name(known, name)
@@ -37,7 +37,7 @@ class Copies:
             if holds:
                 return name, True
             if holds is None:
-                # Until that is known it is not taken for a new file either.
+                # While that is open, the file is not taken for a new one either.
                 self._round.settled.add(name.file)
                 is_known = False
         return None, is_known
@@ -53,9 +53,9 @@ class Copies:
         return None if content is Content.UNKNOWN or agrees is None else True
 
     def _candidates(self, known: Stored) -> list[Seen]:
-        """The new files that may hold the generation's bytes: first those with an archive's name.
+        """Return the new files that may hold the generation's bytes, archive names first.
 
-        One that grows may be another file's, or this one's copy in the making.
+        A candidate that grows may belong to another file, or may be a copy still being written.
         """
         free = [
             name
@@ -69,9 +69,10 @@ class Copies:
         return named + [name for name in free if name not in named]
 
     def is_copy(self, name: Seen) -> bool:
-        """Rows 17, 18: a new file with the name of an archive of a known one. False: it is new.
+        """Rows 17, 18: tell whether a new file is, or may be, the archive of a known one.
 
-        All that once had the name are asked about in one round: a path may have had many lives.
+        All generations that ever had the original's path are compared in one round, because a path
+        may have had many lives.
         """
         if name.path.endswith(COMPRESSED_ENDINGS):
             return False
@@ -88,15 +89,15 @@ class Copies:
                     verdict = self._is_held_copy(known, name)
                 if verdict:
                     self._round.settled.add(name.file)
-                    # Held for no longer than the copy's quiet time; once the original is read, the
-                    # next look knows more.
+                    # It waits at most for the copy's quiet time. Once the original is read, the
+                    # next scan can decide.
                     self._round.is_waiting |= known.is_unread
                     return True
                 waits = waits or verdict is None
         return waits
 
     def _is_done_copy(self, known: Stored, name: Seen) -> bool | None:
-        """Row 18: all of it was given already, by a generation that has ended."""
+        """Row 18: a generation that has ended handed out all of the file's content already."""
         content = self._round.ask.compare(known, name.file, name.stamp)
         if content is Content.SHORTER:
             content = self._round.ask.compare_short_head(known, name)
@@ -105,7 +106,7 @@ class Copies:
         if content in (Content.HEAD_DIFFERS, Content.MARKER_DIFFERS):
             return False
         if not known.state.has_ended and known.state is not State.DRAINING:
-            # This very look has ended it: the next one knows more.
+            # This very scan has ended the generation: the next scan decides.
             self._round.is_waiting = True
             return None
         if known.state is State.DRAINING and name.size > known.position:
@@ -118,13 +119,13 @@ class Copies:
         return holds
 
     def _is_held_copy(self, known: Stored, name: Seen) -> bool | None:
-        """Row 17: it may become the copy of a copytruncate; beside a whole original it waits."""
+        """Row 17: it may become a copytruncate's copy, so it waits while the original lives."""
         if name.still_ms >= COPY_QUIET_MS:
             return False
         size = max(name.size for name in self._round.names[known.file])
         same = name.size <= size and self._round.ask.same_so_far(known, name)
         if same is False and name.file not in self._round.noticed_before:
-            # The original may have grown before it was copied, or been truncated after that.
+            # The original may have grown before it was copied, or was truncated after the copy.
             self._round.noticed.add(name.file)
             self._round.is_waiting = True
             return None
@@ -134,5 +135,5 @@ class Copies:
 
 
 def is_archive_name(known: Stored, name: Seen) -> bool:
-    """Whether a file is called as an archive of the known one would be."""
+    """Tell whether the file has the name of an archive of the known one."""
     return any(path in (known.path, known.first_path) for path in originals(name.path))

@@ -1,4 +1,4 @@
-"""The collector's own folder: the lock, and the instance's name.
+"""The collector's data folder, with its lock and the name of the instance.
 
 Floor: ground of the folder. Touches the disk.
 """
@@ -11,18 +11,18 @@ from pathlib import Path
 
 
 class InUse(Exception):
-    """Another process works on the data folder; the text names it."""
+    """Another process uses the data folder; the text names that process."""
 
 
 class DataFolder:
-    """The collector's own folder: the lock that makes it the only one there, and its name."""
+    """The collector's data folder: a lock that admits one collector, and the instance name."""
 
     def __init__(self, path: str):
         self._path = Path(path)
         self._lock: int | None = None
 
     def lock(self) -> None:
-        """Become the only collector of this folder until the process ends; raises InUse."""
+        """Lock the folder until the process ends; raises InUse if another collector has it."""
         self._path.mkdir(parents=True, exist_ok=True)
         path = self._path / "collector.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -37,19 +37,19 @@ class DataFolder:
         self._lock = descriptor
 
     def unlock(self) -> None:
-        """Let another collector have the folder."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def stored_instance(self) -> str | None:
-        """The instance name made at the first start; None before it."""
+        """Return the instance name made at the first start; None before that."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return (self._path / "instance").read_text().strip() or None
         return None
 
     def instance(self) -> str:
-        """The instance name, made and kept durably when there is none yet."""
+        """Return the instance name; at the first start, make one and fsync it."""
         found = self.stored_instance()
         if found is not None:
             return found

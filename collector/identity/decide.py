@@ -1,18 +1,18 @@
-"""Which file is which: from what is stored and what is seen to one verdict per file.
+"""Decide which file is which: one verdict per file, from what is stored and what is seen.
 
-Floor: above `copies`. Pure: it never reads. Where hashes are needed that nobody has computed,
-the probes are part of the answer, the file in question gets no verdict yet, and the caller comes
-again with the answers. Numbers in comments are rows of the table in docs/decisions/0007 (first
-match wins); compressed copies are recognised once they are whole, by `recognition`.
+Floor: above `copies`. Pure: it never reads a file. If a hash is missing, the decision asks for it
+with a probe and leaves that file without a verdict; the caller answers and calls again. Numbers in
+comments are rows of the table in docs/decisions/0007 (first match wins). `recognition` recognises
+compressed copies, once they are complete.
 
-Only three things ever follow: read on at the position, finish elsewhere and begin a new generation
-at 0, or begin at 0.
+A verdict has one of three effects: read on at the position; finish the old content elsewhere and
+begin a new generation at 0; or begin at 0.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 
 from collector.identity.comparing import JOINING_BYTES_MIN, Content
-from collector.identity.copies import Copies, is_archive_name
+from collector.identity.copies import CopiesOfRound, is_archive_name
 from collector.identity.round import Round, births_differ
 from collector.identity.sightings import Answers, Decision, Held, Seen, State, Stored, Verdict
 from collector.text.fingerprint import FileId
@@ -29,22 +29,22 @@ def decide(
 ) -> Decision:
     """Judge every known generation and every name of one scan.
 
-    `held` has the stat of each generation with an open handle. `is_complete` is False when a
-    folder could not be read: then nothing is declared gone. `noticed` is what the decision
-    before this one has noticed.
+    `held` has the stat of each generation with an open handle. If `is_complete` is False, a folder
+    could not be read, and no file is declared gone. `noticed` is what the last decision returned as
+    `noticed`.
     """
     return _Session(Round(stored, seen, held, answers, is_complete, noticed)).run()
 
 
 class _Session:
-    """One call of `decide`: every file gets its row."""
+    """One call of `decide`: it finds the row of the table for every file."""
 
     def __init__(self, round_: Round):
         self._round = round_
-        self._copies = Copies(round_)
+        self._copies = CopiesOfRound(round_)
 
     def run(self) -> Decision:
-        """Known files first, then those that vanished, then the newcomers."""
+        """Judge known files first, then those that vanished, then new ones."""
         absent = [known for known in self._round.stored if not self._judge_present(known)]
         for known in absent:
             self._judge_absent(known)
@@ -55,7 +55,7 @@ class _Session:
         return self._round.decision
 
     def _judge_present(self, known: Stored) -> bool:
-        """Rows 1 to 5, 8 to 11: the generation's inode is there under a name. False: it is not."""
+        """Rows 1 to 5, 8 to 11: the generation's inode has a name. False if it has none."""
         names = self._round.names.get(known.file)
         if not names or known.file in self._round.settled:
             return False
@@ -92,9 +92,9 @@ class _Session:
         return True
 
     def _is_cut(self, known: Stored, size: int) -> bool:
-        """Whether lines that a look had seen behind the position are in no file any more.
+        """Tell whether whole lines that were seen behind the position are gone from every file.
 
-        An open line is none: its writer may have replaced it.
+        An unfinished line does not count, because its writer may have replaced it.
         """
         if size >= known.unread_lines_end or not known.is_plain:
             return False
@@ -104,17 +104,17 @@ class _Session:
         )
 
     def _judge_changed(self, known: Stored, name: Seen, content: Content) -> bool:
-        """Rows 8 to 11: the file is not any more what it was. False while answers are missing.
+        """Rows 8 to 11: the file's content has changed. False while answers are missing.
 
-        A scan is no moment: the copy may have been made, and the file truncated, after it had
-        passed. One that began after the change was noticed has seen what copy there is, and whole.
+        The file may be copied and then truncated after a scan passed it. So the verdict waits for a
+        scan that began after the change was noticed: that scan sees any copy, and sees it complete.
         """
         copy, is_known = self._copies.find(known)
         if copy is not None:
             self._round.settled.add(copy.file)
         is_noticed = known.generation in self._round.noticed_before
         if not (is_known and is_noticed):
-            # Also while answers are missing, which may take many looks.
+            # Note it also while answers are missing, which can last many scans.
             self._round.noticed.add(known.generation)
             self._round.is_waiting |= not is_noticed
             return False
@@ -145,8 +145,8 @@ class _Session:
     def _judge_trimmed(self, known: Stored, name: Seen, held: Held | None = None) -> bool | None:
         """Row 9a: the file holds the last lines that were read, and perhaps newer ones.
 
-        None: that is not known yet, or the lines of the old file, which is `held` open, are to be
-        read first.
+        None if that is not known yet, or if the old file, open as `held`, must be read to its end
+        first.
         """
         unread = known.unread_lines_end - known.position
         is_left = held is not None and (unread > 0 or held.size > known.seen_size)
@@ -163,7 +163,7 @@ class _Session:
         return True
 
     def _is_shrunk(self, known: Stored, name: Seen) -> bool | None:
-        """Row 9: the tail was lost, and what is left is committed already."""
+        """Row 9: the file lost its end, and everything left in it is committed already."""
         head = known.fingerprint.heads[-1] if known.fingerprint.heads else None
         if name.path != known.path or head is None or not known.is_plain:
             return False
@@ -178,7 +178,7 @@ class _Session:
     # --- vanished -----------------------------------------------------------------------------
 
     def _judge_absent(self, known: Stored) -> None:
-        """Rows 1, 6, 7, 13 to 16, 21: none of the names seen is the generation's file."""
+        """Rows 1, 6, 7, 13 to 16, 21: no name that was seen shows the generation's file."""
         newcomer = self._round.at_path.get(known.path)
         if newcomer is not None and newcomer.file in self._round.settled:
             newcomer = None
@@ -212,7 +212,7 @@ class _Session:
                 known.state is not State.GONE and self._judge_trimmed(known, newcomer) is not False
             ):
                 return  # 9a
-        # Either may be the copy of another file that has got this one's inode, or its name.
+        # Either may be the copy of another file that took over this one's inode or name.
         if reused and is_reused and not self._copies.is_copy(reused[0]):
             self._begin(Verdict.INODE_REUSED, known, reused[0])  # 1
         elif (
@@ -225,9 +225,9 @@ class _Session:
         self._judge_gone(known)
 
     def _life_of(self, known: Stored, name: Seen) -> Stored:
-        """Of all that had a name by what is stored, the one whose last lines the file holds.
+        """Among all generations stored under this name, return the one the file was trimmed from.
 
-        After a death several may have had it: that some of them ended was not stored.
+        After a crash several may be stored under one name, because their end was not stored.
         """
         others = (
             other
@@ -241,10 +241,10 @@ class _Session:
         return known if known in found or not found else found[0]
 
     def _is_renumbered(self, known: Stored, held: Held | None, newcomer: Seen) -> bool:
-        """Row 13: a file system that was mounted anew. True also while answers are missing.
+        """Row 13: the file system was mounted again. Also True while answers are missing.
 
-        What is held open, or was taken to be moved out, is the same file by the number that its
-        file system had before.
+        A file that is held open, or was judged to be moved out, is the same file under the device
+        number that its file system had before.
         """
         is_nothing = known.state.has_ended and not known.position
         if is_nothing or not _differ_in_device(known.file, newcomer.file):
@@ -264,7 +264,7 @@ class _Session:
         if held.links == 0 and newcomer is not None:
             holds = self._round.ask.holds_all(known, newcomer, is_archive_name=False)
             if holds is None or (holds and held.size > known.position):
-                # Once what is held was read, it is judged again.
+                # The verdict follows once the open old file was read to its end.
                 self._round.settled.add(newcomer.file)
                 self._round.is_waiting |= bool(holds)
             elif holds:

@@ -1,44 +1,44 @@
-"""How far a generation was handed out, and how far that is committed.
+"""How much of a generation was handed out, and how much of that is committed.
 
-Floor: ground of the room. Pure. Lines are handed out in the file's order. When a transaction is cut
-everything handed out by then belongs to it, and the position that goes with them is the end of the
-last one: all of it holds, or nothing does. One transaction is on its way at a time.
+Floor: ground of the room. Pure. Lines are handed out in the order of the file. When a transaction
+is closed, everything handed out so far belongs to it, and the position committed with it is the end
+of the last line. At most one transaction is in flight.
 """
 
 from collector.text.fingerprint import Evidence
 
 
 class Delivery:
-    """One generation's lines between the file and the brokers' commit."""
+    """The lines of one generation between the file and the brokers' commit."""
 
     def __init__(self, evidence: Evidence, lines: int = 0):
         self.safe = evidence
         self.lines = lines
-        """Committed since the generation began."""
+        """Lines committed since the generation began."""
         self.sent = evidence
         self.sent_lines = lines
         self._cut: tuple[Evidence, int] | None = None
 
     @property
     def is_settled(self) -> bool:
-        """Nothing handed out is without its commit."""
+        """Tell whether everything handed out is committed."""
         return self.sent is self.safe
 
     def send(self, evidence: Evidence, lines: int) -> None:
-        """Note lines that follow directly upon those before, and end where `evidence` stands."""
+        """Note `lines` handed out directly behind the earlier ones; they end at `evidence`."""
         self.sent = evidence
         self.sent_lines += lines
 
     def cut(self) -> None:
-        """Everything handed out so far belongs to the transaction that is ended next."""
+        """Put everything handed out so far into the transaction that ends next."""
         self._cut = (self.sent, self.sent_lines)
 
     def committed(self) -> None:
-        """The transaction of the last cut holds."""
+        """Note that the transaction of the last `cut` was committed."""
         if self._cut is not None:
             self.safe, self.lines = self._cut
             self._cut = None
 
     def given_up(self) -> None:
-        """It was aborted: its lines travel again, in the next one."""
+        """Note that it was aborted: its lines are sent again in the next transaction."""
         self._cut = None

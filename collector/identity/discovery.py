@@ -1,8 +1,8 @@
-"""Globs into plans: where to walk, which names match, which are left out.
+"""Turn globs into patterns: where to walk, which names match, which are excluded.
 
-Floor: ground of the room. Pure: walking the folders is `files`' work. What a glob means is told in
-`config/globs`. Names matching an exclude pattern are left out wherever they stand below the glob's
-fixed folder. Of several inputs that match a file the first one has it.
+Floor: ground of the room. Pure: `files` walks the folders. `config/globs` describes the syntax.
+A name that matches an exclude pattern is left out anywhere below the glob's fixed folder. If
+several inputs match a file, the first one gets it.
 """
 
 import fnmatch
@@ -15,16 +15,17 @@ from collector.config.settings import InputSection
 
 HOME_PREFIX = "watched/"
 
-Standing = frozenset[int]
-"""The segments of a glob that the next name of a walk may match."""
+NextSegments = frozenset[int]
+"""The segments of a glob that the next name of a walk can match."""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """One glob of one input: everything it can match lies at or below `root`.
+    """One glob of one input. Everything that it can match lies at or below `root`.
 
-    `segments` are the glob's parts below the root; `depth` is how many names a match has below it,
-    None for any number. A glob without wildcards is its own root, with no segments.
+    `segments` are the parts of the glob below the root. `depth` is the number of names that a match
+    has below the root, or None for any number. A glob without wildcards is its own root, without
+    segments.
     """
 
     input_index: int
@@ -34,7 +35,7 @@ class Pattern:
     depth: int | None = field(init=False)
     _matcher: re.Pattern[str] = field(init=False, repr=False)
     _names: tuple[re.Pattern[str] | None, ...] = field(init=False, repr=False)
-    """What each segment matches; None for `**`."""
+    """The expression for each segment; None for `**`."""
     _excluder: re.Pattern[str] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -50,36 +51,36 @@ class Pattern:
         object.__setattr__(self, "_excluder", re.compile(excluder) if excluder else None)
 
     def excludes(self, name: str) -> bool:
-        """Whether a name on the way is left out, folder or file."""
+        """Tell whether a name on the way, of a folder or a file, is excluded."""
         return self._excluder is not None and self._excluder.match(name) is not None
 
     def matches(self, below: str) -> bool:
-        """Whether a path relative to the root is one of the glob's files."""
+        """Tell whether a path relative to the root is a match."""
         return self._matcher.match(below) is not None
 
     def wildcards(self, path: str) -> tuple[str, ...] | None:
-        """What the wildcards stand for in a path that a walk would find; None for any other."""
+        """Return what the wildcards stand for in a path that a walk finds; None for other paths."""
         if not self.segments:
             return () if path == self.root else None
         below = path.removeprefix(f"{self.root.rstrip('/')}/")
         found = None if below == path else self._matcher.match(below)
         if found is None or any(self.excludes(name) for name in below.split("/")):
             return None
-        # What stands for folders ends with a slash.
+        # The text for `**` ends with a slash.
         return tuple(word.removesuffix("/") for word in found.groups())
 
     @property
-    def outset(self) -> Standing:
-        """Where a walk stands at the root: which segments the next name may match."""
+    def outset(self) -> NextSegments:
+        """The segments that the first name below the root can match."""
         return self._with_skipped({0})
 
-    def below(self, standing: Standing, name: str) -> Standing:
-        """Where a walk stands in a folder of this name; empty if no match can lie below it.
+    def below(self, segments: NextSegments, name: str) -> NextSegments:
+        """Return the segments that can follow in a folder of this name; empty if none can.
 
-        Two folders with one content and one standing hold the same matches.
+        Two folders with the same content and the same result contain the same matches.
         """
         reached = set()
-        for index in standing:
+        for index in segments:
             names = self._names[index]
             if names is None:
                 reached.add(index)
@@ -87,12 +88,12 @@ class Pattern:
                 reached.add(index + 1)
         return self._with_skipped(reached)
 
-    def goes_deeper(self, standing: Standing) -> bool:
-        """Tell whether folders of a folder with this standing can hold matches."""
+    def goes_deeper(self, segments: NextSegments) -> bool:
+        """Tell whether folders inside a folder with these segments can contain matches."""
         last = len(self._names) - 1
-        return any(index < last or self._names[index] is None for index in standing)
+        return any(index < last or self._names[index] is None for index in segments)
 
-    def _with_skipped(self, reached: set[int]) -> Standing:
+    def _with_skipped(self, reached: set[int]) -> NextSegments:
         """`**` also stands for no folder at all, unless it is the last segment."""
         for index in sorted(reached):
             following = index
@@ -103,7 +104,7 @@ class Pattern:
 
 
 def plan(inputs: Sequence[InputSection], home: str) -> tuple[Pattern, ...]:
-    """The patterns of all inputs, relative globs taken from `home`."""
+    """Return the patterns of all inputs; relative globs start at `home`."""
     return tuple(
         _pattern(index, "/" if glob.startswith("/") else home, glob, entry.exclude)
         for index, entry in enumerate(inputs)
@@ -112,12 +113,12 @@ def plan(inputs: Sequence[InputSection], home: str) -> tuple[Pattern, ...]:
 
 
 def is_matched(patterns: Sequence[Pattern], path: str) -> bool:
-    """Whether a walk by these patterns would find a file under this name."""
+    """Tell whether a walk by these patterns would find a file of this name."""
     return any(pattern.wildcards(path) is not None for pattern in patterns)
 
 
 def record_key(path: str, home: str) -> str:
-    """The path as records are keyed by it: below home without the leading `watched/`."""
+    """Return the path as it keys records: relative to home, without a leading `watched/`."""
     if not path.startswith(f"{home}/"):
         return path
     return path[len(home) + 1 :].removeprefix(HOME_PREFIX)
@@ -126,6 +127,6 @@ def record_key(path: str, home: str) -> str:
 def _pattern(index: int, folder: str, glob: str, exclude: tuple[str, ...]) -> Pattern:
     parts = segments_of(glob)
     fixed = next((i for i, part in enumerate(parts) if MAGIC & set(part)), len(parts))
-    # The folder is no glob, whatever its name has in it.
+    # The folder itself is no glob, even if its name has wildcard characters.
     root = "/" + "/".join(segments_of(folder) + parts[:fixed])
     return Pattern(index, root, tuple(parts[fixed:]), exclude)

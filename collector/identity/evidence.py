@@ -1,6 +1,6 @@
-"""The evidence of positions in open files.
+"""Compute the evidence of positions in open files.
 
-Floor: between `files` and `reader`. Synchronous reads through a handle.
+Floor: between `files` and `reader`. Reads through a handle, synchronously.
 """
 
 from collector.config.settings import BLOCK_BYTES, MARKER_BYTES, PREFIX_BYTES
@@ -10,7 +10,7 @@ from collector.text.fingerprint import Evidence, resume
 
 
 def evidence_at(handle: Handle, position: int) -> Evidence:
-    """The evidence of a position whose bytes before it are not read: without a CRC."""
+    """Return the evidence of a position without reading all bytes before it, so without a CRC."""
     head = handle.read(0, min(position, PREFIX_BYTES))
     length = min(position, MARKER_BYTES)
     tail = handle.read(position - length, length)
@@ -19,7 +19,7 @@ def evidence_at(handle: Handle, position: int) -> Evidence:
 
 
 def evidence_at_end(handle: Handle, size: int, encoding: Encoding) -> Evidence:
-    """The evidence of the last line start in a file: what it holds so far is not read."""
+    """Return the evidence of the last line start in a file, without reading the content."""
     size = text_end(handle, size, encoding)
     start = max(0, size - BLOCK_BYTES)
     found = _line_start_between(handle, start, size, encoding)
@@ -27,7 +27,7 @@ def evidence_at_end(handle: Handle, size: int, encoding: Encoding) -> Evidence:
 
 
 def whole_evidence(handle: Handle, position: int) -> Evidence:
-    """The evidence of a position with everything before it read."""
+    """Return the evidence of a position after reading everything before it."""
     evidence = Evidence()
     while evidence.position < position:
         data = handle.read(evidence.position, min(BLOCK_BYTES, position - evidence.position))
@@ -38,7 +38,7 @@ def whole_evidence(handle: Handle, position: int) -> Evidence:
 
 
 def line_start_before(handle: Handle, size: int, encoding: Encoding) -> int:
-    """The last line start at or before `size`."""
+    """Return the last line start at or before `size`."""
     end = text_end(handle, size, encoding)
     while end > 0:
         start = max(0, end - BLOCK_BYTES)
@@ -50,7 +50,7 @@ def line_start_before(handle: Handle, size: int, encoding: Encoding) -> int:
 
 
 def _line_start_between(handle: Handle, start: int, end: int, encoding: Encoding) -> int | None:
-    """Behind the last newline of a stretch; both ends stand between two code units."""
+    """Return the place behind the last newline; `start` and `end` lie between code units."""
     data = handle.read(start, end - start)
     whole = len(data) - len(data) % encoding.unit_bytes
     newlines = encoding.newlines(memoryview(data)[:whole])
@@ -58,7 +58,7 @@ def _line_start_between(handle: Handle, start: int, end: int, encoding: Encoding
 
 
 def text_end(handle: Handle, size: int, encoding: Encoding) -> int:
-    """The end of the last code unit before `size` that is no NUL."""
+    """Return the end of the last code unit before `size` that is not NUL."""
     end = size - size % encoding.unit_bytes
     while end > 0:
         start = max(0, end - BLOCK_BYTES)

@@ -1,7 +1,7 @@
-"""Walks the folders: every name that matches, with the stat of its file.
+"""Walk the input folders and return every matching name with the stat of its file.
 
-Floor: beside `discovery` and `sightings`, whose plain data it takes and gives. Synchronous; the
-agent runs a scan in a thread.
+Floor: beside `discovery` and `sightings`, whose plain data it uses. Synchronous; the agent runs a
+scan in a thread.
 """
 
 import contextlib
@@ -15,29 +15,29 @@ from os.path import realpath
 from pathlib import Path
 from typing import Protocol
 
-from collector.identity.discovery import Pattern, Standing
+from collector.identity.discovery import NextSegments, Pattern
 from collector.identity.sightings import Seen
 from collector.identity.statx import Statx, owner_of
 from collector.text.fingerprint import FileId
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """All matching names at one time. Not `is_complete` when a folder could not be read."""
+class FolderScan:
+    """All matching names at one time. `is_complete` is False when a folder could not be read."""
 
     seen: tuple[Seen, ...]
     problems: tuple[str, ...]
     is_complete: bool
     passed: tuple[str, ...] = ()
-    """Links that were not followed, each with the reason: no problem, but worth a word."""
+    """Links that were not followed, each with the reason. They are reported, but are no problem."""
 
 
 _Look = tuple[int, int, int, int, int]
-"""All of a stat that changes when a file does."""
+"""The part of a stat that changes whenever the file does."""
 
 
 class _Stat(Protocol):
-    """Something that can be asked for a file's stat, symlinks followed."""
+    """An object that returns a file's stat and follows symbolic links."""
 
     def stat(self) -> os.stat_result: ...
 
@@ -50,28 +50,28 @@ class _Folder:
     path: str
     real: str
     below: str
-    standing: Standing
+    segments: NextSegments
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """One scan in the making: the files by path, and the folders and files that refused.
+    """The state of one scan: the files found by path, and what could not be read.
 
-    `links` are folders behind symbolic links that are still to be entered, `entered` the folders
-    that need not be entered again.
+    `links` are folders behind symbolic links that the scan must still enter. `entered` are the
+    folders that it has entered already.
     """
 
     found: dict[str, tuple[_Look, Seen]] = field(default_factory=dict)
     problems: dict[str, None] = field(default_factory=dict)
     passed: dict[str, None] = field(default_factory=dict)
     links: deque[_Folder] = field(default_factory=deque)
-    entered: set[tuple[int, str, Standing]] = field(default_factory=set)
+    entered: set[tuple[int, str, NextSegments]] = field(default_factory=set)
     linked: dict[str, bool] = field(default_factory=dict)
-    """The folders that were entered by a link, each with whether all below it counts."""
+    """Folders entered through a link. The value says whether folders below them can match too."""
 
 
 class Walker:
-    """Finds every name that matches; of several patterns the first one has a name."""
+    """Finds every matching name. The first pattern that matches a name gets it."""
 
     def __init__(self, patterns: Sequence[Pattern]):
         self._patterns = patterns
@@ -79,11 +79,11 @@ class Walker:
         self._last: dict[str, tuple[_Look, Seen]] = {}
         self._linked: dict[str, bool] = {}
 
-    def scan(self) -> Scan:
+    def scan(self) -> FolderScan:
         """Walk all roots once, then the folders behind symbolic links.
 
-        So a file is found under its real name if a pattern matches that, and under the name that a
-        link gives it otherwise.
+        This order reports a file under its real name if a pattern matches that name, and under the
+        link's name otherwise.
         """
         walk = _Walk()
         for pattern in self._patterns:
@@ -95,14 +95,14 @@ class Walker:
         files = {seen.file for _, seen in walk.found.values()} if walk.links else set()
         while walk.links:
             folder = walk.links.popleft()
-            walk.linked[folder.path] = folder.pattern.goes_deeper(folder.standing)
+            walk.linked[folder.path] = folder.pattern.goes_deeper(folder.segments)
             self._walk(folder, walk, files)
         self._last, self._linked = walk.found, walk.linked
         seen = tuple(seen for _, seen in walk.found.values())
-        return Scan(seen, tuple(walk.problems), not walk.problems, tuple(walk.passed))
+        return FolderScan(seen, tuple(walk.problems), not walk.problems, tuple(walk.passed))
 
     def roots(self) -> dict[str, tuple[FileId, bool]]:
-        """The folders to watch that are there: which one each is, and whether all below counts."""
+        """Return the folders to watch that exist: the identity of each, and whether recursively."""
         wanted: dict[str, bool] = {}
         for pattern in self._patterns:
             path, recursive = pattern.root, pattern.depth != 1
@@ -123,7 +123,7 @@ class Walker:
         folders = [top]
         while folders:
             folder = folders.pop()
-            key = id(pattern), folder.real, folder.standing
+            key = id(pattern), folder.real, folder.segments
             if files is not None and key in walk.entered:
                 continue
             walk.entered.add(key)
@@ -136,11 +136,11 @@ class Walker:
                     if pattern.matches(name):
                         self._add(pattern, entry.path, entry, walk, files, is_link=is_link)
                     continue
-                standing = pattern.below(folder.standing, entry.name)
-                if not standing:
+                segments = pattern.below(folder.segments, entry.name)
+                if not segments:
                     continue
                 real = realpath(entry.path) if is_link else f"{folder.real}/{entry.name}"
-                inner = _Folder(pattern, entry.path, real, f"{name}/", standing)
+                inner = _Folder(pattern, entry.path, real, f"{name}/", segments)
                 if not is_link:
                     folders.append(inner)
                 elif _leads_upwards(inner, folder):
@@ -160,15 +160,15 @@ class Walker:
         *,
         is_link: bool = False,
     ) -> None:
-        """Note a file. `files` are those that have another name already, behind links."""
+        """Add a file to the scan. `files`, if given, are those already found under another name."""
         if path in walk.found:
             return
         try:
             found = entry.stat()
             if not stat.S_ISREG(found.st_mode):
                 return
-            # Nothing about the file has changed: it is what it was at the last scan. statx, which
-            # costs three times as much, need not be asked for its birth again.
+            # The stat is that of the last scan, so reuse its result: statx, which also reads the
+            # time of birth, costs three times as much.
             look = (found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
             if files is not None:
                 file = FileId(found.st_dev, found.st_ino)
@@ -188,7 +188,7 @@ class Walker:
                 ] = None
             return
         except OSError as error:
-            # A symlink that leads to itself leads to no file, as one that leads nowhere.
+            # A symlink that leads to itself leads to no file, like a dangling one.
             if error.errno != errno.ELOOP:
                 walk.problems[f"{path}: {error.strerror}"] = None
             return
@@ -197,7 +197,7 @@ class Walker:
 
 
 def _entries(folder: str, walk: _Walk) -> Iterable["os.DirEntry[str]"]:
-    """The names in a folder, in their order; none where it is gone or refuses."""
+    """Return a folder's entries sorted by name; none if the folder is gone or unreadable."""
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name)
@@ -209,7 +209,7 @@ def _entries(folder: str, walk: _Walk) -> Iterable["os.DirEntry[str]"]:
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
-    """Tell whether a name is a folder or a link to one."""
+    """Tell whether a name is a folder or a link to a folder."""
     try:
         return entry.is_dir()
     except OSError:
@@ -217,6 +217,6 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 
 
 def _leads_upwards(link: _Folder, folder: _Folder) -> bool:
-    """Tell whether a link leads to a folder that it lies in, by real paths or by its own."""
+    """Tell whether a link leads to a folder that contains it, by its real or its own path."""
     above = f"{link.real.rstrip('/')}/"
     return f"{folder.real}/".startswith(above) or f"{folder.path}/".startswith(above)

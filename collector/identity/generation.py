@@ -1,8 +1,8 @@
-"""One generation: a life of one file's content, and how far the collector is with it.
+"""One generation (one life of a file's content) and how far the collector has read it.
 
-Floor: above `tailer`, `delivery`, `archive` and `checkpoints`. Pure. A generation is asleep (known
-only by its fingerprint, as after a start) until there is something to read of it; then it has a
-tailer, which moves with what is handed out, and a delivery, which moves with what is committed.
+Floor: above `tailer`, `delivery`, `archive` and `checkpoints`. Pure. A generation sleeps until its
+file has something to read: after a start, for example, only its fingerprint is known. Awake, it has
+a tailer, which advances as blocks are handed out, and a delivery, which advances with commits.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from collector.config.settings import BACKFILL_BYTES, NEW_BYTES, RETRY_MS, Input
 from collector.identity.checkpoints import Checkpoint
 from collector.identity.delivery import Delivery
 from collector.identity.sightings import Doubt, Stamp, State, Stored, Verdict
-from collector.text.archive import Archive
+from collector.text.archive import CompressedFile
 from collector.text.fingerprint import (
     Evidence,
     FileId,
@@ -22,7 +22,7 @@ from collector.text.fingerprint import (
 )
 from collector.text.lines import Block
 from collector.text.tailer import Tailer
-from collector.timing.schedule import Backoff, Lane
+from collector.timing.schedule import DoublingWait, ReadQueue
 from protocol.types import TopicPartition
 
 EMPTY = Evidence().fingerprint()
@@ -30,7 +30,7 @@ EMPTY = Evidence().fingerprint()
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """What is known of one generation. `size` and `position` count content, decompressed."""
+    """The state of one generation. `size` and `position` count decompressed bytes of content."""
 
     name: str
     section: InputSection
@@ -42,69 +42,70 @@ class Generation:
     birth_ns: int | None
     state: State = State.LIVE
     verdict: Verdict | None = None
-    fingerprint: Fingerprint = EMPTY  # of the position read up to, as long as it is asleep
+    fingerprint: Fingerprint = EMPTY  # at the position read up to, while the generation sleeps
     archive_print: Fingerprint | None = None
     trail: tuple[Mark, ...] = ()
     lines: int = 0
     size: int = 0
     stamp: Stamp | None = None
     read_stamp: Stamp | None = None
-    """What the file looked like when the bytes behind the position were last read."""
+    """The file's stamp when the bytes behind the position were last read."""
     is_read_stamp_sure: bool = False
-    """Whether bytes that were written after that show in the stamp."""
+    """Whether every write after that read must have changed the stamp."""
     read_to: int = 0
-    """The end of the text that was last read."""
+    """The end of the text as of the last read."""
     rests: bool = False
     """The last turn found nothing more to read."""
     doubt: Doubt | None = None
-    """The NULs that are waited for."""
+    """NULs in the text that may still be overwritten; reading waits there."""
     tailer: Tailer | None = None
     delivery: Delivery | None = None
-    archive: Archive | None = None
+    archive: CompressedFile | None = None
     partition: TopicPartition | None = None
     ruled_by: InputSection | None = None
-    """The input whose rules its tailer has."""
+    """The input whose rules the tailer follows."""
     starts_at_end: bool = False
-    """What the file held when it was first seen is not wanted."""
+    """Skip the lines that the file held when it was first seen (`start: end`)."""
     begins_at_end: bool = False
-    """That was not skipped yet."""
+    """These lines were not skipped yet."""
     unroutable: str = ""
-    """Why it has no topic, and so is not read."""
+    """Why the file has no topic and is therefore not read; empty if it has one."""
     refused_in: int = 0
-    """The edition of the topics in which it was last asked for one."""
+    """The edition of the routes when a topic was last looked up (`Routes.edition`)."""
     error: str = ""
     refusal: tuple[Stamp, str] | None = None
-    """Why its content is not read, as long as its file does not change."""
-    backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
+    """Why the content cannot be read. It holds until the file's stamp changes."""
+    backoff: DoublingWait = field(default_factory=lambda: DoublingWait(*RETRY_MS))
     still_since_ms: int | None = None
     read_at_ms: int = 0
     ended_ms: int | None = None
     changed: set[str] = field(default_factory=set)
-    """Names of generations whose position records are to be written: the registry's, shared."""
+    """Names of generations whose position records must be written; shared with the registry."""
     is_stored: bool = False
     lost_possible: bool = False
-    """It ended, and what a look may not have read of it could be lost."""
+    """The generation ended, and lines behind the position may be lost."""
     counts_again: bool = False
-    """It is read from its start whatever it may be a copy of: somebody asked for that."""
+    """A user asked to read the file from its start even if it is a copy of another."""
     is_recognised: bool = False
-    """An archive that was held against what is known, and is read as what it was found to be."""
+    """The archive was compared with the known files, and is read as the comparison showed."""
     order: int = 0
-    """How many were begun before it since the start; 0: known from before."""
+    """The how many-th generation since the start of the process; 0 if it was known before."""
     keeps_up: bool = False
-    """It was read to its end, and was not far behind since."""
+    """It was read to its end, and has not fallen far behind since."""
     grown_at_ms: int = 0
-    """When bytes were last read of it."""
+    """When bytes of it were last read."""
     carried_by: "Generation | None" = None
-    """The file after it goes on with its open event."""
+    """The following file, if that one continues this one's open event."""
     closes_event: bool = False
-    """The file after it does not: its open event is whole."""
+    """The following file does not continue this one's open event, so the event is complete."""
     held_back_ms: int | None = None
     """Since when its first lines wait for the file before it."""
     last_mark: Mark | None = None
     passed: list[Mark] = field(default_factory=list)
-    """Marks of what was handed out since the last cut."""
+    """Marks of what was handed out since the last transaction was closed."""
     copy_of: "Generation | None" = None
-    """Whose lines its file holds, until its own first record is stored: not before they are."""
+    """The generation whose lines the file repeats. None once this one's own record is stored,
+    which happens only after those lines are committed."""
 
     @property
     def position(self) -> int:
@@ -128,12 +129,12 @@ class Generation:
 
     @property
     def text_end(self) -> int:
-        """The end of the content, without NULs that nothing follows as far as is known."""
+        """The end of the content, without NULs at the end that no text follows yet."""
         return self.size if self.tailer is None else self.tailer.text_end(self.size)
 
     @property
     def unread_bytes(self) -> int:
-        """How many bytes were seen that nothing was read of, or not since the file has changed."""
+        """Return how many bytes are unread, or were not read again since the file changed."""
         if self.tailer is None or self.is_archive:
             return max(0, self.text_end - self.position)
         is_changed = self.stamp is not None and self.stamp != self.read_stamp
@@ -142,7 +143,7 @@ class Generation:
 
     @property
     def unread_lines_end(self) -> int:
-        """Behind this no whole line is in the file, as far as it was read."""
+        """The place behind which the file holds no whole line, as far as it was read."""
         tailer = self.tailer
         if tailer is None or tailer.doubt is not None or tailer.request(self.size) is not None:
             return self.text_end
@@ -154,15 +155,17 @@ class Generation:
         return max(0, self.text_end - self.safe_position)
 
     @property
-    def lane(self) -> Lane:
-        """Far behind files are read in the backfill lane."""
-        return Lane.BACKFILL if self.text_end - self.position > BACKFILL_BYTES else Lane.LIVE
+    def read_queue(self) -> ReadQueue:
+        """Return the queue that the file is read in: backfill if it is far behind."""
+        return (
+            ReadQueue.BACKFILL if self.text_end - self.position > BACKFILL_BYTES else ReadQueue.LIVE
+        )
 
     @property
     def is_behind(self) -> bool:
-        """Its next lines are old ones, which live lines of other files need not wait for."""
+        """Tell whether the next lines are old, so live lines of other files need not wait."""
         is_new = not self.keeps_up and self.text_end - self.position > NEW_BYTES
-        return not self.state.has_ended and (is_new or self.lane is Lane.BACKFILL)
+        return not self.state.has_ended and (is_new or self.read_queue is ReadQueue.BACKFILL)
 
     @property
     def is_archive(self) -> bool:
@@ -171,27 +174,27 @@ class Generation:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing of it is on its way."""
+        """Tell whether everything handed out is committed."""
         return self.delivery is None or self.delivery.is_settled
 
     @property
     def has_open_event(self) -> bool:
-        """Lines were read of it that wait for the next one."""
+        """Tell whether lines were read that may belong to an unfinished event."""
         return self.tailer is not None and self.tailer.pending is not None
 
     @property
     def is_event_whole(self) -> bool:
-        """Whether nothing more can belong to its open event."""
+        """Tell whether no further line can belong to the open event."""
         return self.state.has_ended or self.closes_event
 
     @property
     def is_holding_back(self) -> bool:
-        """Whole lines of it were read and not given yet, since they may be part of an event."""
+        """Tell whether whole lines were read but held back as a possible part of an event."""
         return self.has_open_event or (self.held_back_ms is not None and not self.lines_read)
 
     @property
     def is_unread(self) -> bool:
-        """Bytes of it were seen and none was read: nothing tells yet what it holds."""
+        """Tell whether bytes were seen but none was read, so the content is still unknown."""
         if self.position or self.is_archive or self.state.has_ended:
             return False
         if self.tailer is None:
@@ -199,7 +202,7 @@ class Generation:
         return self.tailer.doubt is not None or self.tailer.request(self.size) is not None
 
     def read_print(self) -> Fingerprint:
-        """The fingerprint of the position read up to."""
+        """Return the fingerprint at the position read up to."""
         if self.tailer is not None and self.fingerprint.position != self.tailer.position:
             self.fingerprint = self.tailer.evidence.fingerprint()
         return self.fingerprint
@@ -210,14 +213,16 @@ class Generation:
         return self.fingerprint.crc if self.tailer is None else self.tailer.evidence.crc
 
     def _judged_print(self) -> Fingerprint:
-        """The fingerprint of all that was read: an open event is in memory, whatever becomes of
-        the file."""
+        """Return the fingerprint of all that was read.
+
+        That includes an open event, which is in memory and survives any change of the file.
+        """
         if self.tailer is None or self.tailer.pending is None:
             return self.read_print()
         return self.tailer.read_evidence.fingerprint()
 
     def raw_print(self) -> Fingerprint | None:
-        """An archive's fingerprint, of its compressed bytes; None for a plain file."""
+        """Return the fingerprint of an archive's compressed bytes; None for a plain file."""
         raw = None if self.archive is None else self.archive.raw
         if raw is not None and (
             self.archive_print is None or self.archive_print.position < raw.position
@@ -226,7 +231,7 @@ class Generation:
         return self.archive_print
 
     def stored(self) -> Stored:
-        """The generation as it is judged."""
+        """Return the generation as `decide` needs it."""
         return Stored(
             self.name,
             self.path,
@@ -252,19 +257,19 @@ class Generation:
         self.delivery = Delivery(tailer.evidence, self.lines)
 
     def follow(self, tailer: Tailer) -> None:
-        """Read by the rules of this tailer, which are those of the section."""
+        """Continue with this tailer, which follows the rules of the present section."""
         self.tailer = tailer
         self.ruled_by = self.section
 
     def was_read(self, *, to_its_end: bool) -> None:
-        """It had a turn, which found no more to read or did."""
+        """Note that it had a turn, and whether that reached the file's end."""
         if to_its_end and self.text_end - self.position <= NEW_BYTES:
             self.keeps_up = True
-        elif self.lane is Lane.BACKFILL:
+        elif self.read_queue is ReadQueue.BACKFILL:
             self.keeps_up = False
 
     def begin_behind(self, fingerprint: Fingerprint) -> None:
-        """Sleep behind these bytes of a file that holds others than before the position."""
+        """Sleep at this fingerprint: the file was trimmed, so its bytes have other positions."""
         self.lines = self.committed_lines
         self.fingerprint = fingerprint
         self.tailer = self.delivery = self.doubt = None
@@ -272,22 +277,22 @@ class Generation:
         self.touch()
 
     def forget_marks(self) -> None:
-        """What was read of its file stands at other places now."""
+        """Drop the marks, because the lines read have other positions in the file now."""
         self.trail, self.last_mark = (), None
         self.passed.clear()
 
     def touch(self) -> None:
-        """Something changed that its position record should say."""
+        """Note that the position record must be written again."""
         self.changed.add(self.name)
 
     def end(self, state: State, now_ms: int) -> None:
-        """Nothing more is read of it."""
+        """Stop reading the generation."""
         self.state = state
         self.ended_ms = now_ms
         self.touch()
 
     def revive(self, state: State) -> None:
-        """Its file is there (again)."""
+        """Note that the file exists, perhaps again."""
         if self.state is not state or self.ended_ms is not None:
             self.state = state
             self.ended_ms = None
@@ -303,7 +308,7 @@ class Generation:
         self.touch()
 
     def cut(self, now_ms: int) -> Checkpoint:
-        """The position record that travels with all lines handed out by now."""
+        """Close the transaction for this file; return the record to commit with its lines."""
         if self.delivery is None:
             evidence, lines = self.read_print(), self.lines
         else:
@@ -312,14 +317,14 @@ class Generation:
         return self._checkpoint(evidence, lines, now_ms)
 
     def committed(self) -> None:
-        """The transaction of the last cut holds."""
+        """Note that the transaction of the last `cut` was committed."""
         self.is_stored = True
         self.copy_of = None
         if self.delivery is not None:
             self.delivery.committed()
 
     def given_up(self) -> None:
-        """The transaction of the last cut was aborted."""
+        """Note that the transaction of the last `cut` was aborted."""
         self.touch()
         if self.delivery is not None:
             self.delivery.given_up()
@@ -352,7 +357,7 @@ class Generation:
 
 
 def begun_again(known: Generation) -> Generation:
-    """A generation of which nothing is stored, as if it had just been seen for the first time."""
+    """Return the generation as if its file had just been seen for the first time."""
     return Generation(
         known.name,
         known.section,
@@ -373,9 +378,9 @@ def begun_again(known: Generation) -> Generation:
 
 
 def restored(checkpoint: Checkpoint, section: InputSection) -> Generation:
-    """A generation as its position record tells it, asleep.
+    """Return the sleeping generation that a position record describes.
 
-    Which input it belongs to is known once its file is seen.
+    Which input it belongs to is known only once its file is seen.
     """
     c = checkpoint
     return Generation(

@@ -1,4 +1,4 @@
-"""Open files, each known to be the one that was asked for; and names taken away for good.
+"""Open files whose identity is verified, and remove or move finished ones.
 
 Floor: above `statx`. Touches the disk: synchronous and short.
 """
@@ -15,19 +15,19 @@ from collector.identity.statx import Statx, owner_of
 from collector.text.fingerprint import FileId
 
 _STATX = Statx()
-"""For files that are opened, all in one thread; a walker, which may have another, has its own."""
+"""For opened files, all in one thread. A walker can run in another thread and has its own."""
 
 
 class Vanished(Exception):
-    """The name is gone or shows another file than the one that was judged."""
+    """The name is gone, or shows another file than the judged one."""
 
 
 class Unreadable(Exception):
-    """The file is there and cannot be read; the text says why, with owner and mode."""
+    """The file exists but cannot be read; the text gives the reason, the owner and the mode."""
 
 
 class Handle:
-    """An open file, known to be the one that was asked for."""
+    """An open file whose identity was verified."""
 
     __slots__ = ("_descriptor", "file", "path")
 
@@ -37,7 +37,7 @@ class Handle:
         self.file = file
 
     def read(self, offset: int, length: int) -> bytes:
-        """At most `length` bytes at `offset`; fewer only at the end. Raises Unreadable."""
+        """Read up to `length` bytes at `offset`; fewer only at the end. Raises Unreadable."""
         try:
             data = os.pread(self._descriptor, length, offset)
             while data and len(data) < length:
@@ -50,21 +50,21 @@ class Handle:
         return data
 
     def look(self) -> Held:
-        """The file's size, time of change and number of names. Raises Unreadable."""
+        """Return the file's size, time of change and number of names. Raises Unreadable."""
         try:
             found = os.fstat(self._descriptor)
         except OSError as error:
-            # Of a file system on a network, or of a process: it is no more.
+            # On a network file system, or in /proc, fstat fails once the file is gone.
             raise Unreadable(f"{error.strerror}") from error
         return Held(found.st_size, found.st_mtime_ns, found.st_nlink)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 class Handles:
-    """Open files by generation, the least recently used closed first; pinned ones stay."""
+    """Open files by generation. When full, closes the least recently used unpinned one."""
 
     def __init__(self, capacity: int):
         self._capacity = capacity
@@ -79,11 +79,11 @@ class Handles:
 
     @property
     def is_full(self) -> bool:
-        """Whether one more is opened only at the cost of another."""
+        """Tell whether opening one more closes another."""
         return len(self._open) >= self._capacity
 
     def get(self, name: str) -> Handle | None:
-        """The open handle, now the most recently used; None when it is not open."""
+        """Return the open handle and mark it as used; None if it is not open."""
         handle = self._open.get(name)
         if handle is not None:
             self._open.move_to_end(name)
@@ -102,24 +102,26 @@ class Handles:
         return handle
 
     def pin(self, name: str) -> None:
-        """Never close this one for want of room: its file can no longer be opened by name."""
+        """Never close this one for lack of room, because its file cannot be opened by name."""
         if name in self._open:
             self._pinned.add(name)
 
     def unpin(self, name: str) -> None:
-        """Its file can be opened by name: this one may be closed again for want of room."""
+        """Allow to close this one for lack of room, because its file can be opened by name."""
         self._pinned.discard(name)
 
     def close(self, name: str) -> None:
-        """Close one, if open."""
+        """Close one, if it is open."""
         handle = self._open.pop(name, None)
         self._pinned.discard(name)
         if handle is not None:
             handle.close()
 
     def keep(self, files: Mapping[str, FileId]) -> None:
-        """Close all but those of these generations that have open the file which each of them is
-        by what is stored, and let those be closed again for want of room."""
+        """Close all handles except those of the given files of the given generations.
+
+        The remaining handles are unpinned.
+        """
         for name, handle in list(self._open.items()):
             if files.get(name) != handle.file:
                 self.close(name)
@@ -132,9 +134,9 @@ class Handles:
 
 
 def open_file(path: str, file: FileId, birth_ns: int | None = None) -> Handle:
-    """Open a file and make sure it is `file`; raises Vanished or Unreadable.
+    """Open a file and verify that it is `file`; raises Vanished or Unreadable.
 
-    Its inode may be another file's by now: that one was born at another time, where both are known.
+    The inode may belong to another file by now, so the times of birth are compared where known.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -153,7 +155,7 @@ def open_file(path: str, file: FileId, birth_ns: int | None = None) -> Handle:
 
 
 def remove_file(path: str, file: FileId) -> str | None:
-    """Remove a name of a file that has no other; returns why not."""
+    """Remove the only name of a file; return the reason if it was not removed."""
     refusal = _refusal(path, file)
     if refusal is None:
         try:
@@ -164,10 +166,10 @@ def remove_file(path: str, file: FileId) -> str | None:
 
 
 def move_file(path: str, file: FileId, target: Path) -> str | None:
-    """Give a file that has one name another one, never over what is there; returns why not.
+    """Rename a file that has one name, without overwriting; return the reason if it was not moved.
 
-    Behind a name that is taken stands `.1`, `.2` and so on. A death between the two steps of a
-    move has left the file both names: then only the second step is missing.
+    If the target exists, `.1`, `.2` and so on is appended. The move is a link and an unlink. After
+    a crash between them the file has both names, and only the unlink remains to do.
     """
     refusal = _refusal(path, file, target)
     if refusal is not None:
@@ -188,7 +190,7 @@ def move_file(path: str, file: FileId, target: Path) -> str | None:
 
 
 def _names(target: Path) -> Iterator[Path]:
-    """What a moved file may be called, the first choice first."""
+    """Yield the possible names of a moved file, the preferred one first."""
     return itertools.chain([target], (Path(f"{target}.{n}") for n in itertools.count(1)))
 
 
@@ -198,13 +200,13 @@ def _is_name_of(path: Path, file: FileId) -> bool:
 
 
 def _is_moved_by_half(file: FileId, target: Path) -> bool:
-    """Whether one of the names that are taken at the target is this very file's."""
+    """Tell whether one of the existing target names already belongs to this file."""
     taken = itertools.takewhile(os.path.lexists, _names(target))
     return any(_is_name_of(name, file) for name in taken)
 
 
 def _refusal(path: str, file: FileId, target: Path | None = None) -> str | None:
-    """Why a name is not one to be taken away."""
+    """Return why the name must not be removed; None if it can be."""
     try:
         found = Path(path).lstat()
         is_alone = found.st_nlink == 1

@@ -1,9 +1,9 @@
-"""Archives that end before what was read of the file that they are a copy of.
+"""Recognise archives that end before the position up to which their original was read.
 
-Floor: beside `recognition`. Pure but for the reading it is given. A copytruncate copies a file, and
-its writer goes on until the truncation; who reads as it writes stands behind the end of the copy
-by then. Of the file's older positions the marks are known (`trail`): where the copy has all of
-them that it reaches, and the same head, its lines were given already.
+Floor: beside `recognition`. Pure except for the reading function it is given. A copytruncate copies
+a file while its writer continues until the truncation. A collector that keeps up has then read past
+the end of the copy. The original's older positions are known as marks (`trail`). If the copy has
+the same head and every mark within its length, its lines were handed out already.
 """
 
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from collector.config.settings import BLOCK_BYTES
 from collector.identity.comparing import JOINING_BYTES_MIN
 from collector.identity.generation import Generation
-from collector.text.archive import Archive, ReadRaw
+from collector.text.archive import CompressedFile, ReadRaw
 from collector.text.fingerprint import TRAIL_HASH_BYTES, Evidence, Mark
 
 
 class OlderCopies:
-    """One archive of `size` bytes of content, on its way through the marks it reaches.
+    """One archive of `size` bytes of content, compared with the marks within its length.
 
-    `evidence` is that of its end once `run_through` has come there.
+    `evidence` is that of the archive's end once `run_through` has reached it.
     """
 
     def __init__(self, candidates: Iterable[Generation], size: int):
@@ -29,8 +29,8 @@ class OlderCopies:
         self._stops = sorted(places | {size}, reverse=True) if self._candidates else []
         self._markers: dict[int, bytes] = {}
 
-    def run_through(self, archive: Archive, read_raw: ReadRaw) -> bool:
-        """Read a bounded piece; True at the end."""
+    def run_through(self, archive: CompressedFile, read_raw: ReadRaw) -> bool:
+        """Read a bounded piece; return True at the end."""
         while self._stops:
             at, stop = self.evidence.position, self._stops[-1]
             if at < stop:
@@ -44,7 +44,7 @@ class OlderCopies:
         return True
 
     def found(self) -> Generation | None:
-        """The file that had all of this before; None if none had."""
+        """Return the file that contained all of this archive before; None if none did."""
         heads = dict(self.evidence.fingerprint().heads)
         for known, marks in self._candidates:
             head = known.read_print().head_within(self.evidence.position)
@@ -64,6 +64,9 @@ def _marks_within(known: Generation, size: int) -> tuple[Mark, ...]:
 
 
 def _is_enough(marks: tuple[Mark, ...], size: int) -> bool:
-    """A mark within the first lines proves nothing: many files begin alike. One at the end does."""
+    """Tell whether the marks are proof: the last one is far enough in, or at the end.
+
+    A mark within the first lines proves nothing, because many files begin alike.
+    """
     last = max((mark.position for mark in marks), default=0)
     return last >= JOINING_BYTES_MIN or 0 < last == size

@@ -1,7 +1,7 @@
-"""The answers to what `decide` asks: hashes of stretches at once, checksums of files bit by bit.
+"""Answer the probes of `decide`: short hashes at once, checksums of whole files in steps.
 
 Floor: beside `reader`. Touches the disk through `files` only. A checksum of everything before a
-position may take gigabytes; a look reads a bounded part of it, and the next one goes on.
+position can cover gigabytes, so each scan reads a bounded part and the next one continues.
 """
 
 from collections import defaultdict
@@ -19,21 +19,21 @@ _Answers = dict[AnyProbe, bytes | None]
 
 
 class Prober:
-    """Reads what is asked for. `is_unfinished`: a checksum needs another look."""
+    """Answers probes. `is_unfinished` is True when a checksum needs another scan."""
 
     def __init__(self, handles: Handles):
         self.is_unfinished = False
         self.refused: dict[str, str] = {}
-        """The files that the last look could not read, each with the reason."""
+        """The files that the last scan could not read, each with the reason."""
         self._handles = handles
         self._sums: dict[WholeProbe, tuple[Stamp, int, int]] = {}
-        """How far each checksum has come that the last look asked for: one that is complete may be
-        asked for again, while another one is not."""
+        """The progress of each checksum of the last scan. Complete ones are kept, because the next
+        scan may ask for them again while another one is unfinished."""
         self._asked: set[WholeProbe] = set()
         self._budget = 0
 
     def begin(self) -> None:
-        """A look begins."""
+        """Begin a scan."""
         self.is_unfinished = False
         self._budget = CHECKSUM_BYTES
         self.refused.clear()
@@ -41,7 +41,7 @@ class Prober:
         self._asked.clear()
 
     def answer(self, probes: Collection[AnyProbe], paths: Mapping[FileId, str]) -> _Answers:
-        """Read and hash, opening each file once; what is not finished has no answer yet."""
+        """Read and hash, opening each file once. An unfinished checksum has no answer yet."""
         open_handles = {handle.file: handle for _, handle in self._handles}
         answers: _Answers = {}
         by_file: dict[FileId, list[AnyProbe]] = defaultdict(list)
@@ -81,7 +81,7 @@ class Prober:
             answers[probe] = None
 
     def _sum(self, probe: WholeProbe, handle: Handle) -> int | None:
-        """Go on with a checksum; None while it is not finished, or when the file is too short."""
+        """Continue a checksum; return None if it is unfinished or the file is too short."""
         stamp = handle.look().stamp
         self._asked.add(probe)
         begun, position, crc = self._sums.pop(probe, (stamp, 0, 0))

@@ -1,9 +1,9 @@
-"""Whether an archive holds what a known file gave already, and from where on it is new.
+"""Find out whether an archive repeats a known file, and where its new lines begin.
 
-Floor: above `registry` and `archive`. An archive is asked once, when it is whole and before its
-first line is read: its content is run through up to each position that it may be a copy of, and the
-whole evidence there (head, marker, checksum) is compared. So rows 18 and 19 of the table in
-docs/decisions/0007 hold for compressed files.
+Floor: above `registry` and `archive`. An archive is compared once: when it is complete and before
+its first line is read. Its content is read up to each position at which it may equal a known
+file, and the whole evidence there (head, marker, checksum) is compared. So rows 18 and 19 of the
+table in docs/decisions/0007 also hold for compressed files.
 """
 
 import heapq
@@ -18,26 +18,26 @@ from collector.identity.generation import Generation
 from collector.identity.older_copies import OlderCopies
 from collector.identity.registry import Registry
 from collector.identity.sightings import State, Verdict
-from collector.text.archive import Archive, ReadRaw
+from collector.text.archive import CompressedFile, ReadRaw
 from collector.text.fingerprint import Evidence
 
 WAITS_MAX = 3
-"""Looks that a file at its end is given to show that it changed, before an archive that holds more
-than it is believed to be another's."""
+"""An archive is longer than a file that was read to its end. The file gets this many scans to show
+a change; after that the archive is taken for another file's."""
 
 
 class Compared(Enum):
-    """What came of comparing."""
+    """The result of a comparison."""
 
     KNOWN = "known"
-    AGAIN = "again"  # another turn goes on with it
-    WAITING = "waiting"  # for what the next look makes of the other file
+    AGAIN = "again"  # another turn continues it
+    WAITING = "waiting"  # for the next scan's verdict on the other file
 
 
 class _Stop(NamedTuple):
-    """Where a file stood when it was last looked at: on the way of the archive it may be known by.
+    """The position of a known file, at which the archive's content is compared with that file.
 
-    The name only makes an order of stops at one position.
+    The name only orders stops at the same position.
     """
 
     position: int
@@ -47,9 +47,9 @@ class _Stop(NamedTuple):
 
 @dataclass(slots=True)
 class _Comparison:
-    """One archive on its way through the positions it may be a copy of, in rising order.
+    """One archive and the positions at which it may equal a known file, in rising order.
 
-    `older` is asked behind them: a file may have been read on past the archive's end by then.
+    `older` is compared last, for files that were read past the archive's end.
     """
 
     stops: list[_Stop]
@@ -70,8 +70,8 @@ class Recognition:
     def go_on(self, generation: Generation, read_raw: ReadRaw, now_ms: int) -> Compared:
         """Compare a bounded piece.
 
-        Once it is known what the archive is, the generation stands where reading begins: at its
-        start, or at the end of what was given already, with the key under which that was.
+        When the result is KNOWN, the generation is at the position where reading begins: at its
+        start, or at the end of what was handed out already and with the key used for that.
         """
         archive = generation.archive
         assert archive is not None
@@ -93,13 +93,14 @@ class Recognition:
                 return Compared.AGAIN
         del self._open[generation.name]
         if found is not None and found.position != found.known.position:
-            # What was read of it since is not compared.
+            # The file was read further in the meantime, and that part is not compared yet.
             return Compared.AGAIN
         known = None if found is None else found.known
         original = None if older is None else older.found()
         if older is not None and original is not None:
             if original.safe_position < archive.content_size:
-                # What it holds is not committed yet, and may be in no other file by then.
+                # The content is not committed yet, and this archive may soon be the only file with
+                # it.
                 return Compared.WAITING
             self._note_older(generation, original, older.evidence)
         if known is not None and self._may_change(generation, known, archive.content_size):
@@ -111,10 +112,10 @@ class Recognition:
         return Compared.KNOWN
 
     @staticmethod
-    def _run_through(comparison: _Comparison, archive: Archive, read_raw: ReadRaw) -> bool:
-        """Read on to the next stop; True at the last one's.
+    def _run_through(comparison: _Comparison, archive: CompressedFile, read_raw: ReadRaw) -> bool:
+        """Read on to the next stop; return True when all stops are done.
 
-        A file that was read on meanwhile is met where it stands now, and not before those between.
+        A file that was read further in the meantime gets its stop moved to its present position.
         """
         while comparison.stops:
             stop, at = comparison.stops[0], comparison.evidence.position
@@ -134,7 +135,7 @@ class Recognition:
         return True
 
     def _may_change(self, generation: Generation, known: Generation, size: int) -> bool:
-        """Whether the next look may make something else of the file that was found."""
+        """Tell whether the next scan can give another verdict on the file that was found."""
         if known.has_open_event:
             return True
         if not known.is_settled or known.state is State.DRAINING:
@@ -150,11 +151,12 @@ class Recognition:
         return known.position == size or known.state.has_ended
 
     def _is_any_yet_to_give(self, generation: Generation) -> bool:
-        """Whether a file it may be a copy of has lines to give before there is what to compare.
+        """Tell whether a possible original still has lines to hand out before it can be compared.
 
-        They were read, and may be a part of an event, for `max_age` at most; or the file is behind,
-        and its turn has not come. What cannot be read is not waited for: it may stay so. One that
-        is gone may be the original of an archive of any name, for that may have been renamed since.
+        Either lines were read but are held back as part of an event, for at most `max_age`; or the
+        file is behind and its turn has not come. An unreadable file is not waited for, because it
+        may stay unreadable. A file that is gone may be the original whatever the archive's name,
+        because it may have been renamed before.
         """
         names = _Names(generation)
         return any(
@@ -165,7 +167,7 @@ class Recognition:
         )
 
     def _stops(self, generation: Generation, size: int) -> list[_Stop]:
-        """Whose content it may be; a living file only by an archive's name."""
+        """Return the files that the archive may equal; an existing one only by its name."""
         names, found = _Names(generation), []
         for known in self._registry.generations.values():
             if known is generation or known.is_archive or not 0 < known.position <= size:
@@ -177,7 +179,7 @@ class Recognition:
         return found
 
     def _longer(self, generation: Generation, size: int) -> list[Generation]:
-        """The files of which more was read, by whose archives' names it goes; the latest first."""
+        """Return the files read past `size` that the archive's name fits, latest first."""
         names = _Names(generation)
         found = [
             known
@@ -190,7 +192,7 @@ class Recognition:
         return found[::-1]
 
     def _note_older(self, generation: Generation, original: Generation, end: Evidence) -> None:
-        """All that it holds was given under the original's key."""
+        """Note that everything in it was handed out under the original's key."""
         self._registry.counters[Verdict.ARCHIVE_DONE] += 1
         generation.verdict = Verdict.ARCHIVE_DONE
         generation.fingerprint = end.fingerprint()
@@ -218,16 +220,17 @@ def _is_whole(known: Generation) -> bool:
 
 
 class _Names:
-    """The names by which an archive may be one of a known file."""
+    """The names of files of which an archive may be a copy, by the archive's own names."""
 
     def __init__(self, archive: Generation) -> None:
         self._now = originals(archive.path)
         self._ever = (*self._now, *originals(archive.first_path))
 
     def fit(self, known: Generation) -> bool:
-        """Whether the archive has the name of one of this file, or, once the file is gone, had it.
+        """Tell whether the archive is named as one of this file.
 
-        An archive may be renamed before it is compared, and is then none of a file that stands.
+        For a file that still exists only the present name counts. For a file that is gone, the
+        archive's first name counts too, because it may have been renamed before the comparison.
         """
         paths = self._now if _is_whole(known) else self._ever
         return known.path in paths or known.first_path in paths

@@ -1,7 +1,7 @@
-"""All generations the collector knows, and what each verdict does to them.
+"""All generations the collector knows, and how each verdict changes them.
 
-Floor: above `generation` and `decide`. Pure: files are opened by `reader`. A verdict either
-changes a known generation, or ends it and begins another, or begins one.
+Floor: above `generation` and `decide`. Pure: `reader` opens the files. A verdict changes a known
+generation, ends it and begins another, or begins a new one.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from collector.identity.routing import Routes
 from collector.identity.sightings import Judgement, Seen, State, Stored, Verdict
 from collector.text.fingerprint import FileId
 
-# The generation's content is, or goes on, under the name and in the file that was seen.
+# After these verdicts the generation continues under the name and in the file that was seen.
 _FOLLOWED = frozenset(
     {
         Verdict.UNCHANGED,
@@ -30,19 +30,19 @@ _FOLLOWED = frozenset(
     }
 )
 
-# Verdicts that are the ordinary course of things, not events to be counted.
+# Verdicts of the normal course of things, which are not counted as events.
 _ORDINARY = frozenset({Verdict.UNCHANGED, Verdict.GROWN})
 
 
 class Registry:
-    """Generations by name and by path. `new_name` gives each generation a name of its own."""
+    """Generations by name and by path. `new_name` returns a unique name for a new generation."""
 
     def __init__(self, inputs: Sequence[InputSection], home: str, new_name: Callable[[], str]):
         self.inputs = tuple(inputs)
         self.generations: dict[str, Generation] = {}
         self.counters: Counter[str] = Counter()
         self.changed: set[str] = set()
-        """Whose position records are to be written."""
+        """Names of the generations whose position records must be written."""
         self._home = home
         self._routes = Routes(inputs, home)
         self._new_name = new_name
@@ -51,11 +51,11 @@ class Registry:
         self._begun = 0
         self._links: set[str] = set()
         self._held_copies: set[FileId] = set()
-        # Of a collector that has no positions, `start: end` holds until the first scan of an input.
+        # `start: end` applies to the first scan of an input, and only if no positions are stored.
         self._not_looked_at = self.inputs
 
     def restore(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Take over what the topic of positions holds; once, before the first scan."""
+        """Load what the topic of positions holds. Call it once, before the first scan."""
         for checkpoint in checkpoints:
             generation = restored(checkpoint, self.inputs[0])
             generation.changed = self.changed
@@ -67,12 +67,11 @@ class Registry:
         self._hold_topics()
 
     def start_over(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Take over what is stored in place of what was believed; names and files stay.
+        """Replace the state in memory by what is stored; names and files stay.
 
-        So do a file's input, which one that has lost its name shows no more, and how much of it was
-        seen: what was read and is nowhere any more is told as lost. A file of which nothing was
-        ever committed begins again, and its open handle is kept, which may be the last way to it.
-        One that was found to be a copy is judged again with its original.
+        The input of a file is kept, because a nameless file no longer shows it, and so is the size
+        seen, so that lines that exist nowhere any more are reported as lost. A file of which
+        nothing was committed begins again and keeps its open handle. A copy is judged again.
         """
         fresh = [
             known
@@ -99,16 +98,16 @@ class Registry:
         self._hold_topics()
 
     def files(self) -> dict[str, FileId]:
-        """Which file each generation is, by its name."""
+        """Map the name of each generation to its file."""
         return {known.name: known.file for known in self.generations.values()}
 
     def at_path(self, path: str) -> Generation | None:
-        """The generation that was last seen under a name and is still read."""
+        """Return the generation that was last seen at `path`, if it is still being read."""
         found = self._by_path.get(path)
         return None if found is None or found.state.has_ended else found
 
     def stored(self, undisturbed: Collection[FileId]) -> Collection[Stored]:
-        """The generations to be judged: all but the owners of undisturbed files."""
+        """Return the generations to judge: all except the owners of undisturbed files."""
         return [
             generation.stored()
             for generation in self.generations.values()
@@ -116,8 +115,7 @@ class Registry:
         ]
 
     def is_undisturbed(self, seen: Seen) -> bool:
-        """The file is where and what it was, read to its end or without a topic as before: there
-        is nothing to judge."""
+        """Tell whether a file needs no verdict: it is unchanged and read, or still has no topic."""
         known = self._by_path.get(seen.path)
         is_read = known is not None and known.size <= known.position
         return (
@@ -133,20 +131,20 @@ class Registry:
         )
 
     def change_inputs(self, inputs: Sequence[InputSection]) -> None:
-        """Other inputs: the next look finds which of them each file belongs to."""
+        """Replace the inputs. The next scan assigns each file to one of them."""
         globs = {glob for section in self.inputs for glob in section.paths}
         before = self.inputs
-        # An input that is as it was is the same object: its files need not be looked at anew.
+        # Keep the old object of an unchanged input, so that its files count as undisturbed.
         self.inputs = tuple(next((old for old in before if old == one), one) for one in inputs)
         self._routes.change(self.inputs)
         fresh = [one for one in self.inputs if not globs.intersection(one.paths)]
         self._not_looked_at = (*self._not_looked_at, *fresh)
 
     def leave_unmatched(self, is_matched: Callable[[str], bool], now_ms: int) -> list[Generation]:
-        """Read no further what no input reads (`is_matched` says so of its name).
+        """End the files that no input reads any more, and return them.
 
-        What is known of such a file stays for as long as if it had been moved away, so that an
-        input that comes back goes on where it stood. Returns these files.
+        `is_matched` tells whether an input matches a name. Such a file is remembered as long as one
+        that was moved away, so an input that comes back continues at the old position.
         """
         left = [
             known
@@ -158,13 +156,13 @@ class Registry:
         return left
 
     def first_look_done(self) -> None:
-        """A complete scan was applied: files that turn up later are read from their start."""
+        """Note that a complete scan was applied. Files found later are read from their start."""
         self._not_looked_at = ()
 
     def apply(self, judgement: Judgement, is_held: bool, now_ms: int) -> list[Generation]:
-        """Carry out one verdict; returns the generations it touched, those that ended included.
+        """Carry out one verdict. Return the generations it changed, including those it ended.
 
-        `is_held` tells whether the judged generation has an open handle to be drained.
+        `is_held` tells whether the judged generation has an open handle with unread lines.
         """
         verdict, seen = judgement.verdict, judgement.seen
         known = self.generations.get(judgement.generation or "")
@@ -190,7 +188,7 @@ class Registry:
         return touched
 
     def end_lost(self, known: Generation, now_ms: int) -> None:
-        """A file without a name was rewritten: what it held beyond the position cannot be known."""
+        """End a nameless file that was rewritten. Whether it had unread lines is unknown."""
         known.end(State.DONE, now_ms)
         self._note_lost(known)
 
@@ -201,14 +199,14 @@ class Registry:
             self.counters["lost_possible"] += 1
 
     def found_again(self, known: Generation) -> None:
-        """What was feared to be lost of a generation was found in a copy of its file."""
+        """Take back a reported loss, because a copy of the file holds the lines."""
         if known.lost_possible:
             known.lost_possible = False
             known.touch()
             self.counters["lost_possible"] -= 1
 
     def drop(self, generation: Generation) -> None:
-        """Forget a generation of which nothing is stored: its file is judged anew."""
+        """Forget a generation of which nothing is stored, so that its file is judged again."""
         del self.generations[generation.name]
         self._forget_key(generation)
         self.changed.discard(generation.name)
@@ -216,9 +214,10 @@ class Registry:
             del self._by_path[generation.path]
 
     def predecessors(self, generation: Generation) -> list[Generation]:
-        """The plain files whose lines go before this one's: those with its key begun earlier.
+        """Return the plain files whose lines must be sent before this one's.
 
-        None of one that was renamed itself before a line of it was given.
+        They have the same key and began earlier. There are none for a file that was renamed before
+        any line of it was handed out.
         """
         if generation.path != generation.first_path:
             return []
@@ -232,7 +231,7 @@ class Registry:
         ]
 
     def relatives(self, originals: Collection[str]) -> set[FileId]:
-        """The files of the generations that have or had one of these paths."""
+        """Return the files of all generations that have one of these paths, or first had it."""
         if not originals:
             return set()
         return {
@@ -242,7 +241,7 @@ class Registry:
         }
 
     def forget(self, now_ms: int, forget_after_ms: int) -> list[str]:
-        """Drop what ended long ago; returns the names whose position records are to go."""
+        """Drop generations that ended long ago. Return their names, to delete their records."""
         old = [
             generation.name
             for generation in self.generations.values()
@@ -260,7 +259,7 @@ class Registry:
         return old
 
     def take_name_of(self, generation: Generation, known: Generation) -> None:
-        """An archive turned out to be one of a known file: its lines go where that one's went."""
+        """Give an archive the key and topic of the known file whose archive it turned out to be."""
         generation.record_key = known.record_key
         generation.first_path = known.first_path
         generation.partition = None
@@ -268,7 +267,7 @@ class Registry:
         generation.touch()
 
     def _route(self, known: Generation) -> None:
-        """Set the topic that follows from the first name; call again after `first_path` changes."""
+        """Set the topic by the first name, else by the present one; again after the first changes."""
         topic, known.unroutable = self._routes.of(known.section, known.first_path, known.path)
         known.refused_in = self._routes.edition
         known.topic = topic or known.topic
@@ -284,7 +283,7 @@ class Registry:
         self._by_key.setdefault(generation.record_key, []).append(generation)
 
     def _forget_key(self, generation: Generation) -> None:
-        """An archive may have been given another key since; then it stays, and is passed over."""
+        """Remove a generation from the index by key. An archive may have got another key since."""
         mine = self._by_key.get(generation.record_key, [])
         if generation in mine:
             mine.remove(generation)
@@ -292,7 +291,7 @@ class Registry:
                 del self._by_key[generation.record_key]
 
     def _change(self, known: Generation, judgement: Judgement, is_held: bool, now_ms: int) -> None:
-        """What a verdict does to the generation it is about."""
+        """Apply a verdict to the known generation it is about."""
         verdict, seen = judgement.verdict, judgement.seen
         if verdict in _FOLLOWED and seen is not None:
             self._follow(known, seen)
@@ -307,7 +306,7 @@ class Registry:
             known.touch()
 
     def _follow(self, known: Generation, seen: Seen) -> None:
-        """The generation's file was seen under a name: take over where and which it is."""
+        """Take over the name and identity under which the generation's file was seen."""
         if known.path != seen.path:
             if self._by_path.get(known.path) is known:
                 del self._by_path[known.path]
@@ -354,9 +353,10 @@ class Registry:
         return generation
 
     def _copied(self, known: Generation, copy: Seen, verdict: Verdict) -> Generation:
-        """A file that holds what `known` gave, as a generation of its own that has nothing left.
+        """Return a new generation, already done, for a file that repeats what `known` handed out.
 
-        Its fingerprint is that of `known`, if it is as long; else the reader makes one.
+        It has the fingerprint of `known` if both have the same length. Otherwise the reader
+        computes one.
         """
         section = self.inputs[copy.input_index]
         topic, refusal = self._routes.of(section, known.first_path, copy.path)

@@ -1,7 +1,7 @@
-"""What one decision works with: what is known, what was seen, and what was judged so far.
+"""The working state of one decision: what is known, what was seen, and the verdicts so far.
 
-Floor: above `comparing`. Pure. `decide` goes through the files with it, `copies` looks in it for
-what may be a copy of what.
+Floor: above `comparing`. Pure. `decide` judges the files with it; `copies` searches it for possible
+copies.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ class Round:
         is_complete: bool,
         noticed: Collection[str | FileId],
     ):
-        # The living first: an inode may also stand in the record of a file that has ended.
+        # Living files first: the record of an ended file can name the same inode.
         bound = [known for known in stored if known.state is not State.DONE]
         self.stored = sorted(bound, key=lambda known: known.state.has_ended)
         self.held = held
@@ -47,7 +47,7 @@ class Round:
             self.names.setdefault(name.file, []).append(name)
             self.at_path.setdefault(name.path, name)
         self.judgements: list[Judgement] = []
-        self.settled: set[FileId] = set()  # files that belong to a known generation, or wait
+        self.settled: set[FileId] = set()  # files of a known generation, and files that must wait
         self.by_path: dict[str, list[Stored]] = {}
         for known in stored:
             for path in dict.fromkeys((known.path, known.first_path or known.path)):
@@ -58,12 +58,12 @@ class Round:
             for file, names in self.names.items()
             if file not in taken and not names[0].path.endswith(COMPRESSED_ENDINGS)
         ]
-        self.whole: set[str] = set()  # generations whose file is what it was
+        self.whole: set[str] = set()  # generations whose file still has their content
         self.is_waiting = False
 
     @property
     def decision(self) -> Decision:
-        """What was judged, and what is needed for the rest."""
+        """The verdicts, and what is needed for the missing ones."""
         return Decision(
             tuple(self.judgements),
             frozenset(self.ask.probes),
@@ -72,7 +72,7 @@ class Round:
         )
 
     def _is_reused(self, known: Stored) -> bool:
-        """Whether another file has the inode of this generation's, by its birth."""
+        """Tell by the time of birth whether another file has this generation's inode."""
         names = self.names.get(known.file)
         if not names or known.generation in self.held:
             return False
@@ -89,19 +89,19 @@ class Round:
         copy: Seen | None = None,
         kept_end: int = 0,
     ) -> None:
-        """Note a verdict, about what is known, a name that was seen, or both."""
+        """Add a verdict about a known generation, a name that was seen, or both."""
         generation = None if known is None else known.generation
         self.judgements.append(
             Judgement(verdict, generation, seen, lost_possible, begins, copy, kept_end)
         )
 
     def add_links(self, names: Sequence[Seen], first: Seen) -> None:
-        """All other names of a file that was judged under its first one."""
+        """Add LINKED verdicts for all other names of a file that was judged under `first`."""
         for name in names:  # 5
             if name is not first:
                 self.add(Verdict.LINKED, None, name)
 
 
 def births_differ(known: Stored, seen: Seen) -> bool:
-    """Whether both births are known, and not the same."""
+    """Tell whether both times of birth are known and differ."""
     return None not in (known.birth_ns, seen.birth_ns) and known.birth_ns != seen.birth_ns

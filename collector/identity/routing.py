@@ -1,4 +1,4 @@
-"""Which topic the lines of a file go to, where that is named by a part of its path.
+"""Find the topic of a file when a part of its path names the topic.
 
 Floor: above `discovery`. Pure. The topic follows from the name under which a file was first seen,
 as the key of its records does, so a rotation moves no line to another topic. Code that gives a
@@ -16,7 +16,7 @@ from collector.identity.discovery import Pattern, plan
 
 
 class Route(NamedTuple):
-    """The topic of a file, or why it has none."""
+    """The topic of a file, or the reason why it has none."""
 
     topic: str
     refusal: str = ""
@@ -30,18 +30,18 @@ class _Way(NamedTuple):
 
 
 class Routes:
-    """The topics of the files of these inputs."""
+    """Assigns topics to the files of the inputs."""
 
     def __init__(self, inputs: Sequence[InputSection], home: str):
         self.edition = 0
-        """Grows whenever a file that was refused a topic may be given one."""
+        """A number that grows whenever a refused file could get a topic."""
         self._home = home
         self._in_use: set[str] = set()
         self.change(inputs)
 
     def change(self, inputs: Sequence[InputSection]) -> None:
-        """Other inputs."""
-        self._inputs = tuple(inputs)  # held, so that no other object has the id of one
+        """Replace the inputs."""
+        self._inputs = tuple(inputs)  # kept alive, so that no other object gets the same id
         self._fixed = {entry.topic for entry in inputs if entry.template is None}
         patterns = plan(inputs, self._home)
         self._ways = {
@@ -52,7 +52,7 @@ class Routes:
         self.hold(self._in_use)
 
     def hold(self, topics: Iterable[str]) -> None:
-        """These are the topics of all files that are known."""
+        """Set the topics of all known files."""
         self.edition += 1
         self._in_use = {topic for topic in topics if topic}
         self._made: dict[TopicTemplate, set[str]] = {
@@ -61,7 +61,7 @@ class Routes:
         }
 
     def of(self, section: InputSection, *paths: str) -> Route:
-        """The topic of a file by the first of these paths that a glob of its input matches."""
+        """Return the topic by the first of these paths that a glob of the input matches."""
         way = self._ways.get(id(section))
         if way is None:
             is_gone = section.topic not in self._fixed and section.template is not None
@@ -69,7 +69,9 @@ class Routes:
         matches = (pattern.wildcards(path) for path in paths for pattern in way.patterns)
         words = next((found for found in matches if found is not None), None)
         if words is None:
-            return Route("", f"no path of its input tells the topic {section.topic!r}")
+            return Route(
+                "", f"its path does not fill {section.topic!r}: no glob of its input matches"
+            )
         for place in way.template.places:
             if not words[place - 1]:
                 return Route("", f"in its path {{{place}}} of {section.topic!r} stands for nothing")

@@ -1,8 +1,8 @@
-"""What is known and what is seen: the inputs and outputs of deciding which file is which.
+"""What is known and what is seen: inputs and outputs of deciding which file is which.
 
 Floor: above `fingerprint`. Pure data. `Stored` is what the collector knows of a generation (one
-life of one file's content), `Seen` one name found by a scan, `Held` an open handle's own stat.
-A `Probe` asks for the hash of a stretch of a file, and its answer is the next call's input.
+life of one file's content), `Seen` one name found by a scan, `Held` the stat of an open handle.
+A `Probe` asks for the hash of a part of a file; its answer is an input of the next call.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from collector.text.fingerprint import FileId, Fingerprint, Mark
 
 
 class State(StrEnum):
-    """A generation's life.
+    """The state of a generation.
 
-    LIVE (under its first name) and ROTATED (renamed) are read. DRAINING: its name is gone, the rest
-    is read through the open handle. Ended: MOVED_OUT (the file lives on outside the globs), GONE
-    (it vanished while no handle was open) and DONE (its content is no more: deleted, truncated,
-    replaced). All but DONE are known again by device and inode.
+    LIVE (under its first name) and ROTATED (renamed) are read. DRAINING: the name is gone, and the
+    rest is read through the open handle. Three states are ends: MOVED_OUT (the file exists outside
+    the globs), GONE (it vanished while no handle was open) and DONE (the content was deleted,
+    truncated or replaced). A file in any state except DONE is recognised by device and inode.
     """
 
     LIVE = "live"
@@ -31,19 +31,19 @@ class State(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Nothing is read of it any more, unless its file shows up again."""
+        """Tell whether reading has ended, unless the file appears again."""
         return self in (State.MOVED_OUT, State.GONE, State.DONE)
 
 
 class Stamp(NamedTuple):
-    """A file's size and time of change: while both stand still, so does its content."""
+    """A file's size and time of change. While both are the same, so is its content."""
 
     size: int
     mtime_ns: int
 
 
 class Doubt(NamedTuple):
-    """NULs before other text, since when they are waited for, and how long the file was then."""
+    """NULs before other text: where, the file's size then, and since when reading waits."""
 
     start: int
     size: int
@@ -54,11 +54,11 @@ class Doubt(NamedTuple):
 class Stored:
     """A generation as it is judged. `fingerprint` is at the position read up to.
 
-    `stamp` is what the file looked like when its content was last found equal; None at a start.
-    `is_behind`: the last look saw bytes that were not read; `is_unread`: its first turn is to come;
-    `size`: the most that was seen of it, without NULs at its end. `unread_lines_end`: behind this
-    place no whole line was seen, at most an open one.
-    For a compressed file, position and fingerprint are those of its compressed bytes.
+    `stamp` is the file's stamp when its content was last found equal; None after a start.
+    `is_behind`: the last scan saw unread bytes. `is_unread`: nothing was read of it yet.
+    `size`: the largest size seen, without NULs at the end. `unread_lines_end`: behind this place no
+    whole line was seen, at most an unfinished one.
+    For a compressed file, position and fingerprint refer to the compressed bytes.
     """
 
     generation: str
@@ -78,17 +78,17 @@ class Stored:
     tail: bytes = b""
     """The last bytes before the position, while the file is being read."""
     seen_size: int = 0
-    """The same as `size`, with NULs at the end."""
+    """The same as `size`, including NULs at the end."""
 
     @property
     def position(self) -> int:
-        """Where reading stands."""
+        """The position read up to."""
         return self.fingerprint.position
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One matching name; several names may show one file. `birth_ns` is None where unknown."""
+    """One matching name; several names can show one file. `birth_ns` is None if unknown."""
 
     path: str
     file: FileId
@@ -97,7 +97,7 @@ class Seen:
     birth_ns: int | None = None
     input_index: int = 0
     still_ms: int = 0
-    """How long its size is known to have stood still."""
+    """For how long its size is known to be unchanged."""
 
     @property
     def stamp(self) -> Stamp:
@@ -107,7 +107,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An open handle's stat: newer than what the scan saw under the file's name."""
+    """The stat of an open handle; newer than what the scan saw under the file's name."""
 
     size: int
     mtime_ns: int
@@ -120,7 +120,7 @@ class Held:
 
 
 class Probe(NamedTuple):
-    """A question: the hash of `length` bytes of a file from `offset` on."""
+    """A question: the hash of `length` bytes of a file from `offset`."""
 
     file: FileId
     offset: int
@@ -128,15 +128,18 @@ class Probe(NamedTuple):
 
 
 class WholeProbe(NamedTuple):
-    """A question that takes time: the CRC32C of all bytes of a file before `length`, big-endian."""
+    """A slow question: the CRC32C of all bytes of a file before `length`, big-endian."""
 
     file: FileId
     length: int
 
 
 class KeptProbe(NamedTuple):
-    """A question: where, in a file, the last lines end that were read up to `position` of another
-    life of it, eight bytes big-endian; empty if it has none. `tail`: see `trimming`."""
+    """A question about a trimmed file: where do the lines end that were read already?
+
+    They were read up to `position` of an earlier life of the file. The answer has eight bytes,
+    big-endian, and is empty if the file has no such lines. For `tail` see `trimming`.
+    """
 
     file: FileId
     position: int
@@ -146,12 +149,12 @@ class KeptProbe(NamedTuple):
 
 AnyProbe = Probe | WholeProbe | KeptProbe
 
-# None: the bytes could not be read, so nothing can be decided about this file in this round.
+# None: the bytes could not be read, so this round gives no verdict about the file.
 Answers = Mapping[AnyProbe, bytes | None]
 
 
 class Verdict(StrEnum):
-    """What has happened to a file; the names are those of the decision table and of the metrics."""
+    """What happened to a file. The names are those of the decision table and of the metrics."""
 
     INODE_REUSED = "inode_reused"
     UNCHANGED = "unchanged"
@@ -181,9 +184,9 @@ class Verdict(StrEnum):
 class Judgement:
     """One verdict: about a known generation, a file seen under a name, or both.
 
-    `begins`: a new generation begins at this file's start. `copy`: this file holds nothing but what
-    the generation has given already, and is done as it is. `kept_end`: so much of a trimmed file
-    was given already.
+    `begins`: a new generation begins at this file's start. `copy`: this file only repeats what the
+    generation handed out, and is done. `kept_end`: the part of a trimmed file before this place
+    was handed out already.
     """
 
     verdict: Verdict
@@ -197,11 +200,11 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Verdicts, and probes whose answers are needed for those still missing.
+    """Verdicts, and the probes whose answers are needed for the missing ones.
 
-    `is_waiting`: some file is to be judged again at once, with what these verdicts change.
-    `noticed`: generations whose file has changed, and files that are longer than what they may be
-    copies of. The next scan begins after that, so what it sees of them and of copies is no older.
+    `is_waiting`: some file must be judged again at once, after these verdicts were applied.
+    `noticed`: generations whose file has changed, and files longer than their possible originals.
+    The next scan begins after that, so what it sees of them and of copies is newer.
     """
 
     judgements: tuple[Judgement, ...]

@@ -1,4 +1,4 @@
-"""The stat of a file with its birth, which Python's own does not tell.
+"""The stat of a file with its time of birth, which Python's `os.stat` does not return.
 
 Floor: above `sightings`. Asks the disk.
 """
@@ -23,7 +23,7 @@ _STATX_TIME = struct.Struct("<qI")
 
 
 class Statx:
-    """statx by ctypes: the one call that tells when a file was born."""
+    """Calls statx through ctypes, the only call that returns the time of birth."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -31,7 +31,7 @@ class Statx:
         self._buffer = ctypes.create_string_buffer(256)
 
     def birth_ns(self, descriptor: int) -> int | None:
-        """When an open file was born; None where that is not known."""
+        """Return the time of birth of an open file; None if unknown."""
         if self._call is None:
             return None
         if self._call(descriptor, b"", _AT_EMPTY_PATH, _STATX_BTIME, self._buffer) != 0:
@@ -44,12 +44,12 @@ class Statx:
         return birth_s * 10**9 + birth_ns if given & _STATX_BTIME else None
 
     def seen(self, path: str, input_index: int) -> Seen | None:
-        """The file under a name, symlinks followed; None when it is not a plain file."""
+        """Return the file of a name, following symlinks; None if it is not a regular file."""
         if self._call is None:
             return self._plain(path, input_index)
         mask = _STATX_BASIC | _STATX_BTIME
         if self._call(_AT_FDCWD, os.fsencode(path), 0, mask, self._buffer) != 0:
-            # Not there, not allowed, or no such call here: the plain way tells which.
+            # The file is missing, not allowed, or there is no such call: `stat` tells which.
             return self._plain(path, input_index)
         raw = self._buffer.raw
         mode, inode, size = _STATX_HEAD.unpack_from(raw, 0)
@@ -71,7 +71,7 @@ class Statx:
 
 
 def owner_of(path: str) -> str:
-    """Whose a file is, and its mode, as the end of a sentence about why it cannot be read."""
+    """Return a file's owner and mode, as the end of a message that it cannot be read."""
     try:
         found = Path(path).stat()
     except OSError:

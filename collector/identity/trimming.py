@@ -1,9 +1,9 @@
-"""Files that were trimmed to their last lines: where the lines that were read end in what is left.
+"""Find where the lines already read end in a file that was trimmed to its last lines.
 
-Floor: beside `comparing`. Pure but for the reading it is given. A script keeps a log small by
-`tail -n 1000 f > t; cat t > f`, or `mv t f`. What was read last is known by its last bytes, as long
-as the file is being read; later only by their hash. Bytes that stand in the file twice, or lines
-that the log repeats, prove nothing.
+Floor: beside `comparing`. Pure except for the reading function it is given. A script keeps a log
+small with `tail -n 1000 f > t; cat t > f`, or `mv t f`. While the file is being read, its last read
+bytes are known; later only their hash is. Bytes that occur twice in the file, or lines that the log
+repeats, prove nothing.
 """
 
 from collections.abc import Callable
@@ -11,19 +11,19 @@ from collections.abc import Callable
 from collector.config.settings import BLOCK_BYTES, MARKER_BYTES
 from collector.text.fingerprint import digest_of
 
-SEARCH_BYTES = 128 << 20  # so much of a file is searched for what was read of it
-HASH_SEARCH_BYTES = 16 << 20  # the same where only the hash is known, which takes longer
-NEEDLES_MAX = 16  # so many of the last lines may be missing in what was kept
-NEEDLE_BYTES_MIN = 256  # of equal bytes anywhere in a file
-LINE_BYTES_MIN = 64  # of one equal line at a file's start; two lines may be shorter
+SEARCH_BYTES = 128 << 20  # how much of a file is searched for the lines read
+HASH_SEARCH_BYTES = 16 << 20  # the same if only the hash is known, which is slower
+NEEDLES_MAX = 16  # how many of the last lines may be missing from the trimmed file
+NEEDLE_BYTES_MIN = 256  # for equal bytes anywhere in a file
+LINE_BYTES_MIN = 64  # for one equal line at a file's start; two lines can be shorter
 
 Read = Callable[[int, int], bytes]
 
 
 def kept_end(tail: bytes, marker: bytes, position: int, read: Read, size: int) -> int | None:
-    """Where the lines end that were read before, in a file of `size` bytes; None: it has none.
+    """Return where the lines read before end, in a file of `size` bytes; None if it has none.
 
-    `tail` are the last bytes before the position that was read to, or empty; `marker` their hash.
+    `tail` is the last bytes before the position that was read to, or empty; `marker` is their hash.
     """
     if not tail:
         return _by_hash(marker, position, read, size)
@@ -33,19 +33,19 @@ def kept_end(tail: bytes, marker: bytes, position: int, read: Read, size: int) -
 
 
 def _line_ends(data: bytes) -> list[int]:
-    """The ends of the lines in `data`, the last one first."""
+    """Return the ends of the lines in `data`, the last one first."""
     ends = [index + 1 for index, byte in enumerate(data) if byte == ord("\n")]
     return ends[::-1]
 
 
 def _is_unique(tail: bytes, end: int) -> bool:
-    """Whether the line that ends here stands in the tail once."""
+    """Tell whether the line that ends here occurs once in the tail."""
     begin = tail.rfind(b"\n", 0, end - 1) + 1
     return begin == 0 or (b"\n" + tail).count(b"\n" + tail[begin:end]) == 1
 
 
 def _anywhere(tail: bytes, ends: list[int], position: int, read: Read, size: int) -> int | None:
-    """The end of as many bytes of the tail as the file holds, in one place only."""
+    """Return the end of the longest part of the tail that occurs in the file exactly once."""
     needles = [tail[:end] for end in ends if end >= NEEDLE_BYTES_MIN and position >= MARKER_BYTES]
     places: dict[bytes, set[int]] = {needle: set() for needle in needles}
     for offset in range(0, min(size, SEARCH_BYTES) if needles else 0, BLOCK_BYTES):
@@ -63,7 +63,7 @@ def _anywhere(tail: bytes, ends: list[int], position: int, read: Read, size: int
 
 
 def _at_start(tail: bytes, ends: list[int], head: bytes) -> int | None:
-    """The end of the lines of the tail that the file begins with, as many as there are."""
+    """Return the end of the longest run of the tail's lines with which the file begins."""
     begins = [0, *sorted(_line_ends(tail))]
     for end in ends:
         for begin in begins:

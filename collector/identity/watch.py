@@ -1,8 +1,8 @@
-"""The wake-up: tells the agent at once that a file changed. Never the truth, only a hint.
+"""Notify the agent at once when a file changes. This is a hint only; the scan is the truth.
 
-Floor: beside `files`. The events arrive in watchdog's threads; they are collected there and handed
-to the loop in one call however many they are. What no event tells, the scan finds: folders that
-cannot be watched are named in `problems`, and a lost event queue asks for a scan.
+Floor: beside `files`. The events arrive in watchdog's threads, which collect them and wake the loop
+once for any number of them. The scan finds what no event reports: `problems` names folders that
+cannot be watched, and a lost event queue asks for a scan.
 """
 
 import asyncio
@@ -40,17 +40,17 @@ _EVENTS: list[type[FileSystemEvent]] = [
 ]
 
 _INSIDE = "/./"
-"""What stands between a linked folder that is watched and the names in it."""
-RETRY_MS = 60_000  # a folder below a watched one is asked for again after so long
+"""Inserted between a linked folder that is watched and the names in it."""
+RETRY_MS = 60_000  # interval for trying refused folders below a watched one again
 
 OnChange = Callable[[frozenset[str], bool], None]
-"""Called in the loop with the changed paths, and whether names changed, so that a scan is due."""
+"""Called in the loop with the changed paths, and whether names changed, so a scan is due."""
 
 logger = logging.getLogger(__name__)
 
 
 class Watch(FileSystemEventHandler):
-    """Watches folders as long as they are the same folders; `sync` follows what there is."""
+    """Watches folders while they are the same folders; `sync` updates which ones."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_change: OnChange):
         self.problems: dict[str, str] = {}
@@ -68,13 +68,13 @@ class Watch(FileSystemEventHandler):
         self._ear = _OverflowEar(self)
 
     def start(self) -> None:
-        """Begin to listen; nothing is watched before the first `sync`."""
+        """Start the threads; nothing is watched before the first `sync`."""
         logging.getLogger("watchdog.observers").addHandler(self._ear)
         self._inotify.start()
         self._observer.start()
 
     def stop(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         logging.getLogger("watchdog.observers").removeHandler(self._ear)
         self._observer.stop()
         self._observer.join()
@@ -82,9 +82,9 @@ class Watch(FileSystemEventHandler):
         self._inotify.join()
 
     def sync(self, folders: Mapping[str, tuple[FileId, bool]], now_ms: int) -> None:
-        """Watch these folders: which one each is, and whether with all below it.
+        """Watch these folders: the identity of each, and whether to watch recursively.
 
-        A folder with others below it that were refused is asked for as a whole again, but rarely.
+        If folders below a watched one were refused, the whole folder is tried again, but rarely.
         """
         refused = self._inotify.refused()
         is_retried = self._retry_at_ms is not None and now_ms >= self._retry_at_ms
@@ -102,7 +102,7 @@ class Watch(FileSystemEventHandler):
                     self, _entered(path), recursive=recursive, event_filter=_EVENTS
                 )
             except OSError:
-                # It is among the refused.
+                # `refused` has it, with the reason.
                 continue
             self._watches[path] = (file, watch)
         refused = self._inotify.refused()
@@ -114,7 +114,7 @@ class Watch(FileSystemEventHandler):
         self.problems = {path: text for path, text in found.items() if text is not None}
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        """In a thread of watchdog's: note the paths and wake the loop if nobody has."""
+        """In a thread of watchdog: note the paths, and wake the loop unless it is woken already."""
         paths = [
             os.fsdecode(path).replace(_INSIDE, "/")
             for path in (event.src_path, event.dest_path)
@@ -123,7 +123,7 @@ class Watch(FileSystemEventHandler):
         self._note(paths, event.event_type != FileModifiedEvent.event_type)
 
     def overflowed(self) -> None:
-        """Events were lost: only a scan can tell what happened."""
+        """Note that events were lost, so only a scan can tell what happened."""
         self.overflows += 1
         self._note((), True)
 
@@ -148,7 +148,7 @@ class Watch(FileSystemEventHandler):
 
 
 class _Inotify(InotifyFD):
-    """watchdog passes over folders below a watched one that the kernel refuses; they are kept here.
+    """Remembers the folders that the kernel refuses to watch; watchdog ignores them silently.
 
     Its threads add watches as folders appear.
     """
@@ -174,19 +174,19 @@ class _Inotify(InotifyFD):
         return found
 
     def refused(self) -> dict[str, str]:
-        """The folders that could not be watched, each with the reason."""
+        """Return the folders that could not be watched, each with the reason."""
         with self._refused_lock:
             return dict(self._refused)
 
     def forget_below(self, root: str) -> None:
-        """What was refused of a folder and all below it is asked for anew."""
+        """Forget which folders at or below `root` were refused, so that they are tried again."""
         with self._refused_lock:
             for path in _at_or_below(root, self._refused):
                 del self._refused[path]
 
 
 def _entered(path: str) -> str:
-    """A folder's path as watchdog watches it, which does not follow a link at a path's end."""
+    """Return a folder's path for watchdog, which does not follow a link at the end of a path."""
     return f"{path}{_INSIDE.rstrip('/')}" if Path(path).is_symlink() else path
 
 
@@ -195,7 +195,7 @@ def _at_or_below(root: str, paths: Iterable[str]) -> list[str]:
 
 
 def _problem(root: str, refused: Mapping[str, str]) -> str | None:
-    """What is not watched of a folder, in words."""
+    """Describe which folders at or below `root` are not watched; None if all are."""
     if root in refused:
         return refused[root]
     below = _at_or_below(root, refused)
@@ -207,7 +207,7 @@ def _problem(root: str, refused: Mapping[str, str]) -> str | None:
 
 
 class _OverflowEar(logging.Handler):
-    """watchdog reports a lost event queue by a log line only."""
+    """Catches watchdog's log line about a lost event queue, its only report of it."""
 
     def __init__(self, watch: Watch):
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""The first bytes of files, looked at without reading on.
+"""Examine the first bytes of files without reading on.
 
 Floor: above `handles` and `archive`. Touches the disk through a handle of its own.
 """
@@ -17,14 +17,14 @@ from collector.text.encodings import NEWLINE, NUL, Encoding
 
 @dataclass(frozen=True, slots=True)
 class HeadReport:
-    """The kind of content that a file has, and the reason why nothing of it is read, if it is."""
+    """The kind of content of a file, and the reason why it is not read, if it is not."""
 
     content: str
     problem: str | None = None
 
 
 def report_head(generation: Generation) -> HeadReport | None:
-    """Tell what a file holds by its first bytes; None for a file that is gone."""
+    """Report the content of a file by its first bytes; None for a file that is gone."""
     section = generation.section
     try:
         handle = open_file(generation.path, generation.file, generation.birth_ns)
@@ -53,12 +53,12 @@ def report_head(generation: Generation) -> HeadReport | None:
 
 
 def _waiting(head: bytes, encoding: Encoding, section: InputSection) -> str | None:
-    """Say what a file waits for that holds no line end so far."""
+    """Return what a file without a line end waits for; None if it does not wait."""
     whole = memoryview(head)[: len(head) - len(head) % encoding.unit_bytes]
     if not len(whole) or len(encoding.newlines(whole)):
         return None
     if encoding.is_raw and encoding.ends_with_newline and bytes((NUL,)) in head.strip(b"\0"):
         return "no newline so far, but NULs: set `line_end: nul` if its records end with NUL"
     if section.flush_after is None:
-        return "no line end so far, so its line waits: set `flush_after` if none will come"
+        return "no line end so far, so the line waits: set `flush_after` if none will come"
     return None

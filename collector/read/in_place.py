@@ -1,9 +1,9 @@
-"""Bytes that change in place: when a file is read again though it has not grown.
+"""Find bytes that changed in place, in a file that has not grown.
 
 Floor: above `generation` and `handles`. A writer may replace the NULs of a preallocated or mapped
-file by text, which shows in no size and, for a mapped file, in no event; or cut its last line and
-write a shorter one. So a file that rests is looked at again: the first of its NULs at each wake-up,
-and the bytes behind its last line end when its time of change is another one.
+file by text. That changes no size, and for a mapped file it causes no event. A writer may also
+truncate its last line and write a shorter one. So an idle file is examined again: its first NUL at
+each wake-up, and the bytes behind its last line end when its time of change differs.
 """
 
 from typing import NamedTuple
@@ -13,19 +13,19 @@ from collector.identity.handles import Handle
 from collector.identity.sightings import Doubt, Held
 from collector.text.tailer import Request
 
-HOLE_QUIET_MS = 1_000  # NULs before other text are read over after so long
-STAMP_SURE_MS = 50  # a file system's clock may stand still for as long as that
+HOLE_QUIET_MS = 1_000  # NULs before other text are skipped after this time
+STAMP_SURE_MS = 50  # the clock of a file system can have steps as long as this
 
 
 class Look(NamedTuple):
-    """What to read now; or when to look again, because NULs may still be written over."""
+    """What to read now, or when to look again because NULs may still be overwritten."""
 
     request: Request | None = None
     wake_at_ms: int | None = None
 
 
 class InPlace:
-    """Looks at files that have nothing new by their size."""
+    """Examines files whose size shows nothing new."""
 
     def __init__(self) -> None:
         self.quiet_ms = HOLE_QUIET_MS
@@ -33,11 +33,11 @@ class InPlace:
     def look(
         self, generation: Generation, handle: Handle, held: Held, size: int, now_ms: int
     ) -> Look:
-        """What is to be read of a file of which `request` says that nothing is."""
+        """Return what to read of a file for which the tailer's `request` returned None."""
         tailer = generation.tailer
         assert tailer is not None
         if generation.archive is not None:
-            # What was compressed is not written over any more.
+            # A compressor does not overwrite its output.
             tailer.trust(size)
             return Look(tailer.request(size))
         probe = tailer.nuls_to_probe(size)
@@ -56,7 +56,7 @@ class InPlace:
         return Look(tailer.request(size))
 
     def _wait(self, generation: Generation, size: int, now_ms: int) -> Look:
-        """Read over NULs that stood for long enough, and all others that were there by then."""
+        """Skip NULs that were unchanged for long enough, and all others present since then."""
         tailer = generation.tailer
         assert tailer is not None
         assert tailer.doubt is not None
@@ -72,6 +72,6 @@ class InPlace:
 
 
 def note_read(generation: Generation, held: Held, now_ms: int) -> None:
-    """Note what the file looked like as the bytes behind the position were read."""
+    """Note the file's stamp at the time the bytes behind the position were read."""
     generation.read_stamp = held.stamp
     generation.is_read_stamp_sure = now_ms - held.mtime_ns // 1_000_000 >= STAMP_SURE_MS

@@ -1,7 +1,7 @@
-"""Last lines without a line end, which become records once nothing is added to their file.
+"""Send a last line without a line end once its file has not grown for a while.
 
-Floor: above `waking`, below `reader`. The position behind such a record is stored with it like any
-other, so it is sent once over restarts. Bytes that are added later begin a record of their own.
+Floor: above `waking`, below `reader`. The position behind such a record is stored as usual, so a
+restart does not send it again. Bytes that are appended later begin a new record.
 """
 
 from collector.identity.generation import Generation
@@ -12,9 +12,9 @@ from collector.read.waking import content_of
 
 
 def flush_last_line(generation: Generation, handle: Handle, size: int, now_ms: int) -> Turn | None:
-    """Give the last line of a file that was read to `size`, once its `flush_after` has passed.
+    """Return the last line of a file read to `size`, once its `flush_after` has passed.
 
-    None if there is nothing to flush. The open event before the line goes with it.
+    None if there is nothing to flush. The open event before the line is sent with it.
     """
     tailer, after_ms = generation.tailer, generation.section.flush_after
     if (
@@ -37,18 +37,18 @@ def flush_last_line(generation: Generation, handle: Handle, size: int, now_ms: i
         return Turn(has_more=True)
     is_room = encoding.ends_with_newline and not any(content[-encoding.unit_bytes :])
     if len(content) < request.length or is_room:
-        # NULs at the end are room for lines that are still to be written.
+        # NULs at the end are room for lines that are not written yet.
         return None
     data = memoryview(content)
     if len(encoding.newlines(data)):
-        # The line was ended in place since it was read.
+        # The line was completed in place since it was read.
         tailer.rewind()
         return Turn(has_more=True)
     return Turn(tuple(tailer.take_final(data, size)), has_more=True)
 
 
 def _is_flushed(generation: Generation) -> bool:
-    """Tell whether a file is one whose last line is not sent in another way."""
+    """Tell whether no other rule sends the last line of this file."""
     is_damaged = generation.archive is not None and generation.archive.damage is not None
     is_closing = generation.state is State.DRAINING
     return not is_damaged and not is_closing and generation.carried_by is None

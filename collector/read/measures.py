@@ -1,4 +1,4 @@
-"""Measures files: the fingerprint of what a file was found to hold, where reading goes on.
+"""Measure files: compute the fingerprint at which reading continues.
 
 Floor: above `waking`, below `reader`. Touches the disk through the handles it is given.
 """
@@ -16,7 +16,7 @@ from collector.text.fingerprint import Fingerprint
 
 
 class Measures:
-    """Measures files for the generations of one registry. `open_handle` opens one's file."""
+    """Measures the files of one registry. `open_handle` opens the file of a generation."""
 
     def __init__(
         self, registry: Registry, waker: Waker, open_handle: Callable[[Generation], Handle]
@@ -26,8 +26,10 @@ class Measures:
         self._open_handle = open_handle
 
     def of_copy(self, judgement: Judgement) -> tuple[Fingerprint, Stamp] | None:
-        """The fingerprint of a file that is done as it is; None where it is its original's, or the
-        file is gone. Raises Unreadable."""
+        """Return the fingerprint of a copy that is done; None if its original's applies.
+
+        None also if the file is gone. Raises Unreadable.
+        """
         copy, original = judgement.copy, self._registry.generations.get(judgement.generation or "")
         if copy is None or original is None or original.position == copy.size:
             return None
@@ -41,7 +43,7 @@ class Measures:
             handle.close()
 
     def give(self, copy: Seen, measure: tuple[Fingerprint, Stamp] | None) -> None:
-        """Give a copy that is done the fingerprint that `of_copy` found."""
+        """Give a copy that is done the fingerprint that `of_copy` returned."""
         generation = self._registry.at_path(copy.path)
         if generation is None or generation.position == copy.size:
             return
@@ -51,12 +53,12 @@ class Measures:
             generation.fingerprint, generation.stamp = measure
 
     def shrink(self, generation: Generation) -> bool:
-        """The file ends before the position: go on at the start of the line that its end cuts.
+        """Continue in a file that now ends before the position, at its last line start.
 
-        False: it has to be judged again.
+        Returns False if the file must be judged again.
         """
         if not generation.is_settled:
-            # What is on its way was read before the file became shorter.
+            # Lines in flight were read before the file became shorter.
             generation.stamp = None
             return False
         try:
@@ -68,16 +70,16 @@ class Measures:
             generation.stamp = None
             return False
         if end >= generation.position and generation.tailer is not None:
-            # Only of an open event was there more.
+            # Only the open event had reached further.
             generation.tailer.rewind()
             return True
         generation.begin_behind(print_)
         return True
 
     def trim(self, generation: Generation, kept_end: int) -> bool:
-        """The file holds the last lines that were read, up to `kept_end`: go on behind them.
+        """Continue behind `kept_end` in a file that was trimmed to its last lines.
 
-        False: it has to be judged again.
+        Returns False if the file must be judged again.
         """
         try:
             handle = self._open_handle(generation)

@@ -1,8 +1,8 @@
-"""Events that the next line may belong to: how long they wait, and how a rotation is bridged.
+"""Open events: how long they wait for their next line, and how they continue over a rotation.
 
 Floor: above `registry` and `turn`. Pure. An open event waits in memory and in its file until its
-next line is there, for `max_age` at most. Where a rotation cut it, that is the first line of the
-file that came after: then the record of both travels in one transaction with both positions.
+next line arrives, for at most `max_age`. If a rotation split the event, that line is the first one
+of the next file. Then one transaction holds the joined record and the positions of both files.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from collector.identity.sightings import State
 from collector.read.turn import Turn
 from collector.text.events import continues, joined
 from collector.text.lines import Block
-from collector.timing.schedule import Lane
+from collector.timing.schedule import ReadQueue
 
 
 class OpenEvents:
@@ -24,24 +24,24 @@ class OpenEvents:
         self._registry = registry
 
     def settle(self, generation: Generation, turn: Turn, now_ms: int) -> Turn:
-        """What a turn gives once its end, and the file before, are looked at."""
+        """Return the turn after its open event and the file before it were considered."""
         turn = self._aged(generation, turn, now_ms)
         return turn if generation.lines_read else self._after(generation, turn, now_ms)
 
     def rest(self, generation: Generation) -> Turn:
-        """The open event of a file that has ended."""
+        """Return the open event of a file that has ended."""
         event = _event(generation)
         return Turn() if event is None else Turn((event,))
 
     def last(self, generation: Generation, blocks: tuple[Block, ...]) -> Turn:
-        """What a file ends in, beside the open event of the one before it."""
+        """Return a file's last blocks, joined with the open event of the file before it."""
         known = self._predecessor(generation)
         if generation.lines_read or known is None or not blocks:
             return Turn(blocks)
         return self._join(generation, known, Turn(blocks)) or Turn(blocks)
 
     def is_carried(self, generation: Generation) -> bool:
-        """Whether its open event waits for that of the file after it, which goes on with it."""
+        """Tell whether the open event waits for the next file, whose open event continues it."""
         other = generation.carried_by
         return (
             other is not None
@@ -57,7 +57,7 @@ class OpenEvents:
         if event is None or rules is None or turn.blocks or turn.has_more:
             return turn
         if self.is_carried(generation):
-            # The other file may go before it has given its first lines.
+            # The other file may disappear before it has handed out its first lines.
             return replace(turn, wake_at_ms=now_ms + rules.max_age_ms)
         due_ms = generation.grown_at_ms + rules.max_age_ms
         if now_ms < due_ms and not generation.closes_event:
@@ -66,7 +66,7 @@ class OpenEvents:
         return Turn((event,), has_more=True)
 
     def _after(self, generation: Generation, turn: Turn, now_ms: int) -> Turn:
-        """The first lines of a file beside the last ones of the file that had its name before."""
+        """Combine the first lines of a file with the last ones of the file that had its name."""
         assert generation.tailer is not None
         first = turn.blocks[0] if turn.blocks else generation.tailer.pending
         known = self._predecessor(generation)
@@ -77,7 +77,7 @@ class OpenEvents:
         if rules is None:
             return turn
         if now_ms - since_ms > rules.max_age_ms:
-            # What goes on with the other file's event has waited with it, and so goes with it.
+            # The lines that continue the other file's event have waited with it, so they join it.
             if known.carried_by is generation and turn.blocks:
                 return self._join(generation, known, turn) or turn
             return turn
@@ -89,13 +89,13 @@ class OpenEvents:
                 return self._join(generation, known, turn) or turn
             known.carried_by = generation
             return turn
-        # What is before it comes first: the rest of the other file, or its event as it is.
+        # First comes what precedes it: the rest of the other file, or its event without this line.
         known.closes_event = is_read
         generation.tailer.rewind()
         return Turn(wake_at_ms=now_ms + COMMIT_MS, others=(known,))
 
     def _predecessor(self, generation: Generation) -> Generation | None:
-        """The file whose lines stand before this one's under the same key, if it is not done."""
+        """Return the unfinished file whose lines precede this one's under the same key."""
         found = [
             known
             for known in self._registry.predecessors(generation)
@@ -109,7 +109,7 @@ class OpenEvents:
         tailer = generation.tailer
         if event is None or tailer is None or tailer.rules.events is None:
             return False
-        # A line without its end behind the event is part of no event yet.
+        # An unfinished line behind the event does not belong to any event yet.
         is_last = known.state.has_ended or event.end >= known.text_end
         if not is_last or known.partition != generation.partition or first.is_dead_letter:
             return False
@@ -131,8 +131,8 @@ def _event(generation: Generation) -> Block | None:
 
 
 def _is_read(generation: Generation) -> bool:
-    """Whether a look at its file would give nothing; one that is far behind is not waited for."""
-    if generation.error or generation.is_archive or generation.lane is Lane.BACKFILL:
+    """Tell whether reading the file would give nothing. A file far behind is not waited for."""
+    if generation.error or generation.is_archive or generation.read_queue is ReadQueue.BACKFILL:
         return True
     if generation.state is State.DRAINING or generation.state.has_ended:
         return True

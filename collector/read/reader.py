@@ -1,9 +1,9 @@
-"""Reads the known files: judges what a scan saw, opens what there is to read, gives out lines.
+"""Read the known files: judge what a scan saw, open files with unread lines, return the lines.
 
 Floor: above `registry` and `files`. Synchronous; touches the disk through `files` only. One turn
-reads at most one block of one file. Before each read the bytes just before the position are
-compared with what was there before: where they differ, the file was rewritten, nothing is read,
-and the next scan decides.
+reads at most one block of one file. Before each read, the bytes just before the position are
+compared with those read earlier. If they differ, the file was rewritten: nothing is read, and the
+next scan decides.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from dataclasses import replace
 from collector.config.settings import BLOCK_BYTES, DRAIN_QUIET_MS
 from collector.identity.archive_names import originals
 from collector.identity.decide import decide
-from collector.identity.files import Scan
+from collector.identity.files import FolderScan
 from collector.identity.generation import Generation
 from collector.identity.handles import Handle, Handles, Unreadable, Vanished
 from collector.identity.probing import Prober
@@ -42,7 +42,7 @@ from collector.text.tailer import Request
 
 
 class Reader:
-    """The files of one collector. `wants_scan` says that only a scan can tell what happened."""
+    """Reads the files of one collector. `wants_scan`: only a scan can tell what happened."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Reader:
         self._still: dict[FileId, tuple[Stamp, int]] = {}
         self._noticed: frozenset[str | FileId] = frozenset()
 
-    def judge(self, scan: Scan, now_ms: int) -> list[Generation]:
-        """Apply a scan; returns the generations that may have something to read."""
+    def judge(self, scan: FolderScan, now_ms: int) -> list[Generation]:
+        """Apply a scan; return the generations that may have something to read."""
         self.wants_scan = False
         self._prober.begin()
         held = self._look_at_handles()
@@ -84,7 +84,7 @@ class Reader:
             try:
                 measure = self._measures.of_copy(judgement)
             except Unreadable:
-                # Without it the copy would be read as a file of its own: a later look judges it.
+                # Without it the copy would be read as a new file; so a later scan judges it.
                 continue
             is_held = judgement.generation in held
             for generation in self.registry.apply(judgement, is_held, now_ms):
@@ -143,13 +143,13 @@ class Reader:
             answers.update(self._prober.answer(open_probes, paths))
 
     def _is_given(self, judgement: Judgement) -> bool:
-        """Whether all that was read of a generation is committed; its open event is whole now."""
+        """Tell whether everything read is committed. An open event is complete from now on."""
         known = self.registry.generations[judgement.generation or ""]
         known.closes_event |= known.has_open_event
         return known.is_settled and not known.has_open_event
 
     def has_work(self, generation: Generation) -> bool:
-        """Whether a turn may give something."""
+        """Tell whether a turn can return something."""
         if generation.state is State.DRAINING:
             return True
         if generation.state.has_ended:
@@ -161,14 +161,14 @@ class Reader:
 
     @staticmethod
     def _is_behind(generation: Generation, held: Held | None) -> bool:
-        """Whether an open handle has more than was read, whatever became of the name."""
+        """Tell whether an open handle has unread bytes, whatever became of the name."""
         is_plain = held is not None and not generation.is_archive
         return is_plain and held is not None and held.size > generation.position
 
     def turn(self, generation: Generation, now_ms: int, block_bytes: int = BLOCK_BYTES) -> Turn:
-        """Read on, at most about so much; raises Unreadable.
+        """Read on, about `block_bytes` at most; raises Unreadable.
 
-        Blocks are to be handed out by the generation's tailer.
+        The caller must pass each block to `hand_out` of the generation.
         """
         if generation.state.has_ended:
             return self._open_events.rest(generation)
@@ -192,9 +192,9 @@ class Reader:
         return turn
 
     def finish(self, generation: Generation) -> Turn:
-        """What is left once the file is closed for good or a one-shot run ends.
+        """Return the open event and the unfinished last line, when no more is expected.
 
-        That is the open event and the unfinished last line.
+        That is when the file is complete, or when a one-shot run ends.
         """
         handle = self.handles.get(generation.name)
         if generation.tailer is None or self._open_events.is_carried(generation):
@@ -213,27 +213,27 @@ class Reader:
             and generation.archive is not None
             and generation.archive.damage is not None
         ):
-            # What precedes the damage is no line, and never will be one.
+            # The bytes before the damage are an incomplete line that nothing will complete.
             blocks[-1] = replace(blocks[-1], kind=Kind.DEAD_LETTER, source=None)
         return self._open_events.last(generation, tuple(blocks))
 
     def keep(self, generation: Generation) -> None:
-        """Have its file open, which is to be read later, so that it may lose its name meanwhile.
+        """Open a file that will be read later, so that it can be read if its name is removed.
 
-        Not at the cost of another one: thousands may wait, and would close one another in turns.
+        This closes no other handle: thousands of files may wait and would close each other's.
         """
         if not (generation.state.has_ended or self.handles.is_full):
             with suppress(Vanished, Unreadable):
                 self._handle(generation)
 
     def close(self, generation: Generation) -> None:
-        """Let a generation's handle go."""
+        """Close a generation's handle."""
         self.handles.close(generation.name)
 
     # --- judging ------------------------------------------------------------------------------
 
     def _look_at_handles(self) -> dict[str, Held]:
-        """What each open handle is like; those whose file system is gone are closed."""
+        """Return the stat of each open handle; close those whose file system is gone."""
         held: dict[str, Held] = {}
         for name, handle in self.handles:
             try:
@@ -242,10 +242,10 @@ class Reader:
                 self.handles.close(name)
         return held
 
-    def _disturbed(self, scan: Scan, now_ms: int) -> list[Seen]:
-        """The names to be judged. Of a file with several names all are, or none.
+    def _disturbed(self, scan: FolderScan, now_ms: int) -> list[Seen]:
+        """Return the names to judge. Of a file with several names, either all or none.
 
-        With a file that has the name of an archive, the one that it may be a copy of is judged.
+        If a file has the name of an archive, the file that it may be a copy of is judged too.
         """
         names = Counter(name.file for name in scan.seen)
         chosen = {
@@ -269,10 +269,10 @@ class Reader:
         return found
 
     def _settle_handle(self, generation: Generation, now_ms: int) -> None:
-        """Keep the handle of what is to be drained, close that of what has ended."""
+        """Keep the handle of a draining generation, and close that of an ended one."""
         handle = self.handles.get(generation.name)
         if handle is not None and handle.file != generation.file:
-            # It goes on in another file.
+            # The generation continues in another file.
             self.handles.close(generation.name)
         if generation.state is State.DRAINING:
             self.handles.pin(generation.name)
@@ -322,7 +322,7 @@ class Reader:
         if look.request is None:
             generation.size = size
             if generation.stamp != held.stamp:
-                # It may have been rewritten: a look compares it.
+                # It may have been rewritten, so a scan compares it.
                 generation.stamp = None
             turn = flush_last_line(generation, handle, size, now_ms) or self._at_end(generation)
             times = [at_ms for at_ms in (turn.wake_at_ms, look.wake_at_ms) if at_ms is not None]
@@ -351,7 +351,7 @@ class Reader:
                 generation.stamp = None
                 return self._changed(generation, now_ms)
             data = memoryview(content)[len(before) :]
-        # Not before it is known that these are this generation's bytes.
+        # Only now is it certain that these are the generation's bytes.
         generation.size = content_size(generation, held)
         generation.stamp = held.stamp
         if request.offset == 0:
@@ -362,12 +362,12 @@ class Reader:
             generation.read_to, generation.grown_at_ms = tailer.searched_end, now_ms
         self.registry.counters["nul_bytes_skipped"] += tailer.nul_bytes_skipped - skipped
         is_more = blocks or tailer.doubt is not None or tailer.request(generation.size) is not None
-        # The next turn says when a last line without an end is flushed.
+        # The next turn tells when a last line without an end is flushed.
         is_more = is_more or generation.section.flush_after is not None
         return Turn(tuple(blocks), has_more=len(data) > 0 and bool(is_more))
 
     def _changed(self, generation: Generation, now_ms: int) -> Turn:
-        """The file is not what it was. Only a scan tells what happened, if the file has a name."""
+        """Handle a file whose content changed. If it has a name, only a scan can tell the cause."""
         if generation.state is not State.DRAINING:
             self.wants_scan = True
             return Turn()
@@ -376,7 +376,7 @@ class Reader:
         return Turn(has_more=generation.has_open_event)
 
     def _at_end(self, generation: Generation) -> Turn:
-        """Nothing to read; the rest of a damaged archive is closed for good."""
+        """Return an empty turn; for a damaged archive, its last blocks."""
         archive = generation.archive
         if archive is not None and archive.damage is not None:
             turn = self.finish(generation)

@@ -1,4 +1,4 @@
-"""What one turn of reading gives.
+"""The result of one turn of reading.
 
 Floor: above `generation`. Data only.
 """
@@ -11,10 +11,10 @@ from collector.text.lines import Block
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Blocks to hand out in order, and whether another turn is worth taking.
+    """Blocks to hand out in order, and whether another turn would return more.
 
-    `wake_at_ms`: a turn is worth taking then, too. `others` are to have a turn. `joined`: the first
-    block begins with this generation's pending event, which is handed out with it.
+    `wake_at_ms`: take another turn at this time. `others`: these need a turn too. `joined`: the
+    first block begins with this generation's pending event, which is handed out with it.
     """
 
     blocks: tuple[Block, ...] = ()

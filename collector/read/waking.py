@@ -1,8 +1,8 @@
-"""How reading of a file begins: what kind of file it is, and where the next line starts.
+"""Begin reading a file: find out what kind of file it is, and where the next line starts.
 
 Floor: above `recognition`, below `reader`. Touches the disk through the handle it is given. A
-generation that sleeps is known by its fingerprint only; awake it has a tailer, at a place whose
-bytes were found to be those that were read before.
+sleeping generation is known only by its fingerprint. An awake one has a tailer at a position whose
+preceding bytes were compared with those read before.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from collector.identity.handles import Handle, Unreadable
 from collector.identity.recognition import Compared, Recognition
 from collector.identity.registry import Registry
 from collector.identity.sightings import Held
-from collector.text.archive import Archive
+from collector.text.archive import CompressedFile
 from collector.text.content import HEAD_BYTES, no_lines
 from collector.text.decompressors import HEAD_BYTES_MAX, compression_of, may_be_archive
 from collector.text.encodings import (
@@ -37,23 +37,23 @@ from collector.text.lines import LineRules, Overlong
 from collector.text.tailer import Tailer
 
 LineLimit = Callable[[Generation], int]
-"""The longest line, without its line end, that a generation's topic takes in one record."""
+"""The longest line, without its line end, that fits in one record of a generation's topic."""
 
 FieldsOf = Callable[[InputSection], Fields | None]
-"""What is put into the lines of an input."""
+"""The fields that are added to the lines of an input."""
 
 
 class Waking(Enum):
-    """What came of waking a generation."""
+    """The result of waking a generation."""
 
     AWAKE = "awake"
-    AGAIN = "again"  # another turn goes on with it
+    AGAIN = "again"  # another turn continues it
     WAITING = "waiting"  # until the file changes
-    CHANGED = "changed"  # it is not what it was: only a scan tells what happened
+    CHANGED = "changed"  # the content changed, and only a scan can tell the cause
 
 
 class Waker:
-    """Gives sleeping generations their tailers."""
+    """Gives sleeping generations a tailer."""
 
     def __init__(self, registry: Registry, line_limit: LineLimit, fields_of: FieldsOf):
         self._registry = registry
@@ -62,7 +62,7 @@ class Waker:
         self._recognition = Recognition(registry)
 
     def wake(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Waking:
-        """Give a sleeping generation its tailer, once it is known what kind of file it is.
+        """Give a sleeping generation a tailer once the kind of its file is known.
 
         Raises Unreadable.
         """
@@ -72,7 +72,7 @@ class Waker:
             head = handle.read(0, HEAD_BYTES_MAX)
             compression = compression_of(head)
             if compression is not None:
-                generation.archive = Archive(compression)
+                generation.archive = CompressedFile(compression)
             elif generation.is_archive:
                 generation.stamp = None
                 return Waking.CHANGED
@@ -94,7 +94,7 @@ class Waker:
         return Waking.AWAKE
 
     def renew(self, generation: Generation, handle: Handle, held: Held) -> Waking:
-        """Go on by the rules of another input, or of one that was changed, at the same place."""
+        """Continue at the same position by the rules of another input, or of a changed one."""
         assert generation.tailer is not None
         encoding = self.encoding(generation, handle)
         if encoding is None:
@@ -106,10 +106,10 @@ class Waker:
         return Waking.AWAKE
 
     def encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
-        """The file's encoding; None while it shows none, being too short or all NULs, or while it
-        is not read so far.
+        """Return the file's encoding; None while it is not known.
 
-        A byte order mark of UTF-16 is no text in UTF-8, so such a file is read by its mark.
+        That is while the file is too short, holds only NULs, or is not decompressed so far. A byte
+        order mark of UTF-16 is not valid UTF-8, so such a file is read by its mark.
         """
         section = generation.section
         name = section.encoding
@@ -132,8 +132,10 @@ class Waker:
         line_end = NUL if section.line_end == "nul" else NEWLINE
         return Encoding(name, OnInvalid(section.on_invalid), line_end)
 
-    def examine(self, generation: Generation, archive: Archive, handle: Handle, held: Held) -> bool:
-        """Look at what an archive holds that was not looked at yet; False when there is nothing."""
+    def examine(
+        self, generation: Generation, archive: CompressedFile, handle: Handle, held: Held
+    ) -> bool:
+        """Examine the new bytes of an archive; return False if there are none."""
         was_sound = archive.damage is None
         progressed = archive.examine(handle.read, held.size)
         if was_sound and archive.damage is not None:
@@ -151,7 +153,7 @@ class Waker:
             generation.refusal = None
             return
         generation.refusal = held.stamp, str(found)
-        # Without a tailer nothing is sent of it when a one-shot run ends.
+        # Without a tailer, nothing of it is sent when a one-shot run ends.
         generation.tailer = generation.delivery = None
         raise Unreadable(str(found))
 
@@ -176,9 +178,14 @@ class Waker:
         )
 
     def _wake_archive(
-        self, generation: Generation, archive: Archive, handle: Handle, held: Held, now_ms: int
+        self,
+        generation: Generation,
+        archive: CompressedFile,
+        handle: Handle,
+        held: Held,
+        now_ms: int,
     ) -> Waking:
-        """An archive is read from the moment on that it was whole once."""
+        """Wake an archive, which is read only after it was complete once."""
         if generation.begins_at_end:
             _skip_archive(generation, handle, held)
             return Waking.WAITING
@@ -192,7 +199,7 @@ class Waker:
             return Waking.AWAKE
         compared = self._recognition.go_on(generation, handle.read, now_ms)
         if compared is Compared.WAITING:
-            # Only a look tells what became of the file it may be a copy of.
+            # Only a scan can tell what became of the file it may be a copy of.
             generation.stamp = None
             return Waking.WAITING
         return Waking.AGAIN
@@ -201,7 +208,7 @@ class Waker:
     def _evidence(
         generation: Generation, handle: Handle, held: Held, encoding: Encoding
     ) -> Evidence | Waking:
-        """Where reading begins, its bytes confirmed; or that they differ, or take another turn."""
+        """Return the evidence where reading begins, or why the bytes there are not confirmed."""
         if generation.begins_at_end:
             generation.begins_at_end = False
             generation.touch()
@@ -223,21 +230,21 @@ class Waker:
 
 
 def content_size(generation: Generation, held: Held) -> int:
-    """How much of a file can be read, decompressed."""
+    """Return how many bytes of content can be read, decompressed."""
     if generation.archive is not None:
         return generation.archive.content_size or 0
     return held.size
 
 
 def content_of(generation: Generation, handle: Handle, offset: int, length: int) -> bytes | None:
-    """Bytes of a file's content, decompressed; None when it takes another call to get there."""
+    """Return bytes of a file's content, decompressed; None if another call is needed."""
     if generation.archive is not None:
         return generation.archive.read(handle.read, offset, length)
     return handle.read(offset, length)
 
 
 def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
-    """Why the encoding is not known yet."""
+    """Tell whether another turn or only a longer file can show the encoding."""
     head = content_of(generation, handle, 0, UTF_16_MARK_BYTES)
     return Waking.AGAIN if head is None else Waking.WAITING
 
@@ -245,9 +252,9 @@ def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
 def _aligned(
     generation: Generation, handle: Handle, evidence: Evidence, encoding: Encoding
 ) -> Evidence | Waking:
-    """The evidence of the next place between two code units.
+    """Return the evidence of the next place between two code units.
 
-    A file that was read by bytes before its input said UTF-16 stands within a line end's unit.
+    If a file was read as bytes before its input said UTF-16, its position can be inside a unit.
     """
     missing = -evidence.position % encoding.unit_bytes
     if not missing:
@@ -259,7 +266,7 @@ def _aligned(
 
 
 def _skip_archive(generation: Generation, handle: Handle, held: Held) -> None:
-    """An archive that was there before the first start, where only new lines are wanted."""
+    """Skip an archive that existed before the first start, if only new lines are wanted."""
     generation.begins_at_end = False
     generation.archive = None
     generation.archive_print = evidence_at(handle, held.size).fingerprint()

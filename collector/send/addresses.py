@@ -1,6 +1,6 @@
-"""Under which key the lines of a file go, and with which headers and fields.
+"""The key, headers and fields of a file's records.
 
-Floor: above `generation`. Pure: the machine's name is given.
+Floor: above `generation`. Pure: the caller gives the machine's name.
 """
 
 from collector.config.headers import filled_in, on_host
@@ -13,24 +13,24 @@ UNFINISHED_HEADERS: tuple[Header, ...] = ((b"millrace.unfinished", b"1"),)
 
 
 class Addresses:
-    """The addresses that records have on the machine of this name."""
+    """Gives records their keys, headers and fields on the machine of this name."""
 
     def __init__(self, host: str):
         self._host = host
 
     def key_of(self, generation: Generation) -> bytes | None:
-        """The key of a generation's records, as its input wants it."""
+        """Return the key of a generation's records as its input configures it."""
         kind = generation.section.key
         if kind == "none":
             return None
         return self._host.encode() if kind == "host" else file_key(generation)
 
     def headers_of(self, section: InputSection) -> tuple[Header, ...]:
-        """The headers of an input's records."""
+        """Return the headers of an input's records."""
         return filled_in(section.headers, self._host) if section.headers else ()
 
     def fields_of(self, section: InputSection) -> Fields | None:
-        """The fields that are put into an input's lines; None where there are none."""
+        """Return the fields added to an input's lines; None if there are none."""
         if not section.fields:
             return None
         return fields_of(
@@ -38,7 +38,7 @@ class Addresses:
         )
 
     def overhead_max(self, generation: Generation) -> int:
-        """The most bytes that a generation's record takes beside its line as it is in the file."""
+        """Return the most bytes that a record takes in addition to its line in the file."""
         fields = self.fields_of(generation.section)
         headers = self.headers_of(generation.section) + UNFINISHED_HEADERS
         beside = record_overhead_max(self.key_of(generation)) + len(header_octets(headers))
@@ -46,10 +46,10 @@ class Addresses:
 
 
 def file_key(generation: Generation) -> bytes:
-    """The path a generation's records are keyed by; a keyless file still has one partition.
+    """Return a generation's path as a key. A file without keys is partitioned by it too.
 
-    Readers take keys for text, so bytes of a name that are no UTF-8 are written as `\\xNN`: else
-    all that differ only in them would look alike.
+    Consumers read keys as text, so bytes that are not UTF-8 are written as `\\xNN`. Otherwise
+    names that differ only in such bytes would look the same.
     """
     name = generation.record_key.encode(errors="surrogateescape")
     return name.decode(errors="backslashreplace").encode()

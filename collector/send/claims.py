@@ -1,9 +1,10 @@
-"""The claim: a record by which a collector process takes an instance over.
+"""The claim: a record by which a collector process takes over an instance.
 
-Floor: beside `checkpoints`. Pure. It is the first thing a process commits, in every partition of
-the topic of positions, and it reads positions up to its own claim: nothing the predecessor
-committed can lie behind it. The claim before it tells whether a fenced collector met a rival or
-had only slept through its transaction's time. Key: `<instance>//claim`, no key of a position.
+Floor: beside `checkpoints`. Pure. A process commits a claim first, in every partition of the topic
+of positions, and reads positions up to its own claim, because its predecessor cannot commit
+anything behind it. A later claim by another process tells a fenced collector that it has a rival;
+without one, its own transaction had only timed out. Key: `<instance>//claim`, never the key of a
+position.
 """
 
 import json
@@ -13,19 +14,19 @@ _FORMAT = 1
 
 
 class Claim(NamedTuple):
-    """One taking over: `owner` is a name that only one process has, which counts its claims."""
+    """One takeover. `owner` names exactly one process, which numbers its claims."""
 
     owner: str
     number: int
 
 
 def claim_key(instance: str) -> bytes:
-    """The record key of an instance's claims."""
+    """Return the record key of an instance's claims."""
     return f"{instance}//claim".encode()
 
 
 def encode_claim(claim: Claim, host: str, now_ms: int) -> bytes:
-    """The record value."""
+    """Return the record value."""
     value = {
         "v": _FORMAT,
         "owner": claim.owner,
@@ -37,7 +38,7 @@ def encode_claim(claim: Claim, host: str, now_ms: int) -> bytes:
 
 
 def decode_claim(value: bytes) -> Claim | None:
-    """The claim; None where the record cannot be read."""
+    """Return the claim; None if the record cannot be read."""
     try:
         fields = json.loads(value)
         return Claim(str(fields["owner"]), int(fields["number"]))

@@ -1,10 +1,10 @@
-"""Dead letters: what could not be sent as a line, with the reason and the place it stands at.
+"""Dead letters: lines that could not be sent, with the reason and their place in the file.
 
-Floor: above `encode` and `generation`. Pure. A dead letter travels in the transaction of the lines
-beside it. Its value are the file's own bytes, as many as its topic takes; its headers are `reason`
-(overlong, invalid_bytes, damaged_archive), `topic` (where the line would have gone), `file`,
-`offset` and `length` (in bytes of the file, decompressed), `key` where the line's would have been
-another one than the letter's, empty for none, and `header.NAME` for each header of the line.
+Floor: above `encode` and `generation`. Pure. A dead letter is sent in the transaction of the lines
+around it. Its value holds the file's own bytes, as many as its topic accepts. Its headers are:
+`reason` (overlong, invalid_bytes, damaged_archive), `topic` (of the line), `file`, `offset` and
+`length` (in bytes of the file, decompressed), `key` if the line's key differs from the letter's
+(empty for no key), and `header.NAME` for each header of the line.
 """
 
 from dataclasses import replace
@@ -15,12 +15,11 @@ from collector.text.encode import Header, Piece, header_octets, record_overhead_
 from collector.text.lines import Block, Kind, single_block
 
 LINE_HEADER = b"header."
-"""Before the name of a header that the line would have had."""
+"""The prefix for the name of each header of the line."""
 
 
 def dead_letter(generation: Generation, line: Piece, key: bytes, batch_limit: int) -> Piece:
-    """What would have been a line as it goes to the dead letters, whose batches hold
-    `batch_limit`."""
+    """Return the dead letter for a line; a batch of dead letters holds `batch_limit` bytes."""
     block = line.block
     headers: tuple[Header, ...] = (
         (b"reason", _reason(generation, block)),

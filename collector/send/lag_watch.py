@@ -1,7 +1,7 @@
-"""Asks how far the stream has read, as long as files wait for that.
+"""Ask how far the stream has read, while files wait for its progress.
 
-Floor: beside `committer`. Thin: `lag_windows` says of which partitions it matters, and what follows
-from the answer. Where there is no answer files wait on, until that says that it is enough.
+Floor: beside `committer`. Thin: `lag_windows` says which partitions to ask about, and uses the
+answers. Without an answer files keep waiting, until `lag_windows` stops waiting.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from collector.config.settings import READER_GROUP
-from collector.send.lag_windows import LagWindows, Progress
+from collector.send.lag_windows import LagWindows, ReadProgress
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
@@ -21,20 +21,20 @@ ASK_MS = 50
 logger = logging.getLogger(__name__)
 
 
-class Asked(Protocol):
-    """Who knows; `producer.Brokers`."""
+class ProgressSource(Protocol):
+    """The source of a group's progress; implemented by `producer.Brokers`."""
 
     async def progress_of(
         self, group: str, places: list[TopicPartition]
-    ) -> dict[TopicPartition, Progress]: ...
+    ) -> dict[TopicPartition, ReadProgress]: ...
 
 
 class LagWatch:
-    """One question at a time, ASK_MS apart. `on_answer` is called when files may go on."""
+    """Asks one question at a time, ASK_MS apart; `on_answer` is called after each."""
 
     def __init__(
         self,
-        brokers: Asked,
+        brokers: ProgressSource,
         windows: LagWindows,
         clock: Callable[[], int],
         on_answer: Callable[[], None],
@@ -47,7 +47,7 @@ class LagWatch:
         self._due_ms = 0
 
     def step(self, now_ms: int) -> None:
-        """Ask, if files wait and it is time."""
+        """Ask if files wait and the interval has passed."""
         if self._asking is not None or now_ms < self._due_ms:
             return
         places = self._windows.to_ask(now_ms)
@@ -58,12 +58,12 @@ class LagWatch:
             self._asking.add_done_callback(self._done)
 
     def deadline_ms(self, now_ms: int) -> int | None:
-        """When `step` is to be called though nothing happens."""
+        """Return when to call `step` even if nothing else happens."""
         is_idle = self._asking is not None or not self._windows.to_ask(now_ms)
         return None if is_idle else self._due_ms
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Cancel an open question."""
         if self._asking is not None:
             self._asking.cancel()
 

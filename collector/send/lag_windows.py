@@ -1,12 +1,12 @@
-"""How many lines may wait in a partition that old and live lines share.
+"""Limit how many old lines wait in a partition that also receives live lines.
 
-Floor: ground of the room. Pure. Lines of one partition are counted in their order, so a live line
-waits for all that stands before it. While a file writes live lines to a partition, others that are
-far behind keep their lines in their files, but for a window: so many as the partition's reader
-counts in DELAY_MS, as far as the last ones tell. Without live lines there is no window.
+Floor: ground of the room. Pure. The stream counts the lines of one partition in order, so a live
+line waits for all lines before it. While a file writes live lines to a partition, files that are
+far behind hold their lines back, except for a window: about as many lines as the stream counts in
+DELAY_MS, estimated from the last ones. Without live lines there is no window.
 
-Nothing is held back for long where nobody has ever read, or for a reader that stands still for
-longer than a restart takes: live lines are not counted then either.
+Two cases end the wait early: no stream has ever read the partition, or the stream has stood still
+for longer than a restart takes. In both cases live lines would not be counted either.
 """
 
 from collections import deque
@@ -16,49 +16,49 @@ from typing import NamedTuple
 
 from protocol.types import TopicPartition
 
-DELAY_MS = 600  # so long the oldest line of a window waits until it is counted
-LIVE_MS = 60_000  # so long after its last live line a partition is kept free for the next one
-STANDSTILL_MS = 60_000  # a reader that stood still for so long is not waited for
-NOBODY_MS = 5_000  # and for one that has never said anything no longer than a first batch takes
-WISH_MS = 1_000  # a file that waits asks at least as often
+DELAY_MS = 600  # how long the oldest line of a window waits until it is counted
+LIVE_MS = 60_000  # how long a partition is kept free after its last live line
+STANDSTILL_MS = 60_000  # files stop waiting for a reader that stood still for so long
+NOBODY_MS = 5_000  # the same for a reader that has never committed; a first batch takes less
+WISH_MS = 1_000  # a waiting file asks at least this often
 LINES_FIRST = 10_000
-LINES_MIN = 4_000  # fewer lines take a reader hardly less time
+LINES_MIN = 4_000  # a reader takes about as long for fewer lines
 LINES_MAX = 200_000
-STEP_MAX = 1.5  # by so much a window grows or shrinks at once
+STEP_MAX = 1.5  # the largest factor by which a window grows or shrinks at once
 
 
-class Progress(NamedTuple):
-    """How far a partition is read; `committed` is None where nobody has read it."""
+class ReadProgress(NamedTuple):
+    """How far a partition is read; `committed` is None if the group has never read it."""
 
     committed: int | None
     end: int
 
 
 @dataclass(slots=True)
-class _Window:
-    """One partition's. `handed_out` and `settled` count its lines from the start on."""
+class _LagWindow:
+    """The window of one partition. `handed_out` and `settled` count its lines since the start."""
 
     newest: tuple[str, int] | None = None
-    """The file that wrote live lines last, and when."""
+    """The file that last wrote live lines, and when."""
     other: tuple[str, int] | None = None
-    """The same of another file."""
+    """The last other file that did, and when."""
     handed_out: int = 0
     settled: int = 0
     size: float = LINES_FIRST
     was_full: bool = False
-    """Since the reader last moved."""
+    """Whether the window was full since the reader last moved."""
     wished_ms: int | None = None
-    """When a file last asked whether it may go on."""
+    """When a file last asked whether it may hand out lines."""
     asked_ms: int = 0
     settled_when_asked: int = 0
-    progress: Progress | None = None
-    """As the last answer had it; of no worth to who did not wish for one."""
+    progress: ReadProgress | None = None
+    """The last answer; outdated if no file was waiting then."""
     settled_then: int = 0
-    """When that was asked for: these lines are in its end, others may be."""
+    """`settled` when that question was asked: at least these lines are below its end."""
     moved_ms: int = 0
-    """When the reader was last known to move, or to have nothing left to read."""
+    """When the reader last moved, or had nothing left to read."""
     ends: deque[tuple[int, int]] = field(default_factory=deque)
-    """Ends that the reader has not reached, each with when the partition was seen to have it."""
+    """Ends that the reader has not reached, each with the time when it was first seen."""
 
     def wrote_live(self, name: str, now_ms: int) -> None:
         if self.newest is not None and self.newest[0] != name:
@@ -66,18 +66,18 @@ class _Window:
         self.newest = (name, now_ms)
 
     def is_shared(self, name: str, now_ms: int) -> bool:
-        """Whether another file writes live lines."""
+        """Tell whether another file writes live lines."""
         last = self.newest if self.newest is None or self.newest[0] != name else self.other
         return last is not None and now_ms - last[1] < LIVE_MS
 
     def is_wished(self, now_ms: int) -> bool:
-        """Whether a file waits to go on."""
+        """Tell whether a file waits to hand out lines."""
         return self.wished_ms is not None and now_ms - self.wished_ms < WISH_MS
 
     def has_room(self, now_ms: int) -> bool:
-        """Whether a file that is behind may hand out lines now."""
+        """Tell whether a file that is behind may hand out lines now."""
         if not self.is_wished(now_ms):
-            # What is known of the reader is of long ago.
+            # What is known about the reader is too old.
             self.progress, self.moved_ms = None, now_ms
             self.ends.clear()
         self.wished_ms = now_ms
@@ -92,8 +92,8 @@ class _Window:
         self.was_full |= is_full
         return not is_full
 
-    def told(self, progress: Progress, now_ms: int) -> None:
-        """The reader's progress, as it was asked for last."""
+    def told(self, progress: ReadProgress, now_ms: int) -> None:
+        """Take the reader's progress, the answer to the last question."""
         before, now = self.progress, progress.committed
         self.progress, self.settled_then = progress, self.settled_when_asked
         if now is None:
@@ -109,7 +109,7 @@ class _Window:
             self.ends.append((self.asked_ms, progress.end))
 
     def _resize(self, waited_ms: int) -> None:
-        """The oldest line that was read now waited for so long."""
+        """Adjust the size: the oldest line that was read now had waited this long."""
         step = min(STEP_MAX, max(1 / STEP_MAX, DELAY_MS / max(waited_ms, 1)))
         if step < 1 or self.was_full:
             self.size = min(LINES_MAX, max(LINES_MIN, self.size * step))
@@ -120,47 +120,47 @@ class LagWindows:
     """The windows of all partitions."""
 
     def __init__(self) -> None:
-        self._windows: dict[TopicPartition, _Window] = {}
+        self._windows: dict[TopicPartition, _LagWindow] = {}
 
     def handed_out(self, place: TopicPartition, lines: int) -> None:
-        """Lines of any file are on their way to a partition."""
+        """Note that lines of any file were sent to a partition."""
         self._of(place).handed_out += lines
 
     def settled(self, place: TopicPartition, lines: int) -> None:
-        """They are committed: whoever asks for the partition's end is told of them."""
+        """Note that they are committed, so the partition's end includes them from now on."""
         self._of(place).settled += lines
 
     def wrote_live(self, place: TopicPartition, name: str, now_ms: int) -> None:
-        """Among them were new lines of a file that is not behind."""
+        """Note that a file that is not behind wrote new lines."""
         self._of(place).wrote_live(name, now_ms)
 
     def is_shared(self, place: TopicPartition, name: str, now_ms: int) -> bool:
-        """Whether a file that is behind shares the partition with live lines of another one."""
+        """Tell whether a file that is behind shares the partition with another one's live lines."""
         window = self._windows.get(place)
         return window is not None and window.is_shared(name, now_ms)
 
     def may_go_on(self, place: TopicPartition, name: str, now_ms: int) -> bool:
-        """Whether a file that is behind may hand out lines; who may not asks again."""
+        """Tell whether a file that is behind may hand out lines; if not, the caller asks again."""
         window = self._windows.get(place)
         return window is None or not window.is_shared(name, now_ms) or window.has_room(now_ms)
 
     def to_ask(self, now_ms: int) -> list[TopicPartition]:
-        """The partitions of which it matters how far they are read."""
+        """Return the partitions for which the progress is needed."""
         return [place for place, one in self._windows.items() if one.is_wished(now_ms)]
 
     def asked(self, places: Iterable[TopicPartition], now_ms: int) -> None:
-        """That is being asked now, of one question at a time."""
+        """Note that a question about these partitions is being asked; there is one at a time."""
         for place in places:
             window = self._of(place)
             window.asked_ms, window.settled_when_asked = now_ms, window.settled
 
-    def told(self, found: Mapping[TopicPartition, Progress], now_ms: int) -> None:
-        """The answer to what was asked last."""
+    def told(self, found: Mapping[TopicPartition, ReadProgress], now_ms: int) -> None:
+        """Take the answer to the last question."""
         for place, progress in found.items():
             self._of(place).told(progress, now_ms)
 
-    def _of(self, place: TopicPartition) -> _Window:
+    def _of(self, place: TopicPartition) -> _LagWindow:
         found = self._windows.get(place)
         if found is None:
-            found = self._windows[place] = _Window()
+            found = self._windows[place] = _LagWindow()
         return found

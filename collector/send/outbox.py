@@ -1,12 +1,12 @@
-"""Lines on their way out: open batches, and a bounded window of those the brokers have not yet.
+"""Lines to send: batches being filled, and a bounded window of those not acknowledged yet.
 
-Floor: above `encode`. Pure. A lane is what one partition of an input's topic receives, with the
-dead letters of the same files. The driver offers blocks with `fit` and `put`, which take what there
-is room for; takes batches with `take`, for the transaction at hand; and reports each as
-`acknowledged`, then `settled` by a commit, or `given_back` by an abort. A batch stays in memory
-until it is settled, so an abort loses nothing, and what was given back goes again before anything
-else of its lane: order holds. A lane that made a transaction fail is `suspect`: the others go on
-without it, and it is tried again in transactions of its own.
+Floor: above `encode`. Pure. A queue holds what goes to one partition of an input's topic, together
+with the dead letters of the same files. The driver offers blocks with `fit` and `put`, which accept
+what fits. It takes batches with `take` for the open transaction. It reports each batch
+as `acknowledged`, and then as `settled` by a commit or `given_back` by an abort. A batch stays in
+memory until it is settled, so an abort loses nothing. What was given back is sent before anything
+else of its queue, so the order is kept. A queue that made a transaction fail is `suspect`: the
+others continue without it, and it is tried again in transactions of its own.
 """
 
 import itertools
@@ -24,33 +24,33 @@ from collector.text.encode import (
     record_overhead_max,
 )
 from collector.text.lines import Block, Kind, LineRules, Overlong, single_block, split_lines
-from collector.timing.schedule import Backoff, Lane
+from collector.timing.schedule import DoublingWait, ReadQueue
 from protocol.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A piece in a batch, and whose it is."""
+class BatchedPiece:
+    """A piece in a batch, and the generation it belongs to."""
 
     generation: str
     piece: Piece
 
 
 @dataclass(slots=True)
-class Batch:
-    """Pieces that travel together to one partition; `place` is the lane they belong to."""
+class SendBatch:
+    """Pieces that are sent together to one partition; `place` names their queue."""
 
     number: int
     partition: TopicPartition
     place: TopicPartition
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[BatchedPiece] = field(default_factory=list)
     encoded_bytes_max: int = 0
     record_count: int = 0
     raw_bytes: int = 0
     """How many bytes of files the batch keeps in memory."""
 
-    def add(self, entry: Entry, encoded_bytes: int) -> None:
-        """Take one more piece."""
+    def add(self, entry: BatchedPiece, encoded_bytes: int) -> None:
+        """Add one piece."""
         self.entries.append(entry)
         self.encoded_bytes_max += encoded_bytes
         self.record_count += entry.piece.block.count
@@ -58,16 +58,16 @@ class Batch:
 
 
 @dataclass(slots=True)
-class _Place:
-    """One lane: what is open, what is full, what is in flight, what came back."""
+class _PartitionQueue:
+    """One queue: open batches, full ones, the number in flight, and those given back."""
 
-    open: dict[TopicPartition, Batch] = field(default_factory=dict)
-    full: deque[Batch] = field(default_factory=deque)
-    back: list[Batch] = field(default_factory=list)
+    open: dict[TopicPartition, SendBatch] = field(default_factory=dict)
+    full: deque[SendBatch] = field(default_factory=deque)
+    back: list[SendBatch] = field(default_factory=list)
     in_flight: int = 0
     is_suspect: bool = False
     retry_at_ms: int = 0
-    backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
+    backoff: DoublingWait = field(default_factory=lambda: DoublingWait(*RETRY_MS))
 
     @property
     def window(self) -> int:
@@ -75,13 +75,13 @@ class _Place:
         return len(self.full) + self.in_flight
 
 
-class Outbox:
-    """All lanes. `batch_limit(topic)` is the most a batch's records may take."""
+class SendQueues:
+    """All queues. `batch_limit(topic)` is the most bytes that a batch's records can take."""
 
     def __init__(self, batch_limit: Callable[[str], int], held_bytes_max: int):
         self.batch_limit = batch_limit
         self._bytes_max = held_bytes_max
-        self._places: dict[TopicPartition, _Place] = {}
+        self._places: dict[TopicPartition, _PartitionQueue] = {}
         self._numbers = itertools.count(1)
         self._trial: TopicPartition | None = None
         self._was_trial = False
@@ -89,31 +89,31 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Everything put in has been settled."""
+        """Whether everything put in is committed."""
         return not self.bytes_held
 
-    def has_room(self, place: TopicPartition, lane: Lane) -> bool:
-        """Whether a file of this place may take its turn.
+    def has_room(self, place: TopicPartition, read_queue: ReadQueue) -> bool:
+        """Tell whether a file that writes to this place may take its turn.
 
-        Live files may fill the window; backfill leaves part of it free for them.
+        Live files can fill the window; backfill leaves part of it free for them.
         """
         state = self._place(place)
         if state.back or state.is_suspect:
             return False
-        if lane is Lane.LIVE:
+        if read_queue is ReadQueue.LIVE:
             return self.bytes_held < self._bytes_max and state.window < PARTITION_WINDOW
         return self.bytes_held < self._bytes_max // 2 and state.window < BACKFILL_WINDOW
 
     def fit(
-        self, place: TopicPartition, partition: TopicPartition, piece: Piece, lane: Lane
+        self, place: TopicPartition, partition: TopicPartition, piece: Piece, read_queue: ReadQueue
     ) -> tuple[Piece | None, Block | None]:
-        """How much of the piece there is room for, and what of its block is left.
+        """Return the part of the piece for which there is room, and the rest of its block.
 
-        Nothing is taken yet: that is `put`. The rest is to be offered again, until nothing fits.
-        The rest of a group always fits, because its first records are in already.
+        Nothing is added yet; `put` does that. Offer the rest again until nothing fits. The rest of
+        a group always fits, because its first records are already in a batch.
         """
         state = self._place(place)
-        window = PARTITION_WINDOW if lane is Lane.LIVE else BACKFILL_WINDOW
+        window = PARTITION_WINDOW if read_queue is ReadQueue.LIVE else BACKFILL_WINDOW
         is_rest = piece.block.is_rest
         if state.back or state.is_suspect or (state.window > window and not is_rest):
             return None, piece.block
@@ -129,16 +129,16 @@ class Outbox:
         first, rest = piece.block.split_at(fitting)
         return piece._replace(block=first), rest
 
-    def put(self, place: TopicPartition, partition: TopicPartition, entry: Entry) -> None:
-        """Take a piece that was just found to fit."""
+    def put(self, place: TopicPartition, partition: TopicPartition, entry: BatchedPiece) -> None:
+        """Add a piece that `fit` has just returned."""
         batch = self._open(self._place(place), place, partition)
         batch.add(entry, encoded_size_max(entry.piece))
         self.bytes_held += len(entry.piece.block.data)
 
     def begin(self, now_ms: int) -> None:
-        """A transaction begins: settle whether it is one of all lanes or the trial of a suspect.
+        """Begin a transaction: choose whether it is for all queues or the trial of a suspect one.
 
-        Trials are not repeated without a transaction of the others between them, if they have one.
+        Between two trials there is a transaction of the other queues, if they have batches.
         """
         self._trial = None
         if self._was_trial and any(self._sendable()):
@@ -154,12 +154,12 @@ class Outbox:
 
     @property
     def is_trial(self) -> bool:
-        """Whether the transaction at hand is that of one suspect lane."""
+        """Whether the open transaction is that of one suspect queue."""
         return self._trial is not None
 
-    def take(self, *, everything: bool) -> list[Batch]:
-        """The batches to send in the transaction at hand: full ones, or all that there are."""
-        taken: list[Batch] = []
+    def take(self, *, everything: bool) -> list[SendBatch]:
+        """Return the batches for the open transaction: the full ones, or all."""
+        taken: list[SendBatch] = []
         for place, state in self._sendable():
             found = self._again(place, state) if state.back else []
             found += state.full
@@ -168,74 +168,75 @@ class Outbox:
                 found += [batch for batch in state.open.values() if batch.entries]
                 state.open.clear()
             for batch in found:
-                # In the order of sending, which is that of the files: so they come back.
+                # Numbered in the order of sending, which is also the order when they are given
+                # back.
                 batch.number = next(self._numbers)
             state.in_flight += len(found)
             taken += found
         return taken
 
     def covers(self, place: TopicPartition) -> bool:
-        """Whether `take` gives what this lane holds to the transaction at hand."""
+        """Tell whether `take` adds this queue's batches to the open transaction."""
         if self._trial is not None:
             return place == self._trial
         state = self._places.get(place)
         return state is None or not state.is_suspect
 
-    def acknowledged(self, batch: Batch) -> None:
-        """The broker has the batch: the window moves on."""
+    def acknowledged(self, batch: SendBatch) -> None:
+        """Note that the broker has the batch, so the window moves on."""
         self._places[batch.place].in_flight -= 1
 
-    def settled(self, batch: Batch) -> None:
-        """The batch is committed: its bytes are free."""
+    def settled(self, batch: SendBatch) -> None:
+        """Note that the batch is committed, and free its bytes."""
         state = self._places[batch.place]
         state.is_suspect = False
         state.backoff.reset()
         self.bytes_held -= batch.raw_bytes
 
-    def given_back(self, batch: Batch, *, was_acknowledged: bool) -> None:
-        """The transaction it travelled in was given up: it goes again."""
+    def given_back(self, batch: SendBatch, *, was_acknowledged: bool) -> None:
+        """Note that its transaction was aborted, so the batch will be sent again."""
         state = self._places[batch.place]
         state.in_flight -= not was_acknowledged
         state.back.append(batch)
         state.back.sort(key=lambda other: other.number)
 
     def suspect(self, place: TopicPartition, now_ms: int) -> None:
-        """The lane is why a transaction failed; it is tried again after a while, alone."""
+        """Mark a queue as the cause of a failed transaction. It is tried again later, alone."""
         state = self._places[place]
         state.is_suspect = True
         state.retry_at_ms = now_ms + state.backoff.next_ms()
 
     @property
     def retry_at_ms(self) -> int | None:
-        """When a suspect lane is to be tried again."""
+        """When the next suspect queue will be tried again."""
         times = [state.retry_at_ms for state in self._places.values() if state.is_suspect]
         return min(times, default=None)
 
     @property
     def has_given_back(self) -> bool:
-        """Whether batches wait that came back, and may go again at once."""
+        """Whether batches were given back that can be sent again at once."""
         return any(state.back and not state.is_suspect for state in self._places.values())
 
     def suspects(self) -> list[TopicPartition]:
-        """The lanes that wait for a trial."""
+        """Return the queues that wait for a trial."""
         return [place for place, state in self._places.items() if state.is_suspect]
 
-    def _sendable(self) -> Iterator[tuple[TopicPartition, _Place]]:
+    def _sendable(self) -> Iterator[tuple[TopicPartition, _PartitionQueue]]:
         for place, state in self._places.items():
             is_wanted = place == self._trial if self._trial is not None else not state.is_suspect
             if is_wanted and (state.back or state.full or state.open):
                 yield place, state
 
-    def _again(self, place: TopicPartition, state: _Place) -> list[Batch]:
+    def _again(self, place: TopicPartition, state: _PartitionQueue) -> list[SendBatch]:
         back, state.back = state.back, []
         if all(batch.encoded_bytes_max <= self._limit_of(batch) for batch in back):
             return back
         return self._repack(place, back)
 
-    def _repack(self, place: TopicPartition, back: list[Batch]) -> list[Batch]:
-        """Cut batches for a limit that has become smaller; lines beyond it are split."""
-        packed: list[Batch] = []
-        last: dict[TopicPartition, Batch] = {}
+    def _repack(self, place: TopicPartition, back: list[SendBatch]) -> list[SendBatch]:
+        """Repack batches for a limit that became smaller; longer lines are split."""
+        packed: list[SendBatch] = []
+        last: dict[TopicPartition, SendBatch] = {}
         for batch in back:
             limit = self._limit_of(batch)
             self.bytes_held -= batch.raw_bytes
@@ -247,39 +248,41 @@ class Outbox:
                     size = encoded_size_max(part)
                     target = last.get(batch.partition)
                     if target is None or target.encoded_bytes_max + size > limit:
-                        target = Batch(next(self._numbers), batch.partition, place)
+                        target = SendBatch(next(self._numbers), batch.partition, place)
                         last[batch.partition] = target
                         packed.append(target)
-                    target.add(Entry(entry.generation, part), size)
+                    target.add(BatchedPiece(entry.generation, part), size)
                     self.bytes_held += len(block.data)
         return packed
 
-    def _fitting(self, batch: Batch, piece: Piece) -> int:
+    def _fitting(self, batch: SendBatch, piece: Piece) -> int:
         room = self._limit_of(batch) - batch.encoded_bytes_max
         count = min(fitting_count(piece, room), RECORDS_MAX - batch.record_count)
-        # A line whose key and headers alone are more than the topic takes: the brokers refuse it,
-        # and that is told.
+        # The key and headers alone may exceed what the topic accepts. Then the brokers refuse
+        # the record, and the refusal is reported.
         return count or int(not batch.entries)
 
-    def _limit_of(self, batch: Batch) -> int:
+    def _limit_of(self, batch: SendBatch) -> int:
         return self.batch_limit(batch.partition.topic)
 
-    def _place(self, place: TopicPartition) -> _Place:
+    def _place(self, place: TopicPartition) -> _PartitionQueue:
         found = self._places.get(place)
         if found is None:
-            found = self._places[place] = _Place()
+            found = self._places[place] = _PartitionQueue()
         return found
 
-    def _open(self, state: _Place, place: TopicPartition, partition: TopicPartition) -> Batch:
+    def _open(
+        self, state: _PartitionQueue, place: TopicPartition, partition: TopicPartition
+    ) -> SendBatch:
         found = state.open.get(partition)
         if found is None:
-            found = Batch(next(self._numbers), partition, place)
+            found = SendBatch(next(self._numbers), partition, place)
             state.open[partition] = found
         return found
 
 
 def _cut(piece: Piece, limit: int) -> list[Block]:
-    """The piece's block in parts that each fit an empty batch."""
+    """Return the piece's block in parts that each fit in an empty batch."""
     overhead = record_overhead_max(piece.key) + len(header_octets(piece.headers))
     room = limit - overhead if limit > overhead else LINE_BYTES_MIN
     rules = LineRules(room, piece.block.cut_cr, Overlong.SPLIT)
@@ -299,7 +302,7 @@ def _cut(piece: Piece, limit: int) -> list[Block]:
 
 
 def _pieces(block: Block, limit: int) -> list[Block]:
-    """Each record of a block by itself, those beyond the limit in pieces."""
+    """Return each record of a block alone, those beyond the limit in pieces."""
     parts = []
     begin = 0
     for newline in block.newlines.tolist():

@@ -1,11 +1,11 @@
-"""Position records: read back at the start, and cut for each transaction.
+"""Position records: read at the start, and written with each transaction.
 
 Floor: above `registry`. A transaction holds the lines of a stretch and the positions they end at,
 so either both are there or neither; what it has no room for waits for the next one.
 
 A position is always the start of a line, and with multi-line events the end of an event. When a
-transaction is cut, it holds all lines of a lane that were given out, or none of them. In the second
-case the position of that lane stays out as well.
+transaction is cut, it holds all lines of a read queue that were given out, or none of them. In the
+second case the position of that queue stays out as well.
 """
 
 import logging
@@ -33,11 +33,11 @@ Records = dict[bytes, bytes | None]
 """Position records by key; None forgets a generation."""
 
 
-class Stored(NamedTuple):
+class StoredPosition(NamedTuple):
     """What the topic of positions holds about one instance.
 
-    `rival` is the process that took the instance over since the claim one asked about; None if
-    nobody did.
+    `rival` is the process that took over the instance after the claim given to `gather`; None if
+    there is none.
     """
 
     values: dict[str, bytes]
@@ -48,8 +48,8 @@ def gather(
     instance: str,
     records: Iterable[tuple[bytes | None, bytes | None]],
     since: Claim | None = None,
-) -> Stored:
-    """The last word of the topic's records, in order, about one instance."""
+) -> StoredPosition:
+    """Return the last value per generation of one instance; `records` are in order."""
     found: dict[str, bytes] = {}
     rival: str | None = None
     is_since = False
@@ -69,7 +69,7 @@ def gather(
             found.pop(generation, None)
         else:
             found[generation] = value
-    return Stored(found, rival)
+    return StoredPosition(found, rival)
 
 
 class Positions:
@@ -86,7 +86,7 @@ class Positions:
         self._cut_forgotten: frozenset[str] = frozenset()
 
     def decoded(self, values: Mapping[str, bytes]) -> list[Checkpoint]:
-        """All that is stored; a record that cannot be read is reported and left out."""
+        """Decode everything stored; an unreadable record is reported and left out."""
         found: list[Checkpoint] = []
         for generation, value in values.items():
             try:
@@ -100,19 +100,20 @@ class Positions:
 
     @property
     def has_changes(self) -> bool:
-        """Whether a cut would give records."""
+        """Whether a cut would return records."""
         return bool(self._registry.changed or self._forgotten)
 
     def tick(self, now_ms: int) -> None:
-        """Forget what ended long ago, now and then."""
+        """Forget generations that ended long ago, at intervals."""
         if now_ms >= self._forget_at_ms:
             self._forget_at_ms = now_ms + FORGET_TICK_MS
             self._forgotten.update(self._registry.forget(now_ms, self._forget_after_ms))
 
     def cut(self, now_ms: int, is_covered: Callable[[Generation], bool]) -> Records:
-        """The records of everything that changed, for the transaction that is ended now.
+        """Return the records of everything that changed, for the transaction being ended.
 
-        A generation whose lines are not in it (`is_covered` says no) keeps its record for later.
+        A generation whose lines are not in it (`is_covered` returns False) keeps its record for the
+        next one.
         """
         records: Records = {}
         changed = self._registry.changed
@@ -130,14 +131,14 @@ class Positions:
         return records
 
     def committed(self) -> None:
-        """The transaction of the last cut holds."""
+        """Note that the transaction of the last `cut` was committed."""
         for generation in self._cut:
             generation.committed()
         self._cut.clear()
         self._forgotten -= self._cut_forgotten
 
     def given_up(self) -> None:
-        """It was aborted: the next cut has all of it again."""
+        """Note that it was aborted: the next `cut` returns the same records again."""
         for generation in self._cut:
             generation.given_up()
         self._cut.clear()

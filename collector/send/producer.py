@@ -1,9 +1,9 @@
-"""The room's only file that talks to the brokers: transactions out, positions back at the start.
+"""Talks to the brokers: sends transactions, and reads positions at the start.
 
-Floor: beside `outbox` and `checkpoints`. The producer is transactional: what is sent between
-`begin` and `commit` is there as a whole or not at all. A broker that restarts delays batches and
-neither loses nor doubles them. What a broker refuses for good comes back as an exception of the
-batch's future; the outbox still has the lines.
+Floor: beside `outbox` and `checkpoints`; no other file of the room opens a connection. The producer
+is transactional: what is sent between `begin` and `commit` becomes visible completely or not at
+all. A restarting broker delays batches, and neither loses nor duplicates them. A permanent refusal
+is the exception of the batch's future; the outbox still has the lines.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from collector.config.settings import (
     CollectorSettings,
 )
 from collector.send.claims import Claim, claim_key, encode_claim
-from collector.send.lag_windows import Progress
-from collector.send.outbox import Batch
-from collector.send.positions import Records, Stored, gather
+from collector.send.lag_windows import ReadProgress
+from collector.send.outbox import SendBatch
+from collector.send.positions import Records, StoredPosition, gather
 from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
 from protocol.client.admin import Admin
@@ -52,9 +52,9 @@ from protocol.wire.records import assemble_batch, build_batch
 
 REACH_TIMEOUT_MS = 3_000
 REQUEST_TIMEOUT_MS = 10_000
-"""How long a broker may take to answer before it is asked again, or its successor. A broker that is
-frozen keeps its connections: nothing but this ends the wait for it. A third of what Kafka's clients
-take, for who tails live files is not to stand still longer than a session of a broker lasts."""
+"""How long a broker can take to answer before it, or its successor, is asked again. A frozen broker
+keeps its connections open, so only this limit ends the wait. It is a third of the value in Kafka's
+clients, because live lines must not wait longer than a broker's session lasts."""
 START_TIMEOUT_MS = 10_000
 POLL_MS = 500
 
@@ -75,16 +75,16 @@ class Brokers:
         self._producer: Producer | None = None
         self._limits: dict[str, int] = {}
         self._routed: dict[str, None] = {}
-        """The topics that templates have made names of, in the order of their making."""
+        """The topics that templates have named, in the order of their creation."""
         self._ready: set[str] = set()
-        """The topics that are there, and whose limits are known."""
+        """The topics that exist and whose limits are known."""
 
     async def reach(self, timeout_ms: int = REACH_TIMEOUT_MS) -> None:
-        """Find the cluster; raises ClientError when none of its brokers answers in time."""
+        """Find the cluster; raises ClientError if none of its brokers answers in time."""
         await self._cluster.start(timeout_ms)
 
     async def change_topics(self, settings: CollectorSettings) -> None:
-        """Make sure of the topics of other settings; those of before stay if that raises."""
+        """Ensure the topics of other settings; if that raises, the old settings stay."""
         before, routed = self._settings, self._routed
         self._settings = settings
         self._routed = {name: None for name in routed if settings.section.may_write(name)}
@@ -95,7 +95,7 @@ class Brokers:
             raise
 
     async def prepare(self) -> None:
-        """Make sure of the topics and learn their limits.
+        """Ensure the topics exist, and read their limits.
 
         Raises ClientError or ApiError; calling it again is safe.
         """
@@ -104,7 +104,7 @@ class Brokers:
         self._ready.update(self._written)
 
     async def make_topics(self, names: Collection[str]) -> None:
-        """Make sure of topics that templates name, and learn their limits.
+        """Ensure that topics named by templates exist, and read their limits.
 
         Raises ClientError or ApiError, and then none of them can be written to.
         """
@@ -122,16 +122,16 @@ class Brokers:
 
     async def take_over(
         self, instance: str, claim: Claim, host: str, since: Claim | None
-    ) -> Stored:
-        """Become the instance's only collector, and return what its positions are.
+    ) -> StoredPosition:
+        """Become the instance's only collector, and return its stored positions.
 
-        The order is what matters (KIP-618): first every older producer of the id is fenced, and
-        what it left open is ended; then a claim is committed; then positions are read, up to that
-        claim: nothing of one's own can lie behind it. The end of the log would not do, where
-        another instance's open transaction stands before it.
+        The order matters (KIP-618). First every older producer of this id is fenced, and its open
+        transaction is ended. Then a claim is committed. Then positions are read up to that claim,
+        because none of the instance's positions can lie behind it. The end of the log would not do:
+        another instance's open transaction can be before it.
         """
         await self.let_go(1)
-        # Twice the window, so that the only place where lines wait is the outbox.
+        # Twice the in-flight limit, so that lines never wait in the producer, only in the outbox.
         self._producer = Producer(
             self._cluster,
             buffer_bytes=2 * self._settings.section.in_flight_bytes + REQUEST_BYTES_MAX,
@@ -146,12 +146,12 @@ class Brokers:
         return gather(instance, records, since)
 
     async def _claim(self, instance: str, claim: Claim, host: str) -> dict[TopicPartition, int]:
-        """Commit the claim in every partition of positions; the offset behind each."""
+        """Commit the claim in every partition of positions; return the offset after each claim."""
         partitions = await self._position_partitions()
         value = encode_claim(claim, host, time.time_ns() // 1_000_000)
         ends: dict[TopicPartition, int] = {}
         while len(ends) < len(partitions):
-            # Again where the broker knew the record already, and does not say where it is.
+            # Repeat it where the broker had the record already and does not return its offset.
             left = [tp for tp in partitions if tp not in ends]
             self.begin()
             futures = {
@@ -176,46 +176,45 @@ class Brokers:
         return self._producer
 
     def begin(self) -> None:
-        """All that is sent from here on belongs together."""
+        """Begin a transaction."""
         self._transactional.begin_transaction()
 
     async def commit(self, timeout_ms: int) -> None:
-        """Make it visible. Errors are those of the producer's `commit_transaction`."""
+        """Commit it. Raises the errors of the producer's `commit_transaction`."""
         await self._transactional.commit_transaction(timeout_ms)
 
     async def abort(self, timeout_ms: int) -> None:
-        """Take all of it back. May be repeated after a time-out."""
+        """Abort it. Can be repeated after a time-out."""
         await self._transactional.abort_transaction(timeout_ms)
 
     async def let_go(self, timeout_ms: int) -> None:
-        """End the producer; what is open is given up."""
+        """Close the producer; an open transaction is abandoned."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(timeout_ms)
 
     async def ensure_topics(self) -> None:
-        """Create what is missing."""
+        """Create the topics that are missing."""
         await self._admin.ensure_topics(
             topic_specs(self._settings, self._routed), timeout_ms=START_TIMEOUT_MS
         )
 
     @property
     def _written(self) -> list[str]:
-        """The topics that lines and dead letters go to."""
+        """The topics for lines and dead letters."""
         return [*self._settings.section.topics, *self._routed, DEAD_LETTERS_TOPIC]
 
     async def _present(self) -> list[str]:
-        """Those of them that are there: one that was deleted is made again by who writes to it."""
+        """Return those that exist. A deleted topic is created again when a file writes to it."""
         names = self._written
         found = await self._cluster.metadata(names, refresh=True, timeout_ms=START_TIMEOUT_MS)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return [name for name in names if found.topics[name].error != unknown]
 
     async def learn_limits(self, topics: Collection[str] | None = None) -> None:
-        """Ask how large a batch these topics take, or all that are there, and raise what is too
-        small and nobody's choice.
+        """Read the batch limits of these topics (or of all that exist), and raise small defaults.
 
-        A cluster that refuses that keeps its limits.
+        A limit that was set explicitly is kept. If the cluster refuses, its limits stay.
         """
         names = await self._present() if topics is None else topics
         unset = await self._ask_limits(names)
@@ -232,13 +231,13 @@ class Brokers:
             )
         except (ClientError, ApiError) as error:
             logger.warning(
-                "max.message.bytes not raised, the longest lines are overlong",
+                "max.message.bytes not raised, so the longest lines are overlong",
                 extra=fields(topics=",".join(raised), reason=str(error)),
             )
         await self._ask_limits(names)
 
     async def _ask_limits(self, names: Collection[str]) -> dict[str, int]:
-        """Take over what is in force; returns the limits that nobody has set."""
+        """Store the limits in force; return those that are defaults."""
         unset: dict[str, int] = {}
         found = await self._admin.describe_configs(
             [ConfigResource.topic(name) for name in names],
@@ -254,15 +253,15 @@ class Brokers:
         return unset
 
     def batch_limit(self, topic: str) -> int:
-        """The most bytes the records of one batch may take, not compressed."""
+        """Return the most bytes that the records of one batch can take, uncompressed."""
         limit = min(self._limits.get(topic, DEFAULT_MESSAGE_BYTES), REQUEST_BYTES_MAX)
         return max(limit - BATCH_OVERHEAD_BYTES, BATCH_OVERHEAD_BYTES)
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition | None:
-        """The partition of a key, as Java's client chooses it; None: the topic is to be made.
+        """Return the partition of a key, as Java's client chooses it; None: create the topic.
 
-        Also where it is not known how many it has, for it was deleted, say: a file's lines would go
-        to another one later. Dead letters wait for nothing.
+        None also if the number of partitions is unknown, for example because the topic was deleted:
+        otherwise a file's lines could go to another partition later. Dead letters do not wait.
         """
         known = self._cluster.current.topics.get(topic)
         count = len(known.partitions) if known is not None else 0
@@ -272,8 +271,8 @@ class Brokers:
             return None
         return TopicPartition(topic, partition_for_key(key, count))
 
-    async def send(self, batch: Batch) -> "asyncio.Future[BatchMetadata]":
-        """Encode a batch and hand it over; its future tells when the brokers have it."""
+    async def send(self, batch: SendBatch) -> "asyncio.Future[BatchMetadata]":
+        """Encode and send a batch; its future completes when the brokers have it."""
         topic, partition = batch.partition
         payload, count = encode([entry.piece for entry in batch.entries])
         now_ms = time.time_ns() // 1_000_000
@@ -285,7 +284,7 @@ class Brokers:
             codec=self._codec,
         )
         if len(encoded) > self.batch_limit(topic) + BATCH_OVERHEAD_BYTES // 2:
-            # Bytes that do not compress: as they are they fit for certain.
+            # The bytes do not compress. Uncompressed they certainly fit.
             encoded = assemble_batch(
                 payload,
                 record_count=count,
@@ -296,7 +295,7 @@ class Brokers:
         return await self._transactional.send_batch(topic, partition, encoded, count)
 
     async def send_positions(self, records: Records) -> "list[asyncio.Future[BatchMetadata]]":
-        """Hand over position records; the futures tell when the brokers have them."""
+        """Send position records; the futures complete when the brokers have them."""
         now_ms = time.time_ns() // 1_000_000
         count = len(await self._position_partitions())
         groups: dict[int, list[list[NewRecord]]] = {}
@@ -321,8 +320,8 @@ class Brokers:
             future.add_done_callback(_retrieved)
         return futures
 
-    async def read_positions(self, instance: str, since: Claim | None = None) -> Stored:
-        """What is committed of an instance's positions at this moment, without taking over."""
+    async def read_positions(self, instance: str, since: Claim | None = None) -> StoredPosition:
+        """Return an instance's committed positions without taking it over."""
         partitions = await self._position_partitions(refresh=True)
         ends = await self._offsets(partitions, LATEST_TIMESTAMP)
         return gather(instance, await self._read(ends), since)
@@ -337,7 +336,7 @@ class Brokers:
     async def _read(
         self, ends: Mapping[TopicPartition, int]
     ) -> list[tuple[bytes | None, bytes | None]]:
-        """Key and value of all committed position records below `ends`."""
+        """Return key and value of all committed position records below `ends`."""
         starts = await self._offsets(list(ends), EARLIEST_TIMESTAMP)
         open_ends = {tp: end for tp, end in ends.items() if starts[tp] < end}
         fetcher = Fetcher(self._cluster, isolation_level=IsolationLevel.READ_COMMITTED)
@@ -356,7 +355,7 @@ class Brokers:
     async def _offsets(
         self, partitions: Sequence[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
-        """An end of each log, the last one as a reader of committed records has it."""
+        """Return the first or last offset of each log, for a reader of committed records."""
         found = await self._admin.list_offsets(
             dict.fromkeys(partitions, timestamp), isolation_level=IsolationLevel.READ_COMMITTED
         )
@@ -366,26 +365,26 @@ class Brokers:
 
     async def progress_of(
         self, group: str, places: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, Progress]:
-        """How far a group has read partitions, and their ends. Raises ClientError, ApiError."""
-        # In this order, and with what is not committed: so no less seems to be left than there is.
+    ) -> dict[TopicPartition, ReadProgress]:
+        """Return how far a group has read, and the logs' ends. Raises ClientError, ApiError."""
+        # This order, and counting uncommitted records, never shows less lag than there is.
         committed = await fetch_offsets(self._cluster, group, places)
         ends = await self._admin.list_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
-        found: dict[TopicPartition, Progress] = {}
+        found: dict[TopicPartition, ReadProgress] = {}
         for tp, end in ends.items():
             raise_for(end.error)
             at = committed[tp]
-            found[tp] = Progress(None if at is None else at.offset, end.offset)
+            found[tp] = ReadProgress(None if at is None else at.offset, end.offset)
         return found
 
     async def close(self, timeout_ms: int) -> None:
-        """Stop; what is not committed by then stays in its file."""
+        """Stop; lines that are not committed by then stay in their files."""
         await self.let_go(timeout_ms)
         await self._cluster.close()
 
 
 def _retrieved(future: "asyncio.Future[Any]") -> None:
-    """The transaction says as well what failed in it: nobody need ask every future."""
+    """Mark the exception as retrieved, because the transaction reports the same failure."""
     if not future.cancelled():
         future.exception()
 

@@ -1,9 +1,10 @@
-"""Dead letters put back as lines: which ones, as what, and the note that it was done.
+"""Put dead letters back as lines: which ones, in what form, and the note that it was done.
 
-Floor: beside `dead_letters`. Pure. A letter is named by its place in the topic of dead letters. Its
-note is a record of the same partition, committed with the line that was put back: whoever reads the
-letters up to the end of their topic, with nothing left open before it, knows of every one whether
-it was. A note has one header, `replayed`, with the letter's place as `partition:offset`.
+Floor: beside `dead_letters`. Pure. A letter is named by its partition and offset in the topic of
+dead letters. Its note is a record of the same partition, committed together with the line that was
+put back. So reading the topic to its end, with no open transaction before that, shows for each
+letter whether it was put back. A note has one header, `replayed`, with the letter's place as
+`partition:offset`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,17 +16,17 @@ from collector.send.dead_letters import LINE_HEADER
 REPLAYED = "replayed"
 SHOWN_BYTES = 60
 LINE_END_BYTES_MAX = 4
-"""CR LF in UTF-16: a letter's length counts its line end, its value does not have it."""
+"""CR LF in UTF-16. A letter's length includes its line end; its value does not."""
 
 Headers = Iterable[tuple[str, bytes | None]]
 
 
 class Unrepairable(Exception):
-    """A letter cannot be put back; the text says why."""
+    """A letter cannot be put back; the text gives the reason."""
 
 
-class Place(NamedTuple):
-    """Where in its topic a letter stands."""
+class LetterPlace(NamedTuple):
+    """The partition and offset of a letter in its topic."""
 
     partition: int
     offset: int
@@ -33,12 +34,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter. `offset` and `length` are those in the file, in bytes, where they are known.
+    """A dead letter. `offset` and `length` refer to the file, in bytes, if known.
 
-    `line_key` is the key that the line would have had, `line_headers` are its headers.
+    `line_key` is the key that the line would have had; `line_headers` are its headers.
     """
 
-    place: Place
+    place: LetterPlace
     timestamp_ms: int
     reason: str | None
     topic: str | None
@@ -52,42 +53,42 @@ class Letter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the line is in it."""
+        """Whether it holds the whole line."""
         return self.length is None or self.length <= len(self.value) + LINE_END_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What is made of letters: decoded, as they are, or replaced by hand.
+    """How letters become lines: decoded, unchanged, or replaced by the user.
 
-    `with_cut`: also those are put back of which only the beginning was kept. `edits`: only these
-    letters, each with the line that is to stand for it; None leaves the letter's own.
+    `with_cut`: also put back letters of which only the beginning was kept. `edits`: put back only
+    these letters; each value is the replacement line, or None to keep the letter's own.
     """
 
     decode: str | None = None
     with_cut: bool = False
-    edits: Mapping[Place, bytes | None] | None = None
+    edits: Mapping[LetterPlace, bytes | None] | None = None
 
 
-def note_of(headers: Headers) -> Place | None:
-    """The letter of which a record says that it was put back; None for any other record."""
+def note_of(headers: Headers) -> LetterPlace | None:
+    """Return the letter that a record marks as put back; None for any other record."""
     for name, value in headers:
         if name == REPLAYED and value is not None:
             partition, _, offset = value.decode(errors="replace").partition(":")
             if partition.isdigit() and offset.isdigit():
-                return Place(int(partition), int(offset))
+                return LetterPlace(int(partition), int(offset))
     return None
 
 
-def note_headers(place: Place) -> tuple[tuple[str, bytes], ...]:
-    """The headers of a letter's note."""
+def note_headers(place: LetterPlace) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of a letter's note."""
     return ((REPLAYED, f"{place.partition}:{place.offset}".encode()),)
 
 
 def letter_of(
-    place: Place, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+    place: LetterPlace, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> Letter:
-    """The letter that a record is. What its headers do not say is not known."""
+    """Return the letter in a record. Fields without a header are None."""
     found = {name: content or b"" for name, content in headers}
     line_key = found.get("key", key)
     prefix = LINE_HEADER.decode()
@@ -111,9 +112,9 @@ def letter_of(
 
 
 def repaired(letter: Letter, repair: Repair) -> bytes:
-    """The line to put back. Raises Unrepairable."""
+    """Return the line to put back. Raises Unrepairable."""
     if letter.topic is None:
-        raise Unrepairable("it does not say to which topic its line belongs")
+        raise Unrepairable("it does not name the topic of its line")
     edited = None if repair.edits is None else repair.edits.get(letter.place)
     if edited is not None:
         return edited
@@ -131,7 +132,7 @@ def repaired(letter: Letter, repair: Repair) -> bytes:
 
 
 def first_bytes(value: bytes) -> str:
-    """The beginning of a value as text, for a table."""
+    """Return the beginning of a value as text, for a table."""
     return value[:SHOWN_BYTES].decode(errors="backslashreplace")
 
 

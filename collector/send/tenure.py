@@ -1,8 +1,8 @@
-"""Being an instance's only collector: taking it over, and telling a rival from one's own sleep.
+"""Be an instance's only collector: take it over, and tell a rival from a pause of one's own.
 
-Floor: above `producer`. Whoever takes over fences whoever was there, which is done once against a
-rival: the second time in a short while the rival stays. Who only slept for too long meets no claim
-but his own.
+Floor: above `producer`. Taking over fences the process that had the instance. Against a rival this
+is done once: if the rival fences back within a short time, this process ends. A process that was
+only paused for too long finds no claim except its own.
 """
 
 import logging
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from collector.config.settings import CLAIM_WAIT_MS, FENCED_AGAIN_MS, RETRY_MS
 from collector.send.claims import Claim
-from collector.send.positions import Stored
+from collector.send.positions import StoredPosition
 from collector.send.producer import Brokers
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Tenure:
-    """One process's claims to an instance, on one host."""
+    """The claims of one process on one host to an instance."""
 
     def __init__(self, brokers: Brokers, instance: str, host: str, clock: Callable[[], int]):
         self._brokers = brokers
@@ -34,11 +34,11 @@ class Tenure:
 
     @property
     def is_held(self) -> bool:
-        """The instance was taken over, at least once."""
+        """Whether the instance was taken over at least once."""
         return self._held is not None
 
-    async def take_over(self) -> Stored:
-        """Fence whoever was there; returns the positions. Raises ClientError or ApiError."""
+    async def take_over(self) -> StoredPosition:
+        """Fence the previous owner; return the positions. Raises ClientError or ApiError."""
         await self._brokers.reach()
         await self._brokers.prepare()
         self._claim = self._claim._replace(number=self._claim.number + 1)
@@ -51,7 +51,7 @@ class Tenure:
     async def has_rival(
         self, pause: Callable[[int], Awaitable[None]], is_stopping: Callable[[], bool]
     ) -> bool:
-        """Whether the rival of a moment ago has claimed the instance again, or is about to."""
+        """Tell whether the recent rival has claimed the instance again, waiting for its claim."""
         rival_at_ms = self._rival_at_ms
         if rival_at_ms is None or self._clock() - rival_at_ms >= FENCED_AGAIN_MS:
             return False

@@ -1,7 +1,7 @@
-"""Has the topics made that files wait for: those that a template names, when they are first needed.
+"""Create the topics that files wait for: those named by templates, when first needed.
 
-Floor: beside `committer`. Thin: the feeder says which files wait. One that the brokers refuse keeps
-only its own files waiting, and is asked for again.
+Floor: beside `committer`. Thin: the feeder says which files wait. If the brokers refuse a topic,
+only that topic's files keep waiting, and it is tried again.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Waiting(Protocol):
-    """Who waits for topics; the feeder."""
+    """Waits for topics; implemented by the feeder."""
 
     @property
     def wanted_topics(self) -> list[str]: ...
@@ -27,13 +27,13 @@ class Waiting(Protocol):
 
 
 class Makes(Protocol):
-    """Who makes them; `producer.Brokers`. Raises ClientError or ApiError."""
+    """Creates topics; implemented by `producer.Brokers`. Raises ClientError or ApiError."""
 
     async def make_topics(self, names: Collection[str]) -> None: ...
 
 
 class TopicMaker:
-    """`problems` says of each topic that is waited for why it is not there yet."""
+    """Creates topics. `problems` says for each awaited topic why it does not exist yet."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class TopicMaker:
         self._retry_at_ms: dict[str, int] = {}
 
     def step(self, now_ms: int) -> None:
-        """Have made what is wanted, and was not refused a moment ago."""
+        """Create the wanted topics, except those that were refused a moment ago."""
         wanted = self._waiting.wanted_topics
         if not wanted:
             self.waiting_since_ms = None
@@ -69,18 +69,18 @@ class TopicMaker:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `step` is to be called though nothing happens."""
+        """When to call `step` even if nothing else happens."""
         return None if self._making is not None else min(self._retry_at_ms.values(), default=None)
 
     def stop(self) -> None:
-        """Make no more."""
+        """Cancel an open request."""
         if self._making is not None:
             self._making.cancel()
 
     async def _make(self, topics: list[str]) -> None:
         try:
             if not await self._is_made(topics) and len(topics) > 1:
-                # One that is refused is not to keep the others from being made.
+                # A refused topic must not keep the others from being created.
                 for topic in topics:
                     await self._is_made([topic])
         finally:

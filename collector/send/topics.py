@@ -1,8 +1,8 @@
-"""The topics that a collector makes sure of, and what is asked of each.
+"""The topics that a collector makes sure of, with their settings.
 
-Floor: ground of the room. Pure. *Routed* topics are those that the inputs' templates have made
-names of so far; they are made when the first file wants to write to them, with as many partitions
-as the cluster gives a topic, unless the configuration says something about them.
+Floor: ground of the room. Pure. *Routed* topics are those that the inputs' templates have named so
+far. Each is created when the first file writes to it, with the cluster's default number of
+partitions unless the configuration says otherwise.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from collector.config.settings import (
 )
 from protocol.client.admin_types import TopicSpec
 
-INPUT_PARTITIONS = 3  # of an input's topic that the configuration says nothing about
+INPUT_PARTITIONS = 3  # of an input's topic that the configuration does not mention
 
 POSITIONS_SETTINGS = {
     "cleanup.policy": "compact",
@@ -27,7 +27,7 @@ POSITIONS_SETTINGS = {
 
 
 def topic_specs(settings: CollectorSettings, routed: Collection[str] = ()) -> list[TopicSpec]:
-    """The topics that must exist: those of the configuration, the inputs' and our own."""
+    """Return the topics that must exist: of the configuration, the inputs, and our own."""
     specs = {
         POSITIONS_TOPIC: TopicSpec(POSITIONS_TOPIC, 1, None, POSITIONS_SETTINGS),
         DEAD_LETTERS_TOPIC: TopicSpec(DEAD_LETTERS_TOPIC, 1),
@@ -40,7 +40,7 @@ def topic_specs(settings: CollectorSettings, routed: Collection[str] = ()) -> li
 
 
 def routed_specs(settings: CollectorSettings, routed: Collection[str]) -> list[TopicSpec]:
-    """The same for some routed topics alone."""
+    """Return the same for some routed topics only."""
     return [spec for spec in topic_specs(settings, routed) if spec.name in routed]
 
 

@@ -1,8 +1,9 @@
-"""An archive as a stream of bytes in and bytes out, and the question whether it is whole.
+"""Decompress an archive step by step, and find out whether it is complete.
 
-Floor: above `decompressors`. Pure. An archive is one or more members of one compression, zero
-padding allowed behind each. It is whole when its bytes end where a member ends; a growing one ends
-in the middle. Damage is found when the decompressor meets it; what came before is good.
+Floor: above `decompressors`. Pure. An archive is one or more members of one compression, each
+followed by optional zero padding. It is complete when its bytes end where a member ends; a growing
+archive ends inside a member. Damage is noticed when the decompressor reaches it; the content before
+it is good.
 """
 
 from collections.abc import Callable
@@ -12,23 +13,23 @@ from collector.text.decompressors import FAILURES, HEAD_BYTES_MAX, Compression, 
 from collector.text.fingerprint import Evidence
 
 CHUNK_BYTES = 64 << 10
-# Around a damage bytes are fed in small steps, since what one step gave is lost with its error.
+# Near damage, input is fed in small steps, because an error discards the output of its step.
 FINE_CHUNK_BYTES = 32
 OUT_BYTES = 256 << 10
-# What steps that give little cost all the same, in bytes of content.
+# The cost of a step or a member in bytes of content, even if it yields little.
 STEP_WORK_BYTES = 32
 MEMBER_WORK_BYTES = 4 << 10
 
 ReadRaw = Callable[[int, int], bytes]
-"""Reads so many compressed bytes at an offset; fewer only at the end of the file."""
+"""Reads this many compressed bytes at an offset; fewer only at the end of the file."""
 
 
 class Inflater:
-    """Decompresses from the start of an archive; `feed` while `wants_input`, then `inflate`.
+    """Decompresses from the start of an archive. Call `feed` while `wants_input`, then `inflate`.
 
-    `raw_position` counts compressed bytes taken in, `position` decompressed bytes given out, `work`
-    what all that cost, in bytes of content. From `fine_from` on (compressed bytes) input is taken
-    in small steps.
+    `raw_position` counts the compressed bytes taken in, `position` the decompressed bytes returned.
+    `work` is the cost of both, in bytes of content. From `fine_from` on (in compressed bytes),
+    input is taken in small steps.
     """
 
     def __init__(self, compression: Compression, fine_from: int | None = None):
@@ -44,18 +45,18 @@ class Inflater:
 
     @property
     def wants_input(self) -> bool:
-        """Everything fed has been used."""
+        """Tell whether all input was used."""
         is_used = not self._pending and (self._member is None or self._member.needs_input)
         return self.damage is None and (is_used or self._is_head_short)
 
     @property
     def is_between_members(self) -> bool:
-        """The bytes fed so far are whole members, at least one."""
+        """Tell whether the input so far is whole members, at least one."""
         return self._member is None and not self._pending and self._is_any_member_read
 
     @property
     def _is_head_short(self) -> bool:
-        """What is there is too little to tell if a member begins with it."""
+        """Tell whether the input is too short to see if it begins a member."""
         return (
             self._member is None
             and len(self._pending) < HEAD_BYTES_MAX
@@ -63,7 +64,7 @@ class Inflater:
         )
 
     def wanted_bytes(self) -> int:
-        """How many compressed bytes to feed next."""
+        """Return how many compressed bytes to feed next."""
         if self._fine_from is None:
             return CHUNK_BYTES
         if self.raw_position >= self._fine_from:
@@ -71,13 +72,13 @@ class Inflater:
         return min(CHUNK_BYTES, self._fine_from - self.raw_position)
 
     def feed(self, raw: bytes) -> None:
-        """Take in the compressed bytes at `raw_position`."""
+        """Take the compressed bytes at `raw_position`."""
         self._pending += raw
         self.raw_position += len(raw)
         self.work += len(raw)
 
     def inflate(self) -> bytes:
-        """Some decompressed bytes; empty when input is wanted or a damage was met."""
+        """Return decompressed bytes; empty if input is needed or damage was found."""
         if self.damage is not None:
             return b""
         self.work += STEP_WORK_BYTES
@@ -111,12 +112,12 @@ class Inflater:
         return True
 
 
-class Archive:
-    """One archive on its way: first examined as it grows, then read like a plain file.
+class CompressedFile:
+    """One archive: examined while it grows, then read like a plain file.
 
-    Both passes do a bounded piece of work per call. `raw` is the evidence of the compressed bytes
-    examined so far: by them the file is known again. `content_size` is what can be read: None
-    until the archive was whole once; up to the damage when there is one.
+    Each call of either pass does a bounded amount of work. `raw` is the evidence of the compressed
+    bytes examined so far, by which the file is recognised later. `content_size` is the readable
+    size: None until the archive was complete once, and the size before the damage if there is any.
     """
 
     def __init__(self, compression: Compression) -> None:
@@ -127,14 +128,14 @@ class Archive:
         self._exam = Inflater(compression)
         self._fine_from: int | None = None
         self._last_fed = 0
-        # Whoever resumes asks for it again and again on the way to where reading stood.
+        # Resuming asks for the first bytes repeatedly before it reaches the old position.
         self._head = b""
         self._reader = Inflater(compression)
         self._window = b""
         self._window_start = 0
 
     def examine(self, read_raw: ReadRaw, raw_size: int) -> bool:
-        """Look at compressed bytes not seen yet; False when there are none (at the moment)."""
+        """Examine compressed bytes not seen yet; return False if there are none now."""
         exam = self._exam
         begun = exam.work
         while exam.work - begun < self._compression.turn_bytes and self.damage is None:
@@ -152,9 +153,10 @@ class Archive:
         return exam.work > begun
 
     def read(self, read_raw: ReadRaw, offset: int, length: int) -> bytes | None:
-        """Decompressed bytes at `offset`; None when it takes another call to get there.
+        """Return decompressed bytes at `offset`; None if another call is needed to get there.
 
-        Cheap when offsets rise; going back starts over. Nothing beyond `content_size` is given.
+        Rising offsets are cheap; a lower one starts again at 0. Nothing beyond `content_size` is
+        returned.
         """
         end = min(offset + length, self.content_size or 0)
         if end <= len(self._head):
@@ -202,7 +204,7 @@ class Archive:
         return True
 
     def _note_damage(self, exam: Inflater) -> None:
-        """Go over it again in small steps; the second time the damage's place is known."""
+        """Examine again in small steps; the second pass finds the exact place of the damage."""
         if self._fine_from is None:
             self._fine_from = self._last_fed
             self._exam = Inflater(self._compression, self._fine_from)

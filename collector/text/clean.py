@@ -1,7 +1,7 @@
-"""Lines without what is no text of theirs: byte-order marks before them, and terminal colours.
+"""Remove from lines what is not text: byte order marks and terminal escape sequences.
 
-Floor: above `lines`. Pure. Positions, and so `source`, stay those of the file. A block without such
-bytes passes as it is.
+Floor: above `lines`. Pure. Positions and `source` stay those of the file. A block without such
+bytes is returned unchanged.
 """
 
 import re
@@ -26,7 +26,7 @@ _MARKS = {
 
 
 def clean(blocks: Iterable[Block], line_end: int, *, strip_ansi: bool) -> list[Block]:
-    """The blocks without byte-order marks before their lines, and without escapes if asked."""
+    """Return the blocks without byte order marks before lines, and without escapes if asked."""
     return [
         block if block.is_dead_letter else _cleaned(block, line_end, strip_ansi=strip_ansi)
         for block in blocks

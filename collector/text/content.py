@@ -1,8 +1,8 @@
-"""Files that hold no lines, recognised by their first bytes.
+"""Recognise files that hold no lines by their first bytes.
 
-Floor: above `decompressors` and `encodings`. Pure. Only signatures that no log line begins with are
-in the table, so a text file is never refused. Of a compressed file, the first bytes are those of
-its content.
+Floor: above `decompressors` and `encodings`. Pure. The table has only signatures with which no log
+line begins, so a text file is never refused. Of a compressed file, the first bytes of its content
+are compared.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ HEAD_BYTES = 512
 """The length of a tar header, which is the longest signature."""
 _UTF_32_MARKS = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
 _UNMARKED_BYTES = (8, 64)
-"""The fewest and the most bytes that are searched for UTF-16 without a byte order mark."""
+"""The fewest and the most bytes searched for UTF-16 without a byte order mark."""
 _TEXT = frozenset((9, NEWLINE, 13, *range(32, 127)))
 
 _UNPACK = "unpack it and leave the archive out with `exclude`"
@@ -55,13 +55,13 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\xa1\xb2\xc3\xd4", "packet capture", _LEAVE_OUT),
 )
 
-# The fields of a tar header that its checksum is about: see pax(1), "ustar Interchange Format".
+# The bytes of a tar header that hold its checksum: see pax(1), "ustar Interchange Format".
 _TAR_CHECKSUM = slice(148, 156)
 
 
 @dataclass(frozen=True, slots=True)
 class NoLines:
-    """A kind of file without lines, and what its user can do."""
+    """A kind of file without lines, and what the user can do."""
 
     name: str
     remedy: str
@@ -73,11 +73,11 @@ class NoLines:
 def no_lines(head: bytes, encoding: Encoding, *, is_unpacked: bool = False) -> NoLines | None:
     """Recognise a file that holds no lines by its first bytes; None for every other file.
 
-    The file would be read in `encoding`. `is_unpacked` says that the bytes were
-    decompressed, so another compressed file in them is one too many.
+    `encoding` is the one in which the file would be read. If `is_unpacked`, the bytes were
+    decompressed, so another compressed file inside them is refused.
     """
     for signature, name, remedy in _SIGNATURES:
-        # In other encodings a byte above 127 may begin a letter.
+        # In other encodings a byte above 127 can begin a letter.
         if head.startswith(signature) and (signature[0] < 128 or encoding.name == UTF_8):
             return NoLines(name, remedy)
     if _is_tar(head):
@@ -90,7 +90,7 @@ def no_lines(head: bytes, encoding: Encoding, *, is_unpacked: bool = False) -> N
 
 
 def content_name(head: bytes, encoding: str) -> str:
-    """Name the text in a file that begins with these bytes."""
+    """Return the name of the encoding of a file that begins with these bytes."""
     if encoding == UTF_16:
         return byte_order(head)
     return marked_encoding(head) or encoding if encoding == UTF_8 else encoding
@@ -114,7 +114,7 @@ def _other_text(head: bytes, encoding: Encoding) -> NoLines | None:
 
 
 def _is_tar(head: bytes) -> bool:
-    """Tell a tar header by its checksum, which also headers older than `ustar` have."""
+    """Tell whether this is a tar header by its checksum, which older formats also have."""
     if len(head) < HEAD_BYTES or not head[0]:
         return False
     try:

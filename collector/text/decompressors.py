@@ -1,9 +1,10 @@
-"""The compressions an archive may have, each known by its first bytes and read in bounded steps.
+"""The supported compressions: recognised by their first bytes, decompressed in bounded steps.
 
-Floor: ground of the room. Pure. All have the interface of the standard library's decompressors:
-`decompress(data, max_length)` gives at most so many bytes, keeps what it did not use, and is asked
-again with nothing while not `needs_input`. One decompressor reads one member (one of gzip, a
-stream of bzip2 or xz, a frame of zstd); `eof` says that it ended, `unused_data` is what follows.
+Floor: ground of the room. Pure. All have the interface of the standard library's decompressors.
+`decompress(data, max_length)` returns at most that many bytes and keeps the input it did not use;
+while not `needs_input`, call it again with empty input. One decompressor reads one member (a member
+of gzip, a stream of bzip2 or xz, a frame of zstd). `eof` tells that the member ended, and
+`unused_data` is what follows it.
 """
 
 import bz2
@@ -16,52 +17,54 @@ import zstandard
 from isal import igzip_lib
 
 XZ_MEMORY_BYTES_MAX = 256 << 20
-"""`xz -9` takes 65 MiB to read; an archive that says it wants more than this is not read."""
+"""`xz -9` needs 65 MiB to decompress. An archive that needs more than this is refused."""
 ZSTD_WINDOW_BYTES_MAX = 128 << 20
-"""As `zstd` itself reads them: not those of `--long=28` and more."""
+"""The limit of the `zstd` command, which refuses archives made with `--long=28` or more."""
 HEAD_BYTES_MAX = 10
-"""So many first bytes tell every compression."""
+"""This many first bytes are enough to recognise every compression."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_MAGICS = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
-_FRAME_START_BYTES = 5  # of a frame that tell how long its header is
+_FRAME_START_BYTES = 5  # enough of a frame to know how long its header is
 _SKIPPABLE_HEAD_BYTES = 8
 _BLOCK_HEAD_BYTES = 3
 _CHECKSUM_BYTES = 4
 
 FAILURES = (
-    # To its stub an instance.
+    # Its type stub declares an instance.
     cast("type[Exception]", igzip_lib.IsalError),
     OSError,
     lzma.LZMAError,
     zstandard.ZstdError,
 )
-"""What a decompressor raises for bytes that are damaged."""
+"""The exceptions of a decompressor for damaged bytes."""
 
 
 class Decompressor(Protocol):
-    """Reads one member."""
+    """Decompresses one member."""
 
     @property
     def eof(self) -> bool:
-        """Its end was met."""
+        """Whether the member's end was reached."""
 
     @property
     def needs_input(self) -> bool:
-        """Without more input there is no more output."""
+        """Whether there is no more output without more input."""
 
     @property
     def unused_data(self) -> bytes:
-        """What was given to it and stands behind its end."""
+        """Input behind the member's end."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Take all of `data` in and give at most so many bytes. Raises one of FAILURES."""
+        """Take all of `data` and return at most this many bytes. Raises one of FAILURES."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """One kind of archive. `turn_bytes`: so much of its content is made in one turn, so that
-    others are not kept waiting."""
+    """One kind of compression.
+
+    One turn decompresses about `turn_bytes`, so that other files do not wait long.
+    """
 
     name: str
     magics: tuple[bytes, ...]
@@ -69,34 +72,34 @@ class Compression:
     begin: Callable[[], Decompressor]
 
     def begins(self, head: bytes) -> bool | None:
-        """Whether a member begins so; None while that takes more bytes."""
+        """Tell whether a member begins with `head`; None if more bytes are needed."""
         if head.startswith(self.magics):
             return True
         return None if any(magic.startswith(head) for magic in self.magics) else False
 
 
 def compression_of(head: bytes) -> Compression | None:
-    """The compression of a file by its first bytes; None for a file that is none of them."""
+    """Return the compression of a file by its first bytes; None if it is not compressed."""
     return next((kind for kind in COMPRESSIONS if kind.begins(head)), None)
 
 
 def may_be_archive(head: bytes) -> bool:
-    """Whether more bytes behind `head` could make an archive of it."""
+    """Tell whether more bytes behind `head` could make it an archive."""
     return any(kind.begins(head) is None for kind in COMPRESSIONS)
 
 
 class ZstdFrame:
-    """One zstd frame, or one that is to be skipped, block by block.
+    """One zstd frame, or a skippable frame, decompressed block by block.
 
-    The library's decompressor has no bound on what it gives, and four bytes may stand for 128 KiB.
-    So it is given one block after the other, none of which holds more than that.
+    The library's decompressor has no limit on its output, and four bytes can expand to 128 KiB. So
+    it is fed one block at a time, because no block expands to more than that.
     """
 
     def __init__(self) -> None:
         self.eof = False
         self.unused_data = b""
         self._held = b""
-        self._left = 0  # bytes of the piece at hand that are still to be fed
+        self._left = 0  # bytes of the present part that must still be fed
         self._next: Callable[[], bool] | None = self._frame_header
         self._is_skipped = False
         self._checksum_bytes = 0
@@ -107,11 +110,11 @@ class ZstdFrame:
 
     @property
     def needs_input(self) -> bool:
-        """What was fed is used up."""
+        """Whether all input was used."""
         return self._needs_input and not self.eof
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """See `Decompressor`; one call gives what one block holds, 128 KiB at most."""
+        """See `Decompressor`. One call returns the output of one block, 128 KiB at most."""
         self._held += data
         out = b""
         self._needs_input = False
@@ -132,7 +135,7 @@ class ZstdFrame:
                 break
         return out
 
-    # --- what comes next: each says how much of it is to be fed, False while that is not known ---
+    # --- the next part: each returns True once it knows how many bytes to feed ---------------
 
     def _frame_header(self) -> bool:
         if self._held.startswith(_SKIPPABLE_MAGICS):
@@ -177,7 +180,8 @@ def _xz() -> Decompressor:
 COMPRESSIONS = (
     Compression("gzip", (b"\x1f\x8b",), 8 << 20, _gzip),
     Compression("zstd", (_ZSTD_MAGIC, *_SKIPPABLE_MAGICS), 8 << 20, ZstdFrame),
-    # Three letters of text alone are no bzip2: a first block, or the end of an empty file, follows.
+    # Three letters alone could be text. In bzip2 a first block, or the end of an empty file,
+    # follows.
     Compression(
         "bzip2",
         tuple(

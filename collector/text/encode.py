@@ -1,17 +1,17 @@
-"""Lines into the records of a Kafka record batch, a block at a time.
+"""Encode lines as the records of a Kafka record batch, one block at a time.
 
-Floor: above `lines`. Pure. The headers are the same for all records of a piece, so each record ends
-in the same *tail* where its line's newline stood (a zero byte where there are no headers), and one
-timestamp per batch makes every timestamp delta 0:
+Floor: above `lines`. Pure. All records of a piece have the same headers, so each one ends with the
+same *tail* in the place of the line's newline (a zero byte if there are no headers). There is one
+timestamp per batch, so every timestamp delta is 0:
 
     record = length, attributes 0, timestamp delta 0, offset delta, key, value, tail
     tail   = header count, headers
 
-All integers but the attributes are zigzag varints. So what stands before a line differs from line
-to line in three numbers only: one `replace` puts the tail and a template behind each line, and the
-numbers are filled in as arrays. Where they do not take the same number of bytes for all lines, the
-template has the widest, and one masked copy leaves out the bytes that are too many. The cost is
-about half a nanosecond per byte, or one and a half with that copy.
+All integers except the attributes are zigzag varints. So the bytes before a line differ between
+lines in three numbers only. One `replace` puts the tail and a template behind each line, and the
+numbers are filled in as arrays. If the numbers take different numbers of bytes, the template has
+room for the widest, and one masked copy removes the surplus bytes. The cost is about half a
+nanosecond per byte, or one and a half with that copy.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ from collector.text.lines import Block, Kind
 Octets = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
 
-# Below this an array operation costs more than the loop it replaces.
+# Below this number of lines an array operation costs more than a loop.
 FEW_LINES = 8
-# Leaving out one byte by a slice costs as much as passing a mask over so many bytes.
+# Leaving out one byte by a slice costs as much as masking this many bytes.
 FEW_BYTES = 150
 # A batch of 2^20 records would need 7 MiB even if all lines were empty: three bytes hold any
 # offset delta of a batch up to that size.
@@ -39,7 +39,7 @@ Header = tuple[bytes, bytes]
 
 
 class Piece(NamedTuple):
-    """A block under the record key of its file; each of its records carries the headers."""
+    """A block with the record key of its file; each of its records carries the headers."""
 
     key: bytes | None
     block: Block
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Encoded records, numbered from offset delta 0: a batch's payload before compression."""
+    """Encoded records, numbered from offset delta 0: the payload of a batch, uncompressed."""
 
     payload: bytes | memoryview
     record_count: int
@@ -62,7 +62,7 @@ class _Stretch(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """`value` as a zigzag varint."""
+    """Return `value` as a zigzag varint."""
     rest = value << 1 if value >= 0 else (-value << 1) - 1
     out = bytearray()
     while rest > 0x7F:
@@ -73,12 +73,12 @@ def varint(value: int) -> bytes:
 
 
 def varint_width(zigzag: int) -> int:
-    """How many bytes an already zigzagged number takes."""
+    """Return how many bytes a zigzag-encoded number takes as a varint."""
     return max(1, (zigzag.bit_length() + 6) // 7)
 
 
 def encode(pieces: Sequence[Piece]) -> Records:
-    """The records of all pieces in their order."""
+    """Return the records of all pieces in their order."""
     parts: list[bytes | memoryview] = []
     count = 0
     for piece in pieces:
@@ -92,16 +92,16 @@ def encode(pieces: Sequence[Piece]) -> Records:
 
 
 def _encode_record(delta: int, key: bytes, value: memoryview, tail: bytes) -> bytes:
-    """One record with timestamp delta 0; `key` and `tail` are encoded."""
+    """Return one record with timestamp delta 0; `key` and `tail` are encoded."""
     front = b"\x00\x00" + varint(delta) + key + varint(len(value))
     return b"".join((varint(len(front) + len(value) + len(tail)), front, value, tail))
 
 
 def fitting_count(piece: Piece, room_bytes: int) -> int:
-    """How many of the piece's first records take at most `room_bytes` when encoded.
+    """Return how many of the piece's first records fit into `room_bytes` when encoded.
 
-    Computed from the newlines alone, before anything is encoded, and never from too small a size:
-    the offset delta counts with the most bytes it can have.
+    It is computed from the newlines alone, before encoding. It never returns too many, because
+    it assumes the widest offset delta.
     """
     if size_bound(piece) <= room_bytes:
         return piece.block.count
@@ -109,26 +109,27 @@ def fitting_count(piece: Piece, room_bytes: int) -> int:
 
 
 def encoded_size_max(piece: Piece) -> int:
-    """An upper bound of the piece's encoded size; the offset deltas may take less."""
+    """Return an upper bound of the piece's encoded size; offset deltas may take less."""
     if piece.block.count <= FEW_LINES:
         return size_bound(piece)
     return int(_sizes_max(piece).sum())
 
 
 def size_bound(piece: Piece) -> int:
-    """An upper bound that needs no look at the lines, about ten bytes per line too high."""
+    """Return an upper bound without looking at the lines: about ten bytes per line too high."""
+    # The overhead includes the header count already, and the newline's byte is replaced by it.
     # The header count is in the overhead already, and stands where the newline did.
     overhead = record_overhead_max(piece.key) + len(header_octets(piece.headers)) - 2
     return len(piece.block.data) + piece.block.count * overhead
 
 
 def record_overhead_max(key: bytes | None) -> int:
-    """The most bytes a record without headers takes beside its value."""
+    """Return the most bytes that a record without headers takes in addition to its value."""
     return 5 + 2 + DELTA_BYTES_MAX + len(_key_octets(key)) + 5 + 1
 
 
 def header_octets(headers: Sequence[Header]) -> bytes:
-    """A record's end: the header count and the headers."""
+    """Return the end of a record: the header count and the headers."""
     out = bytearray(varint(len(headers)))
     for name, content in headers:
         out += varint(len(name)) + name + varint(len(content)) + content
@@ -140,7 +141,7 @@ def _key_octets(key: bytes | None) -> bytes:
 
 
 def _lengths(newlines: Positions) -> Positions:
-    """The length of each line without its newline, CR included."""
+    """Return the length of each line without its newline, but with a CR."""
     lengths = newlines.copy()
     lengths[1:] -= newlines[:-1]
     lengths[1:] -= 1
@@ -148,7 +149,7 @@ def _lengths(newlines: Positions) -> Positions:
 
 
 def _varint_sizes(zigzag: Positions) -> Positions:
-    """How many bytes each already zigzagged, non-negative number takes."""
+    """Return how many bytes each zigzag-encoded, non-negative number takes."""
     sizes = np.ones(len(zigzag), dtype=np.int64)
     most = int(zigzag.max())
     limit = 1 << 7
@@ -167,7 +168,7 @@ def _sizes_max(piece: Piece) -> Positions:
 
 
 def _encode_few(piece: Piece, first_delta: int) -> bytes:
-    """The plain way, record by record: for a handful, and where records hold newlines."""
+    """Encode record by record, for few records and for records that hold newlines."""
     block = piece.block
     key, tail = _key_octets(piece.key), header_octets(piece.headers)
     out = []
@@ -182,7 +183,7 @@ def _encode_few(piece: Piece, first_delta: int) -> bytes:
 
 
 def _encode_block(piece: Piece, first_delta: int) -> list[bytes | memoryview]:
-    """All records of a block of LINES, by operations on whole stretches only.
+    """Encode all records of a block of LINES with array operations.
 
     A stretch is a run of lines whose offset deltas take the same number of bytes.
     """
@@ -204,7 +205,7 @@ def _encode_block(piece: Piece, first_delta: int) -> list[bytes | memoryview]:
 def _encode_stretch(
     lines: _Stretch, key: bytes, tail: bytes, first_delta: int
 ) -> list[bytes | memoryview]:
-    """The records of a stretch; `key` and `tail` are encoded."""
+    """Return the records of a stretch; `key` and `tail` are encoded."""
     text, standing = bytearray(lines.data), _lengths(lines.newlines)
     with_cr = _with_cr(lines.data, lines.newlines, standing) if lines.cut_cr else None
     lengths = standing if with_cr is None else standing - with_cr
@@ -218,7 +219,7 @@ def _encode_stretch(
     total_width, value_width = int(total_widths.max()), int(value_widths.max())
     template = bytes(total_width + 2 + delta_width) + key + bytes(value_width)
     filled = text.replace(b"\n", tail + template)
-    # The template behind line i is the head of line i + 1; the one behind the last is left out.
+    # The template behind line i is the start of record i + 1; that behind the last is removed.
     del filled[-len(template) :]
     heads = np.cumsum(standing[:-1] + (len(tail) + len(template))) - len(template)
     deltas = np.arange(first_delta, first_delta + len(lengths), dtype=np.int64) << 1
@@ -237,19 +238,19 @@ def _encode_stretch(
 
 
 def _with_cr(data: memoryview, newlines: Positions, lengths: Positions) -> Flags | None:
-    """Which lines end in a CR; None when none does."""
+    """Tell which lines end in a CR; None if no line does."""
     before = np.frombuffer(data, dtype=np.uint8)[newlines - 1]
     with_cr = (before == CARRIAGE_RETURN) & (lengths > 0)
     return with_cr if with_cr.any() else None
 
 
 def _front(key: bytes, total: int, delta: int, length: int) -> bytes:
-    """What stands before one record's value."""
+    """Return the bytes before one record's value."""
     return varint(total) + b"\0\0" + varint(delta) + key + varint(length)
 
 
 def _without(filled: bytearray, places: Positions) -> list[bytes | memoryview]:
-    """Everything but the bytes at some places: around them if they are few, else by a mask."""
+    """Return everything except some bytes: as slices if those are few, else by a mask."""
     view = memoryview(filled)
     if len(places) * FEW_BYTES > len(filled):
         keep = np.ones(len(filled), dtype=np.bool_)
@@ -263,7 +264,7 @@ def _without(filled: bytearray, places: Positions) -> list[bytes | memoryview]:
 def _fill_column(
     octets: Octets, places: Positions, zigzag: Positions, sizes: Positions | None, width: int
 ) -> list[Positions]:
-    """Write one varint at each place; the places of bytes that narrower ones do not need."""
+    """Write a varint at each place; return the places of bytes that narrower ones lack."""
     surplus = []
     for index in range(width):
         rest = zigzag >> (7 * index)

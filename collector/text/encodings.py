@@ -1,7 +1,7 @@
-"""Encodings of files: where their lines end in source bytes, and each line's text as UTF-8.
+"""Encodings of files: find line ends in source bytes, and convert each line to UTF-8.
 
-Floor: above `encoding_names`. Pure. A file is cut into lines in its own bytes, and positions count
-those; what follows is a matter of each line alone. UTF-8 that is kept passes without a look.
+Floor: above `encoding_names`. Pure. A file is split into lines in its own bytes, and positions
+count those bytes; conversion concerns each line alone. UTF-8 that is kept is not examined.
 """
 
 import codecs
@@ -29,27 +29,27 @@ Positions = NDArray[np.int64]
 
 
 def byte_order(head: bytes) -> str:
-    """Which UTF-16 a file is, by its first two bytes; without a mark as Windows has it."""
+    """Return the UTF-16 byte order by a file's first two bytes; little-endian without a mark."""
     return _BYTE_ORDER_MARKS.get(head[:UTF_16_MARK_BYTES], "utf-16-le")
 
 
 def marked_encoding(head: bytes) -> str | None:
-    """The UTF-16 that a file's byte order mark tells; None without such a mark."""
+    """Return the UTF-16 that a file's byte order mark names; None without such a mark."""
     if head.startswith(_UTF_32_LE_MARK):
         return None
     return _BYTE_ORDER_MARKS.get(head[:UTF_16_MARK_BYTES])
 
 
 def may_become_mark(head: bytes) -> bool:
-    """Tell whether more bytes decide if a file begins with the byte order mark of UTF-16."""
+    """Tell whether `head` is an incomplete byte order mark, so more bytes are needed."""
     return head in _PARTS_OF_MARKS
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One encoding, by its canonical name (of UTF-16 one with its byte order).
+    """One encoding by its canonical name, which for UTF-16 includes the byte order.
 
-    `line_end` is the character that ends a line: a newline, or NUL.
+    `line_end` is the character that ends a line: a newline or NUL.
     """
 
     name: str = UTF_8
@@ -57,9 +57,9 @@ class Encoding:
     line_end: int = NEWLINE
 
     is_raw: bool = field(init=False)
-    """Whether the source's bytes are the record's."""
+    """Whether a record has exactly the bytes of the source."""
     unit_bytes: int = field(init=False)
-    """How many bytes a code unit has; lines begin and end between two of them."""
+    """The bytes of a code unit. Lines begin and end between two code units."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_raw", is_raw(self.name, self.on_invalid))
@@ -67,35 +67,35 @@ class Encoding:
 
     @property
     def growth_max(self) -> int:
-        """How many bytes of a record one byte of source becomes at most."""
+        """The most bytes of a record that one byte of source can become."""
         return growth_max(self.name, self.on_invalid)
 
     @property
     def mark(self) -> bytes:
-        """The byte order mark that is no part of a first line; empty where there is none."""
+        """The byte order mark, which is not part of the first line; empty if there is none."""
         return _mark(self.name)
 
     @property
     def ends_with_newline(self) -> bool:
-        """Whether lines end with a newline, and so hold none."""
+        """Whether a newline ends each line, so that lines hold none."""
         return self.line_end == NEWLINE
 
     def newlines(self, data: memoryview) -> Positions:
-        """The places of the line ends; `data` begins and ends between two code units."""
+        """Return the places of the line ends; `data` begins and ends between two code units."""
         if self.name not in UTF_16_ORDERS:
             return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == self.line_end)
         units = np.frombuffer(data, dtype=UTF_16_ORDERS[self.name])
         return np.flatnonzero(units == self.line_end) * 2
 
     def units(self, data: memoryview) -> NDArray[np.unsignedinteger[Any]]:
-        """The whole code units of `data`, in no particular byte order."""
+        """Return the whole code units of `data`, in no particular byte order."""
         whole = data[: len(data) - len(data) % self.unit_bytes]
         return np.frombuffer(whole, dtype=np.uint8 if self.unit_bytes == 1 else np.uint16)
 
     def text_begins(self, data: memoryview, begins: Positions) -> Positions:
-        """Where the first byte that is no NUL stands, from each place on.
+        """Return, from each place on, where the first byte that is not NUL is.
 
-        Some other byte follows each place.
+        The caller makes sure that there is one.
         """
         units, unit_begins = self.units(data), begins // self.unit_bytes
         if not self.ends_with_newline or units[unit_begins].all():
@@ -105,26 +105,26 @@ class Encoding:
         return found
 
     def leading_nul_bytes(self, data: memoryview) -> int:
-        """How many bytes of NULs the data begin with; none of those that end lines."""
+        """Return the length of the NULs at the start of the data; 0 if NULs end lines."""
         if not self.ends_with_newline:
             return 0
         return _zeros(self.units(data)) * self.unit_bytes
 
     def trailing_nul_bytes(self, data: memoryview) -> int:
-        """How many bytes of NULs the data end with; none of those that end lines."""
+        """Return the length of the NULs at the end of the data; 0 if NULs end lines."""
         if len(data) % self.unit_bytes or not self.ends_with_newline:
             return 0
         return _zeros(self.units(data)[::-1]) * self.unit_bytes
 
     def ends_in_cr(self, data: memoryview) -> bool:
-        """Whether the last code unit is a CR."""
+        """Tell whether the last code unit is a CR."""
         mark = _carriage_return(self.name)
         return bytes(data[-len(mark) :]) == mark
 
     def whole_bytes(self, data: memoryview) -> int:
-        """How many of the first bytes are whole characters; at least one code unit of them.
+        """Return how many of the first bytes are whole characters; at least one code unit.
 
-        UTF-8 that is not looked into is cut anywhere.
+        UTF-8 that is not examined can be cut anywhere.
         """
         if self.is_raw:
             return len(data)
@@ -134,13 +134,13 @@ class Encoding:
         return (len(data) - len(pending)) or len(data)
 
     def text(self, data: memoryview) -> bytes:
-        """The bytes as UTF-8; raises UnicodeDecodeError where some are no text."""
+        """Return the bytes as UTF-8; raises UnicodeDecodeError if some are not valid."""
         source = bytes(data)
         text = source.decode(self.name)
         return source if self.name == UTF_8 else text.encode()
 
     def despite_faults(self, data: memoryview) -> bytes | None:
-        """The bytes as UTF-8 with what is no text as configured; None: for the dead letters."""
+        """Return the bytes as UTF-8 with invalid ones replaced; None: for the dead letters."""
         if self.on_invalid is OnInvalid.DEAD_LETTER:
             return None
         errors = "replace" if self.on_invalid is OnInvalid.REPLACE else "backslashreplace"
@@ -148,7 +148,7 @@ class Encoding:
 
 
 def _zeros(units: NDArray[np.unsignedinteger[Any]]) -> int:
-    """How many zeros come first."""
+    """Return the number of leading zeros."""
     if not len(units) or units[0]:
         return 0
     is_text = units != 0

@@ -1,7 +1,7 @@
-"""Blocks of lines into blocks of multi-line events.
+"""Turn blocks of lines into blocks of multi-line events.
 
-Floor: above `lines` and `multiline`. Pure. An event is one record, its lines parted by newlines.
-The last one of what was read is open as long as the next line may belong to it.
+Floor: above `lines` and `multiline`. Pure. An event is one record; newlines separate its lines. The
+last event of the lines read is open while the next line may belong to it.
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,9 @@ from collector.text.partial import join_parts
 
 
 def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Block | None]:
-    """The blocks with their lines as events, and the event that is open at the end, if one is.
+    """Return the blocks with lines joined to events, and the event open at the end, if any.
 
-    What is no block of lines (an overlong line, a dead letter) ends the event before it.
+    A block that holds no lines (an overlong line, a dead letter) ends the event before it.
     """
     out: list[Block] = []
     open_event: Block | None = None
@@ -39,7 +39,7 @@ def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Blo
 
 
 def continues(event: Block, block: Block, rules: EventRules) -> bool:
-    """Whether a block's first record goes on with an event that is open, within the limits."""
+    """Tell whether a block's first record continues an open event, within the limits."""
     if rules.by is By.PARTIAL:
         return False
     first = _lines(event)
@@ -50,9 +50,9 @@ def continues(event: Block, block: Block, rules: EventRules) -> bool:
 
 
 def joined(event: Block, first: Block) -> Block:
-    """One record of an open event and of the block of one record that goes on with it.
+    """Return one record of an open event and of the one-record block that continues it.
 
-    It stands where the second of them does; the first is handed out beside it.
+    It has the second block's place in the source; the first block is handed out with it.
     """
     data = bytes(event.data) + bytes(first.data)
     newlines = np.array([len(data) - 1], dtype=np.int64)
@@ -67,7 +67,7 @@ def joined(event: Block, first: Block) -> Block:
 
 
 def unfinished(event: Block | None, last: Block, rules: EventRules) -> list[Block]:
-    """What a closed file ends in: open event and line without a line end, or both as one."""
+    """Return a closed file's last records: open event and unfinished line, joined if possible."""
     if event is None:
         return [last]
     if last.kind is not Kind.UNFINISHED or not continues(event, last, rules):
@@ -81,7 +81,7 @@ def unfinished(event: Block | None, last: Block, rules: EventRules) -> list[Bloc
 
 
 def _group(block: Block, rules: EventRules) -> tuple[Block | None, Block | None]:
-    """The events of one block of lines that are whole, and the one that is open."""
+    """Return the complete events of one block of lines, and the open one."""
     lines = _lines(block)
     ends = _ends(block)
     lasts, cut = _last_lines(lines, ends.tolist(), rules)
@@ -99,7 +99,7 @@ def _group(block: Block, rules: EventRules) -> tuple[Block | None, Block | None]
 def _last_lines(
     lines: list[str], ends: list[int], rules: EventRules
 ) -> tuple[list[int], list[int]]:
-    """The last line of each whole event, and which of these events a limit has ended."""
+    """Return the last line of each complete event, and which of them a limit ended."""
     begins = rules.begins(lines)
     lasts: list[int] = []
     cut: list[int] = []
@@ -120,7 +120,7 @@ def _last_lines(
 
 
 def _events(block: Block, lasts: list[int], cut: list[int]) -> Block:
-    """A block of lines with those that end an event as its records' ends."""
+    """Return the block with the given lines as the ends of its records."""
     if len(lasts) == block.count:
         return block
     places = np.array(lasts, dtype=np.int64)
@@ -141,7 +141,7 @@ def _lines(block: Block) -> list[str]:
 
 
 def _ends(block: Block) -> Positions:
-    """Where in the block's source each record ends."""
+    """Return where in the block's source each record ends."""
     if block.source_ends is not None:
         return block.source_ends
     if block.kind is Kind.LINES:
@@ -154,7 +154,7 @@ def _source_bytes(block: Block) -> int:
 
 
 def _without_cr(block: Block) -> Block:
-    """The block without the CRs that are to be cut, which would stand in the middle of events."""
+    """Remove the CRs that are cut, because otherwise they would be inside events."""
     if not block.cut_cr:
         return block
     data = bytes(block.data)

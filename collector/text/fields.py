@@ -1,8 +1,8 @@
-"""Fields put into lines that are JSON objects.
+"""Add fields to lines that are JSON objects.
 
-Floor: above `lines`. Pure. The fields stand behind those of the line, whose own bytes stay as they
-are; a field that the line has is not put in. A line that is no JSON object goes as it is. Each line
-is parsed, which costs what it costs: inputs without fields never come here.
+Floor: above `lines`. Pure. The fields are appended to those of the line, whose own bytes are
+unchanged. A field that the line already has is not added. A line that is not a JSON object is sent
+unchanged. Each line must be parsed, which is slow; inputs without fields skip this module.
 """
 
 import json
@@ -22,24 +22,24 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-# Numbers are not looked at: one of a thousand digits is as good as any.
+# Numbers are not converted, so a number of any length is accepted.
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse)
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names, and each with its value as it is written into an object."""
+    """Names of fields, each with its JSON text for an object."""
 
     names: tuple[str, ...]
     texts: tuple[bytes, ...]
 
     @property
     def bytes_max(self) -> int:
-        """The most bytes that they add to a line."""
+        """The most bytes that the fields add to a line."""
         return sum(len(text) + 1 for text in self.texts)
 
     def put_into(self, line: bytes) -> bytes | None:
-        """The line with the fields that it lacks; None when it is no JSON object."""
+        """Return the line with the fields it lacks; None if it is not a JSON object."""
         end = len(line.rstrip(WHITESPACE)) - 1
         if end < 1 or line[end] != ord("}"):
             return None
@@ -59,16 +59,16 @@ class Fields:
 
 
 def fields_of(values: Mapping[str, FieldValue]) -> Fields:
-    """The fields as they are written. Raises ValueError for a number that JSON does not know."""
+    """Return the fields as JSON text. Raises ValueError for a number that JSON does not have."""
     return Fields(
         tuple(values), tuple(_text(name) + b":" + _text(value) for name, value in values.items())
     )
 
 
 def put_fields(blocks: Iterable[Block], fields: Fields) -> list[Block]:
-    """The blocks with the fields in those of their records that are JSON objects.
+    """Return the blocks with the fields added to the records that are JSON objects.
 
-    Positions, and so `source`, stay those of the file. `bare` tells the records without fields.
+    Positions and `source` stay those of the file. `bare` holds the records without the fields.
     """
     return [block if block.is_dead_letter else _with_fields(block, fields) for block in blocks]
 
@@ -89,7 +89,7 @@ def _with_fields(block: Block, fields: Fields) -> Block:
 
 
 def _lines(block: Block, fields: Fields) -> tuple[Sequence[bytes], list[int]]:
-    """The records' new texts, and the numbers of those that are no JSON objects."""
+    """Return the records' new texts, and the indices of those that are no JSON objects."""
     text = bytes(block.data)
     lines, bare, begin = [], [], 0
     for index, newline in enumerate(block.newlines.tolist()):
@@ -103,13 +103,13 @@ def _lines(block: Block, fields: Fields) -> tuple[Sequence[bytes], list[int]]:
 
 
 def _source_ends(block: Block) -> Positions | None:
-    """Where in the source each record ends; of one record that is known anyhow."""
+    """Return where in the source each record ends; None if the block has one record only."""
     if block.source_ends is not None or block.kind is not Kind.LINES:
         return block.source_ends
     return block.newlines + 1
 
 
 def _text(value: FieldValue) -> bytes:
-    # A lone surrogate is written as JSON escapes it.
+    # A lone surrogate becomes an escape of JSON.
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return text.encode(errors="backslashreplace")

@@ -1,9 +1,9 @@
-"""What a file's bytes up to a position look like, so that the file is known again later.
+"""Fingerprints: evidence of a file's bytes up to a position, to recognise the file later.
 
-Floor: ground of the room. Pure. Three things tell: hashes of the head (at 64, 256, 1024 bytes and
-at the longest head kept, at most 4096), a hash of the last bytes before the position (the marker),
-and a running CRC32C of everything before it. A file may only grow behind its position; if its head
-or marker differs, it is another file or was rewritten.
+Floor: ground of the room. Pure. A fingerprint has three parts: hashes of the head (at 64, 256, 1024
+bytes and at the longest head kept, at most 4096), a hash of the last bytes before the position (the
+marker), and a running CRC32C of everything before it. A log only grows behind its position. If head
+or marker differs, the file is another one or was rewritten.
 """
 
 from collections.abc import Iterable
@@ -16,16 +16,16 @@ import crc32c
 from collector.config.settings import MARKER_BYTES, PREFIX_BYTES
 
 HASH_BYTES = 16
-TRAIL_HASH_BYTES = 8  # older marks only add to other evidence
+TRAIL_HASH_BYTES = 8  # short, because older marks only support other evidence
 KEPT_LENGTHS = (64, 256, 1024)
 TRAIL_LENGTH = 8
-MARK_DISTANCE_BYTES = 4096  # of the last mark within a stretch that was read in one go
+MARK_DISTANCE_BYTES = 4096  # from the last mark to the end of bytes read in one go
 
 Bytes = bytes | bytearray | memoryview
 
 
 class FileId(NamedTuple):
-    """Where the file system keeps a file: the same for all of its names."""
+    """The device and inode of a file, the same for all of its names."""
 
     device: int
     inode: int
@@ -39,23 +39,23 @@ class Head(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The (beginning of the) hash of the bytes just before a position."""
+    """The hash, or its beginning, of the bytes just before a position."""
 
     position: int
     digest: bytes
 
 
 def digest_of(data: Bytes) -> bytes:
-    """BLAKE2b of 16 bytes: short enough to store per file, long enough never to collide."""
+    """Return BLAKE2b of 16 bytes: short enough to store, long enough to avoid collisions."""
     return blake2b(data, digest_size=HASH_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The evidence of one position, hashed: what is stored and what a file is compared with.
+    """The hashed evidence of one position: stored, and compared with files.
 
-    `heads` rise in length, the last one being of min(position, 4096) bytes; empty at position 0.
-    `crc` is None when the bytes before the position were never read (`start: end`).
+    `heads` rise in length; the last one covers min(position, 4096) bytes. They are empty at
+    position 0. `crc` is None if the bytes before the position were never read (`start: end`).
     """
 
     position: int
@@ -69,16 +69,16 @@ class Fingerprint:
         return min(self.position, MARKER_BYTES)
 
     def head_within(self, size: int) -> Head | None:
-        """The longest head that a file of `size` bytes can be compared with; None: too short."""
+        """Return the longest head that fits in a file of `size` bytes; None if none fits."""
         return next((head for head in reversed(self.heads) if head.length <= size), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The running form of a fingerprint: grows with each block of bytes, is hashed on demand.
+    """The running form of a fingerprint. It grows with each block and is hashed on demand.
 
-    `head` holds the first bytes themselves until 4096 are there; from then on `heads` holds their
-    hashes and `head` is empty.
+    `head` holds the first bytes until there are 4096; from then on `heads` holds their hashes and
+    `head` is empty.
     """
 
     position: int = 0
@@ -88,7 +88,7 @@ class Evidence:
     crc: int | None = 0
 
     def advance(self, data: Bytes) -> "Evidence":
-        """The evidence after `data`, which follows directly upon the present position."""
+        """Return the evidence after `data`, which directly follows the present position."""
         length = len(data)
         if not length:
             return self
@@ -105,13 +105,13 @@ class Evidence:
         return Evidence(self.position + length, head, heads, tail, crc)
 
     def fingerprint(self) -> Fingerprint:
-        """Hash what is held: about 5 microseconds, so once per stored position, not per block."""
+        """Hash it: about 5 microseconds, so call this once per stored position, not per block."""
         heads = self.heads or heads_of(self.head)
         return Fingerprint(self.position, heads, digest_of(self.tail), self.crc)
 
 
 def heads_of(head: Bytes) -> tuple[Head, ...]:
-    """The hashes of `head` at the kept lengths it reaches and at its own length."""
+    """Return the hashes of `head` at each kept length below its own, and at its own length."""
     lengths = [length for length in KEPT_LENGTHS if length < len(head)]
     if head:
         lengths.append(len(head))
@@ -119,10 +119,10 @@ def heads_of(head: Bytes) -> tuple[Head, ...]:
 
 
 def resume(fingerprint: Fingerprint, head: bytes, tail: bytes) -> Evidence:
-    """The evidence of a stored position, from the file's own bytes read again.
+    """Return the evidence of a stored position from the file's bytes, which were read again.
 
-    `head` are the first min(position, 4096) bytes, `tail` the last min(position, 1024) before the
-    position. The caller has already found both equal to the stored hashes.
+    `head` is the first min(position, 4096) bytes, `tail` the last min(position, 1024) before the
+    position. The caller has found both equal to the stored hashes.
     """
     fresh = Evidence(fingerprint.position, head, (), tail, fingerprint.crc)
     if len(head) < PREFIX_BYTES:
@@ -131,10 +131,10 @@ def resume(fingerprint: Fingerprint, head: bytes, tail: bytes) -> Evidence:
 
 
 def extend_trail(trail: tuple[Mark, ...], marks: Iterable[Mark], position: int) -> tuple[Mark, ...]:
-    """Older marks at about doubling distances before `position`, at most eight, newest last.
+    """Return older marks at about doubling distances before `position`: at most 8, newest last.
 
-    `marks` are those since the trail's last one, in their order. Of several at a like distance the
-    oldest stays, so that it can move on to the next distance.
+    `marks` are those since the trail's last one, in order. Of several at a similar distance the
+    oldest is kept, so that it can move on to the next distance.
     """
     kept: dict[int, Mark] = {}
     for candidate in (*trail, *marks):
@@ -146,9 +146,9 @@ def extend_trail(trail: tuple[Mark, ...], marks: Iterable[Mark], position: int) 
 
 
 def marks_within(data: Bytes, end: int) -> list[Mark]:
-    """Marks at doubling distances before the end of a stretch, the first one first.
+    """Return marks at doubling distances before `end`, where `data` ends, the first one first.
 
-    So what was read in one go has a trail like what was read bit by bit.
+    So bytes read in one go have a trail like that of bytes read in many steps.
     """
     found = []
     distance = MARK_DISTANCE_BYTES

@@ -1,10 +1,10 @@
-"""NUL bytes that stand where text is not written yet, or never will be.
+"""NUL bytes in places where text is not written yet, or never will be.
 
 Floor: above `encodings`. Pure. A preallocated or mapped file ends in NULs that its writer replaces
-by text; a copytruncate under a writer that does not append, a sparse file and a power cut leave
-NULs before a line. NULs up to the file's end are no text. NULs before other text are in doubt
-until the caller trusts them, because they stood for long enough. From then on they belong to their
-line, except that NULs at its beginning belong to no line.
+by text. NULs before a line come from a copytruncate under a writer that does not append, from a
+sparse file, or from a power failure. NULs up to the file's end are not text. NULs before other text
+are in doubt until the caller trusts them, because they were unchanged for long enough. From then on
+they belong to their line, except that NULs at its beginning belong to no line.
 """
 
 from collections.abc import Iterable
@@ -30,47 +30,49 @@ _NOWHERE = -1
 
 
 class Holes:
-    """What is known of the NULs behind the text that was read of one file."""
+    """What is known about NULs behind the text that was read of one file."""
 
     def __init__(self, encoding: Encoding):
         self.run: NulRun | None = None
         """The NULs behind the text that was read last."""
         self.trusted_end = 0
-        """NULs that other text follows before this place are no longer in doubt."""
+        """NULs before this place that other text follows are no longer in doubt."""
         self.has_nuls = False
-        """Whether there were any in the bytes of the last `cut`."""
+        """Whether the bytes of the last `cut` held NULs."""
         self._encoding = encoding
 
     def run_at(self, place: int) -> NulRun | None:
-        """The NULs that begin at a place, if that is known."""
+        """Return the NULs that begin at a place, if known."""
         return self.run if self.run is not None and self.run.start == place else None
 
     def is_in_doubt(self, run: NulRun) -> bool:
-        """Whether these NULs may still be replaced by text that goes before what follows them."""
+        """Tell whether text may still replace these NULs, and so come before what follows them."""
         return run.has_text and run.end > self.trusted_end
 
     def forget(self, *, is_written_at_start: bool = False) -> None:
-        """Look at the bytes again. A writer that goes on at the start of the NULs has not yet
-        written to those that were found behind."""
+        """Look at the bytes again.
+
+        If the writer continued at the start of the NULs, it has not yet written to the later ones.
+        """
         if is_written_at_start and self.run is not None and not self.run.has_text:
             self.run = self.run._replace(start=_NOWHERE)
         else:
             self.run = None
 
     def is_short_look_enough(self) -> bool:
-        """Whether what is to be read ends in many NULs, as far as is known."""
+        """Tell whether the next read is known to end in many NULs."""
         return self.run is not None and self.run.start == _NOWHERE
 
     def scan(self, data: memoryview) -> None:
-        """Take in what stands at the end of the NULs that are known."""
+        """Take the data at the end of the known NULs."""
         assert self.run is not None
         nuls = self._encoding.leading_nul_bytes(data)
         self.run = NulRun(self.run.start, self.run.end + nuls, nuls < len(data))
 
     def cut(self, offset: int, data: memoryview) -> memoryview:
-        """The bytes before the first NULs that are in doubt, or that nothing follows."""
+        """Return the bytes before the first NULs that are in doubt or that no text follows."""
         units = self._encoding.units(data)
-        # NULs that end lines are no holes.
+        # NULs that end lines are not holes.
         self.has_nuls = self._encoding.ends_with_newline and bool(len(units)) and not units.min()
         if not self.has_nuls:
             self.run = None
@@ -100,7 +102,7 @@ class Holes:
 
 
 def without_leading_nuls(blocks: Iterable[Block]) -> tuple[list[Block], int]:
-    """The blocks with no NULs at the beginning of their lines; and how many these were."""
+    """Return the blocks without NULs at the beginning of lines, and how many those were."""
     out, count = [], 0
     for block in blocks:
         stripped = _stripped(block) if block.kind is Kind.LINES else None
@@ -111,7 +113,7 @@ def without_leading_nuls(blocks: Iterable[Block]) -> tuple[list[Block], int]:
 
 
 def _stripped(block: Block) -> Block | None:
-    """A block of lines without the NULs at their beginnings; None where there are none."""
+    """Return a block of lines without NULs at their beginnings; None if there are none."""
     data = np.frombuffer(block.data, dtype=np.uint8)
     begins = np.concatenate(([0], block.newlines[:-1] + 1))
     if data[begins].all():
@@ -133,7 +135,7 @@ def _stripped(block: Block) -> Block | None:
 
 
 def _last_true(values: NDArray[np.bool_]) -> int:
-    """The index of the last true value; -1 where there is none."""
+    """Return the index of the last true value; -1 if there is none."""
     if not values.any():
         return -1
     return len(values) - 1 - int(values[::-1].argmax())

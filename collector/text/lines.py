@@ -1,9 +1,9 @@
-"""Bytes into lines: where each line ends, and what happens to one that is too long.
+"""Split bytes into lines, and handle lines that are too long.
 
-Floor: ground of the room. Pure. A `Block` is a stretch of whole lines, each closed by a newline in
-`data`, with the newlines' places as an array; nothing here loops over ordinary lines. Overlong
-lines leave as blocks of one record each: pieces of the limit's length (split), or the first bytes
-only (cut, dead letter). A piece starts where the one before ended, so a position within a split
+Floor: ground of the room. Pure. A `Block` is a run of whole lines, each ended by a newline in
+`data`, with the places of the newlines as an array. No Python loop runs over ordinary lines. Each
+overlong line becomes blocks of one record: pieces as long as the limit (split), or the first bytes
+only (cut, dead letter). A piece starts where the one before ended. So a position within a split
 line serves as a line start: reading on from it gives the same pieces.
 """
 
@@ -18,7 +18,7 @@ from collector.text.fingerprint import Evidence
 
 
 class Overlong(StrEnum):
-    """What becomes of a line longer than the limit."""
+    """How a line longer than the limit is handled."""
 
     SPLIT = "split"
     CUT = "cut"
@@ -26,22 +26,23 @@ class Overlong(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a block's records are; all but LINES and EVENTS hold exactly one record."""
+    """The kind of a block's records. All except LINES and EVENTS hold exactly one record."""
 
     LINES = "lines"
-    EVENTS = "events"  # of more than one line, parted by newlines
+    EVENTS = "events"  # of more than one line, separated by newlines
     PIECE = "piece"
     CUT = "cut"
     DEAD_LETTER = "dead_letter"
-    INVALID = "invalid"  # for the dead letters as well: no text in the file's encoding
+    INVALID = "invalid"  # for the dead letters as well: not valid in the file's encoding
     UNFINISHED = "unfinished"
 
 
 @dataclass(frozen=True, slots=True)
 class LineRules:
-    """An input's rules for lines.
+    """The rules of an input for lines.
 
-    `limit_bytes` counts a line's source without its line end; a multiple of the code unit.
+    `limit_bytes` counts the source bytes of a line without its line end. It is a multiple of the
+    code unit.
     """
 
     limit_bytes: int
@@ -53,12 +54,12 @@ class LineRules:
 
     @property
     def unfinished_max(self) -> int:
-        """The most bytes without a line end that may still become a line within the limit."""
+        """The most bytes without a line end that can still become a line within the limit."""
         return self.limit_bytes + self.encoding.unit_bytes
 
     @property
     def look_bytes(self) -> int:
-        """How many bytes hold the end of whatever may begin where they do."""
+        """How many bytes must be read to contain the end of any line or event at their start."""
         unit = self.encoding.unit_bytes
         event_bytes = 0 if self.events is None else self.limit_bytes + 2 * unit
         return event_bytes + self.unfinished_max + unit
@@ -66,13 +67,14 @@ class LineRules:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records ready to be encoded, and the stretch `start`..`end` of the source they stand for.
+    """Records ready to be encoded, and the range `start`..`end` of the source that they cover.
 
-    `source` are the source's own bytes of that stretch; None where they were not all kept, and
-    then `evidence` says what they amounted to. Where `data` is not the source, `source_ends` says
-    where in it each record ends. Of the records, `altered` had bytes that are no text, `shortened`
-    are events that a limit has ended, `bare` could not be given fields. The records of a group
-    (`is_group`) are handed out in one go, and `is_rest` is what is left of one.
+    `source` are the source bytes of that range. It is None if not all were kept; then `evidence` is
+    that of the range's end. If `data` differs from the source, `source_ends` says where in the
+    source each record ends. Three arrays hold indices of records: `altered` had bytes that are not
+    valid text, `shortened` are events that a limit ended, and `bare` could not be given fields. The
+    records of a group (`is_group`) are handed out together; `is_rest` marks the remaining part of
+    a group.
     """
 
     data: memoryview
@@ -92,7 +94,7 @@ class Block:
 
     @property
     def count(self) -> int:
-        """How many records the block gives."""
+        """The number of records in the block."""
         return len(self.newlines)
 
     @property
@@ -102,16 +104,16 @@ class Block:
 
     @property
     def holds_lines(self) -> bool:
-        """Whether its records are whole lines or events as they stand in the file."""
+        """Whether its records are the file's whole lines or events."""
         return self.kind in (Kind.LINES, Kind.EVENTS)
 
     def copy(self) -> "Block":
-        """The same in memory of its own."""
+        """Return an equal block that owns its memory."""
         source = None if self.source is None else memoryview(bytes(self.source))
         return replace(self, data=memoryview(bytes(self.data)), source=source)
 
     def split_at(self, count: int) -> tuple["Block", "Block"]:
-        """The first `count` records and the rest; each has at least one."""
+        """Return the first `count` records and the rest; each has at least one."""
         cut = int(self.newlines[count - 1]) + 1
         if self.source_ends is not None:
             return self._split_recoded(count, cut, self.source_ends)
@@ -159,7 +161,7 @@ def _from(indices: Positions | None, count: int) -> Positions | None:
 
 
 def lines_block(data: memoryview, newlines: Positions, start: int, cut_cr: bool) -> Block:
-    """A block of ordinary lines: its data are the source's bytes."""
+    """Return a block of ordinary lines, whose data are the source's bytes."""
     return Block(data, newlines, start, start + len(data), cut_cr, Kind.LINES, data)
 
 
@@ -172,19 +174,19 @@ def single_block(
     source: memoryview | None = None,
     evidence: Evidence | None = None,
 ) -> Block:
-    """A block of one record without a line end of its own; a CR at its end is content."""
+    """Return a block of one record without a line end; a CR at its end is content."""
     data = memoryview(bytes(content) + b"\n")
     newlines = np.array([len(content)], dtype=np.int64)
     return Block(data, newlines, start, end, False, kind, source, evidence)
 
 
 def find_line_ends(data: memoryview, line_end: int = NEWLINE) -> Positions:
-    """The places of all line ends in `data`."""
+    """Return the places of all line ends in `data`."""
     return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == line_end)
 
 
 def as_events(block: Block) -> Block:
-    """The same lines as records that may hold newlines, because their lines end otherwise."""
+    """Return the lines as records that can hold newlines, because another byte ends them."""
     if block.kind is not Kind.LINES:
         return block
     ends = block.newlines + 1 if block.source_ends is None else block.source_ends
@@ -192,11 +194,11 @@ def as_events(block: Block) -> Block:
 
 
 def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
-    """The blocks of all complete lines in `data`, which begins at position `start`.
+    """Return the blocks of all complete lines in `data`, which begins at position `start`.
 
-    What follows the last newline is left out: it waits in the file for its line end. Overlong
-    lines come out as blocks of their own, in order. The blocks hold the source's bytes, whatever
-    its encoding.
+    The bytes behind the last newline are left out: they wait in the file for their line end.
+    Overlong lines become blocks of their own, in order. The blocks hold the source's bytes,
+    whatever its encoding.
     """
     newlines = rules.encoding.newlines(data)
     if not len(newlines):
@@ -232,16 +234,16 @@ def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
 
 
 def _is_overlong(line: memoryview, rules: LineRules) -> bool:
-    """Whether a line too long as it is remains so without the CR that is to be cut."""
+    """Tell whether a line above the limit is still too long without the CR that is cut."""
     if len(line) > rules.unfinished_max or not rules.cut_cr:
         return True
     return not rules.encoding.ends_in_cr(line)
 
 
 def _overlong_line(line: memoryview, start: int, rules: LineRules) -> list[Block]:
-    """The blocks of one line (with its newline) that is longer than the limit.
+    """Return the blocks of one line (with its newline) that is longer than the limit.
 
-    NULs at the beginning or the end of a piece are no part of its record.
+    NULs at the beginning or the end of a piece are not part of its record.
     """
     limit, end, unit = rules.limit_bytes, start + len(line), rules.encoding.unit_bytes
     text = rules.encoding.leading_nul_bytes(line)
@@ -265,23 +267,23 @@ def _overlong_line(line: memoryview, start: int, rules: LineRules) -> list[Block
 
 
 def first_piece(data: memoryview, rules: LineRules) -> memoryview:
-    """The first piece of a line that is split."""
+    """Return the first piece of a line that is split."""
     return data[: rules.encoding.whole_bytes(data[: rules.limit_bytes])]
 
 
 def piece_block(piece: memoryview, start: int, source: memoryview, rules: LineRules) -> Block:
-    """A piece that the bytes of `source` stand for, which begin at `start`."""
+    """Return the block of a piece whose source bytes are `source`, beginning at `start`."""
     text = piece[: len(piece) - rules.encoding.trailing_nul_bytes(piece)]
     return single_block(text, start, start + len(source), Kind.PIECE, source=source)
 
 
 def first_bytes(data: memoryview, rules: LineRules) -> memoryview:
-    """What an overlong line that is not split begins with: whole characters, or any bytes."""
+    """Return the first bytes of an overlong line: whole characters if it is cut, else any."""
     data = data[: len(data) - rules.encoding.trailing_nul_bytes(data)]
     is_cut = rules.on_overlong is Overlong.CUT
     return data[: rules.encoding.whole_bytes(data)] if is_cut else data
 
 
 def kind_of(rules: LineRules) -> Kind:
-    """The kind of the block an overlong line becomes when it is not split."""
+    """Return the kind of block for an overlong line that is not split."""
     return Kind.CUT if rules.on_overlong is Overlong.CUT else Kind.DEAD_LETTER

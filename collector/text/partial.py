@@ -1,12 +1,12 @@
-r"""Lines that a container runtime wrote in parts, joined to one record each.
+r"""Join lines that a container runtime wrote in parts into one record each.
 
 Floor: above `lines` and `multiline`. Pure. containerd and CRI-O mark a part with the tag `P`, and
-the last one with `F`. Docker's part is a JSON line whose `log` does not end in `\n`. A record has
-the frame of its first part around the text of all of them; in CRI, the tag of the last one.
+the last one with `F`. A part of Docker is a JSON line whose `log` does not end in `\n`. The record
+has the frame of the first part around the joined text; in CRI it has the tag of the last part.
 
-Parts of stdout and stderr lie between each other. From the first open part to the line after which
-no part is open, lines are one *group*. A position is never within a group: a restart reads it again
-from its start. So the records of a group have no place of their own in the source except the last.
+Parts of stdout and stderr can be interleaved. The lines from the first open part to the line after
+which no part is open are one *group*. A position is never inside a group, so a restart reads the
+group again from its start. Therefore only the last record of a group has an end in the source.
 """
 
 import functools
@@ -23,7 +23,7 @@ _WHOLE_JSON_TEXT = re.compile(rb"(?:^|[^\\])(?:\\\\)*\\n$")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One line of a runtime: its stream, the frame around its text, and whether another follows."""
+    """One line of a runtime: stream, frame, text, and whether another part must follow."""
 
     stream: bytes
     before: bytes
@@ -35,7 +35,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What becomes a record, and which of its lines' qualities it has."""
+    """The text of a record, and whether its lines had invalid bytes or a limit ended it."""
 
     text: bytes
     is_altered: bool = False
@@ -44,16 +44,16 @@ class _Record:
 
 @dataclass(slots=True)
 class _Group:
-    """Lines from the one numbered `first` on, of which a part is open."""
+    """The lines from number `first` on, while a part is open."""
 
     first: int
     finished: list[_Record] = field(default_factory=list)
     open: dict[bytes, list[_Part]] = field(default_factory=dict)
     altered: set[bytes] = field(default_factory=set)
-    """The streams whose open parts hold bytes that are no text."""
+    """The streams whose open parts hold bytes that are not valid text."""
 
     def add(self, line: bytes, part: _Part | None, *, is_altered: bool) -> None:
-        """Take the next line in."""
+        """Add the next line."""
         parts = None if part is None else self.open.get(part.stream)
         if part is None or (parts is None and not part.is_open):
             self.finished.append(_Record(line, is_altered))
@@ -70,7 +70,7 @@ class _Group:
             self.altered.discard(part.stream)
 
     def records(self, *, is_cut: bool = False) -> list[_Record]:
-        """All records of the group; those of open parts hold what is there of them."""
+        """Return all records of the group; open parts give records of the text so far."""
         return self.finished + [
             _Record(_joined(parts), stream in self.altered, is_cut)
             for stream, parts in self.open.items()
@@ -78,7 +78,7 @@ class _Group:
 
 
 def join_parts(block: Block, rules: EventRules) -> tuple[list[Block], Block | None]:
-    """The block's lines with their parts joined, and the group that is open at its end.
+    """Return the block's lines with their parts joined, and the group left open at its end.
 
     `block` holds lines without CRs at their ends. A group that reaches a limit ends there.
     """
@@ -109,7 +109,7 @@ def join_parts(block: Block, rules: EventRules) -> tuple[list[Block], Block | No
 
 
 class _Writer:
-    """Makes blocks of records out of a block's lines. `_begin` is the first line not in one."""
+    """Builds blocks of records from a block's lines. `_begin` is the first line in no block."""
 
     def __init__(self, block: Block):
         self.lines = bytes(block.data).split(b"\n")[:-1]
@@ -117,26 +117,26 @@ class _Writer:
         self._block = block
         ends = block.newlines + 1 if block.source_ends is None else block.source_ends
         self._ends: list[int] = [0, *ends.tolist()]
-        """Where each line begins in the source, and where the last one ends."""
+        """The source offset where each line begins, then the one where the last line ends."""
         self.is_plain = True
-        """Whether no line was joined with another so far."""
+        """Whether no lines were joined so far."""
         self._begin = 0
         self._records: list[_Record] = []
         self._record_ends: list[int] = []
         self._blocks: list[Block] = []
 
     def is_full(self, group: _Group, index: int, rules: EventRules) -> bool:
-        """Tell whether one more line would carry a group beyond a limit."""
+        """Tell whether one more line would exceed a limit of the group."""
         size = self._ends[index + 1] - self._ends[group.first]
         return index - group.first >= rules.max_lines or size > rules.max_bytes
 
     def put_line(self, index: int) -> None:
-        """Make a line a record as it is."""
+        """Make a record of one line, unchanged."""
         self._records.append(_Record(self.lines[index], index in self.altered))
         self._record_ends.append(self._ends[index + 1])
 
     def put_group(self, group: _Group, end: int, *, is_cut: bool = False) -> None:
-        """Make records of a group that ends before the line numbered `end`."""
+        """Make records of a group that ends before line number `end`."""
         self.is_plain = False
         records = group.records(is_cut=is_cut)
         if len(records) == 1:
@@ -149,7 +149,7 @@ class _Writer:
         self._flush(end, is_group=True)
 
     def blocks(self, end: int) -> list[Block]:
-        """Take the blocks of all records put so far, which end before the line numbered `end`."""
+        """Return the blocks of all records so far, which end before line number `end`."""
         self._flush(end)
         blocks, self._blocks = self._blocks, []
         return blocks

@@ -1,7 +1,7 @@
-"""Blocks in a file's own encoding into blocks of UTF-8.
+"""Convert blocks in a file's own encoding to blocks of UTF-8.
 
-Floor: above `lines`. Pure. A block that is text throughout is done at a stroke. Only one that holds
-bytes which are no text is gone through line by line, to tell which lines these are.
+Floor: above `lines`. Pure. A block of valid text is converted at once. A block with invalid bytes
+is converted line by line, to find out which lines have them.
 """
 
 from collections.abc import Iterable
@@ -14,23 +14,23 @@ from collector.text.lines import Block, Kind, find_line_ends, single_block
 
 
 def recode(blocks: Iterable[Block], encoding: Encoding) -> list[Block]:
-    """The blocks with their lines as UTF-8; lines for the dead letters as blocks of their own.
+    """Return the blocks with lines as UTF-8; lines for the dead letters as separate blocks.
 
-    Positions, and so `source`, stay those of the file.
+    Positions and `source` stay those of the file.
     """
     out: list[Block] = []
     for block in blocks:
         if block.kind is Kind.LINES:
             out += _lines(block, encoding)
         elif block.kind is Kind.DEAD_LETTER:
-            out.append(block)  # its bytes are the file's
+            out.append(block)  # a dead letter keeps the file's bytes
         else:
             out.append(_single(block, encoding))
     return out
 
 
 def _single(block: Block, encoding: Encoding) -> Block:
-    """A block of one record, whose content stands before a newline of one byte."""
+    """Convert a block of one record, whose content ends before a newline of one byte."""
     content = block.data[:-1]
     text, is_text = _text(content, encoding)
     if text is None:
@@ -55,7 +55,7 @@ def _lines(block: Block, encoding: Encoding) -> list[Block]:
 
 
 def _text(data: memoryview, encoding: Encoding) -> tuple[bytes | None, bool]:
-    """The bytes as UTF-8, None for the dead letters; and whether all of them are text."""
+    """Return the bytes as UTF-8, None for the dead letters; and whether all are valid text."""
     try:
         return encoding.text(data), True
     except UnicodeDecodeError:
@@ -70,7 +70,7 @@ def _line_by_line(block: Block, encoding: Encoding) -> list[Block]:
     ends = _ends(block, encoding)
 
     def close(count: int) -> None:
-        """A block of the lines before the line numbered `count`."""
+        """Add a block of the lines before line number `count`."""
         if not texts:
             return
         source_begin = int(ends[first - 1]) if first else 0

@@ -1,11 +1,11 @@
-"""One generation's reading, without a file: which bytes to read next, and the lines they hold.
+"""Decides which bytes of one generation to read next, and returns the lines in them.
 
-Floor: above `lines`. Pure. The driver asks `request(size)` what to read, reads it, gives the bytes
-to `take`, and calls `hand_out` for each block (or part of one) it has passed on. `position` is
-where the next line to be passed on begins. Bytes of an unfinished line are not kept: they wait in
-the file, and only where the search for their line end goes on is remembered, so a line of any
-length costs no more memory than the limit. So do NULs that stand where text may still be written
-(`holes`).
+Floor: above `lines`. Pure: it never opens a file. The driver asks `request(size)` what to read,
+reads it, passes the bytes to `take`, and calls `hand_out` for each block (or part of one) that it
+has passed on. `position` is where the next line to pass on begins. Bytes of an unfinished line are
+not kept: they stay in the file, and only the place where the search for the line end continues is
+remembered. So a line of any length costs no more memory than the limit. The same holds for NULs in
+places where text may still be written (`holes`).
 """
 
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ from collector.text.lines import (
 from collector.text.recode import recode
 
 SHORT_LOOK_BYTES = 64 << 10
-"""How much is read at once of a file that ends in NULs, most of which were just found there."""
+"""The length of a read when the file ends in NULs, as the last read found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Bytes wanted from the file."""
+    """The bytes to read from the file."""
 
     offset: int
     length: int
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class _LongLine:
-    """A line beyond the limit whose end is found: it ends where `evidence` stands."""
+    """A line longer than the limit whose end was found; `evidence` is that of its end."""
 
     evidence: Evidence
 
@@ -54,8 +54,9 @@ class _LongLine:
 class Tailer:
     """Reads one generation onwards from the position of `evidence`.
 
-    Three ways of reading: lines from the position; onwards from `_searched` for the end of a line
-    that is too long to keep; and the first bytes of such a line once its end is known.
+    It is in one of three modes. It reads lines from the position; or it searches from `_searched`
+    for the end of a line that is too long to keep; or it reads the first bytes of such a line
+    once the end is known.
     """
 
     def __init__(
@@ -75,20 +76,20 @@ class Tailer:
         self._searched: Evidence | None = None
         self._long_line: _LongLine | None = None
         self._is_long_next = False
-        """What follows the last whole line is too long, and so no part of an event."""
+        """What follows the last whole line is too long, and so cannot be part of an event."""
         self.pending: Block | None = None
-        """The whole lines of an event that the next line may belong to: to be closed by hand."""
+        """The whole lines of an event that the next line may continue. The caller must close it."""
         self._holes = Holes(rules.encoding)
 
     @property
     def position(self) -> int:
-        """The start of the next line (or piece of an overlong one) to be passed on."""
+        """The start of the next line (or piece of an overlong one) to pass on."""
         return self.evidence.position
 
     def request(self, size: int, block_bytes: int = BLOCK_BYTES) -> Request | None:
-        """What to read of a file of `size` bytes; None when nothing new can come of it.
+        """Return what to read of a file of `size` bytes; None if nothing new can result.
 
-        At most `block_bytes`, unless they held no line end.
+        At most `block_bytes`, unless that many bytes held no line end.
         """
         if self._long_line is not None:
             return Request(self.position, self.rules.limit_bytes)
@@ -106,7 +107,7 @@ class Tailer:
         if self._searched is not None:
             offset = self._searched.position
             return Request(offset, min(size - offset, self._block_bytes))
-        # When a whole block held no line end, only a longer look can tell if the line is too long.
+        # A whole block held no line end: only a longer read shows if the line is too long.
         wanted = min(self._block_bytes, block_bytes)
         if self._holes.is_short_look_enough():
             wanted = min(wanted, SHORT_LOOK_BYTES)
@@ -115,10 +116,10 @@ class Tailer:
         return Request(self.position, min(size - self.position, wanted))
 
     def take(self, request: Request, data: memoryview) -> list[Block]:
-        """The whole lines in the bytes that answer `request`; fewer bytes than asked are fine.
+        """Return the whole lines in the bytes that answer `request`; fewer bytes are allowed.
 
-        Each block, or each part of it in order, is to be given to `hand_out`. If the driver stops
-        before the last, it calls `rewind` and reads the rest again later.
+        Pass each block, or each part of it in order, to `hand_out`. A driver that stops before the
+        last one calls `rewind` and reads the rest again later.
         """
         encoding = self.rules.encoding
         if len(data) % encoding.unit_bytes:
@@ -154,12 +155,12 @@ class Tailer:
         if event is not None and self._is_long_next:
             closed.append(event)
             event = None
-        # It may wait for a while: what else was read with it need not.
+        # The open event may wait for a while. Its copy frees the other bytes read with it.
         self.pending = None if event is None else event.copy()
         return closed
 
     def _without_mark(self, data: memoryview) -> memoryview:
-        """What follows the byte order mark of a file's start."""
+        """Return the data behind the byte order mark at a file's start."""
         mark = self.rules.encoding.mark
         if self.position == 0 and mark and bytes(data[: len(mark)]) == mark:
             self.evidence = self.evidence.advance(mark)
@@ -168,7 +169,7 @@ class Tailer:
         return data
 
     def _without_hole(self, data: memoryview) -> memoryview:
-        """What follows the NULs at the position, in whose place nothing will be written."""
+        """Return the data behind NULs at the position that no text will replace."""
         if not len(data) or data[0]:
             return data
         skipped = self.rules.encoding.leading_nul_bytes(data)
@@ -185,8 +186,8 @@ class Tailer:
         if self.rules.events is not None:
             rest = next((i for i, one in enumerate(blocks) if self._ends_split_line(one)), None)
             if rest is not None:
-                # What is left of a line that was split is a line like any other: the next look
-                # begins with it, as it would after a restart.
+                # The rest of a split line is an ordinary line: the next read begins with it, as
+                # after a restart.
                 self._searched_end = blocks[rest].start
                 return blocks[:rest]
         whole_end = blocks[-1].end if blocks else start
@@ -194,14 +195,14 @@ class Tailer:
         if not self._is_long_next:
             self._searched_end = start + len(data)
         elif blocks:
-            # What follows is too long already: the next look begins with it.
+            # The rest is too long already: the next read begins with it.
             self._searched_end = whole_end
         else:
             return self._begin_long_line(data)
         return blocks
 
     def hand_out(self, block: Block) -> Evidence:
-        """Move past a block that was passed on; returns the evidence of its end."""
+        """Move past a block that was passed on; return the evidence of its end."""
         assert block.start == self.position, "blocks are handed out in order, without gaps"
         if block.evidence is not None:
             self.evidence = block.evidence
@@ -215,25 +216,25 @@ class Tailer:
 
     @property
     def read_position(self) -> int:
-        """The end of what was read, the pending event included."""
+        """The end of what was read, including the pending event."""
         return self.position if self.pending is None else self.pending.end
 
     @property
     def read_tail(self) -> bytes:
-        """The last bytes of what was read, the pending event included."""
+        """The last bytes of what was read, including the pending event."""
         if self.pending is None:
             return self.evidence.tail
         return (self.evidence.tail + bytes(_source_of(self.pending)))[-MARKER_BYTES:]
 
     @property
     def read_evidence(self) -> Evidence:
-        """The evidence of what was read, the pending event included."""
+        """The evidence of what was read, including the pending event."""
         if self.pending is None:
             return self.evidence
         return self.evidence.advance(_source_of(self.pending))
 
     def rewind(self) -> None:
-        """Forget how far the search for line ends went: read again from the position."""
+        """Forget how far line ends were searched, and read again from the position."""
         self._searched_end = self.position
         self._searched = None
         self._long_line = None
@@ -243,27 +244,27 @@ class Tailer:
 
     @property
     def searched_end(self) -> int:
-        """The end of the text that was read, with that of the line whose end is not found yet."""
+        """The end of the text that was read, including a line whose end was not found yet."""
         return self._searched_end
 
     @property
     def doubt(self) -> NulRun | None:
-        """NULs before other text, in whose place text may still be written: reading waits there."""
+        """NULs before other text that text may still replace; reading waits there."""
         run = self._holes.run_at(self._searched_end)
         return run if run is not None and self._holes.is_in_doubt(run) else None
 
     def trust(self, size: int) -> None:
-        """Read on behind the NULs before this place: nothing is written there any more."""
+        """Read on behind the NULs before this place, because nothing will replace them."""
         self._holes.trusted_end = size
 
     def text_end(self, size: int) -> int:
-        """Where the text of a file of `size` bytes ends, as far as is known: NULs may follow."""
+        """Return where the text of a file of `size` bytes ends; only NULs may follow."""
         run = self._holes.run
         is_known = run is not None and not run.has_text and 0 <= run.start <= size <= run.end
         return run.start if run is not None and is_known else size
 
     def nuls_to_probe(self, size: int) -> Request | None:
-        """The first code unit of NULs that its writer may have replaced by text."""
+        """Return the first code unit of NULs that the writer may have replaced by text."""
         run = self._holes.run_at(self._searched_end)
         unit = self.rules.encoding.unit_bytes
         if run is None or size < run.start + unit:
@@ -271,7 +272,7 @@ class Tailer:
         return Request(run.start, unit) if self.doubt is not None or not run.has_text else None
 
     def look_again(self, *, is_written_at_start: bool = False) -> None:
-        """Read again from the position: the bytes behind it may have changed.
+        """Read again from the position, because the bytes behind it may have changed.
 
         `is_written_at_start`: text was found where `nuls_to_probe` looked.
         """
@@ -279,7 +280,7 @@ class Tailer:
         self._holes.forget(is_written_at_start=is_written_at_start)
 
     def before(self, request: Request) -> bytes:
-        """What has to stand directly before the bytes that are asked for; empty: unknown."""
+        """Return the bytes expected directly before those of a request; empty if unknown."""
         if request.offset == self.position:
             return self.evidence.tail
         if self._searched is not None and request.offset == self._searched.position:
@@ -287,16 +288,17 @@ class Tailer:
         return b""
 
     def final_request(self, size: int) -> Request | None:
-        """What to read of the unfinished last line of a file that is closed for good."""
+        """Return what to read of the unfinished last line of a file that will not grow."""
         begin = self.read_position
         if size <= begin:
             return None
         return Request(begin, min(size - begin, self.rules.limit_bytes))
 
     def take_final(self, data: memoryview, size: int) -> list[Block]:
-        """The unfinished last line as a record, marked, cut at the limit; or its event's end.
+        """Return the unfinished last line as a record of its own kind, cut at the limit.
 
-        The pending event goes before it. Without bytes it is that alone.
+        The pending event comes before it, or is joined with it. Without data, only the pending
+        event is returned.
         """
         event, rules = self.pending, self.rules.events
         nuls = self.rules.encoding.leading_nul_bytes(data)
@@ -329,7 +331,7 @@ class Tailer:
         )
 
     def _begin_long_line(self, data: memoryview) -> list[Block]:
-        """`data` holds more than the limit, and no line end."""
+        """Begin a line of which `data` holds more than the limit, and no line end."""
         start = self.position
         if self.rules.on_overlong is not Overlong.SPLIT:
             self._searched = self.evidence.advance(data)

@@ -5,7 +5,7 @@ Floor: ground of the room. Pure.
 
 from collections import deque
 
-RATE_SAMPLES = 40  # one each tick of the agent's
+RATE_SAMPLES = 40  # one per tick of the agent
 
 
 class Rate:

@@ -1,8 +1,8 @@
-"""When the transaction in the making is to be committed.
+"""Decides when the open transaction must be committed.
 
-Floor: ground of the room. Pure. Fresh lines are committed as soon as the least time between two
-commits has passed, so a single one goes at once; lines of files far behind travel by the amount.
-Positions that changed without lines (a file was renamed) have time.
+Floor: ground of the room. Pure. Fresh lines are committed as soon as the shortest time between two
+commits has passed, so a single line is sent at once. Lines of files far behind are committed by
+amount or after a longer time. Positions that changed without lines (after a rename) can wait too.
 """
 
 from collector.config.settings import (
@@ -10,13 +10,13 @@ from collector.config.settings import (
     COMMIT_MS,
     POSITIONS_INTERVAL_MS,
 )
-from collector.timing.schedule import Lane
+from collector.timing.schedule import ReadQueue
 
 _NEVER_MS = -(10**15)
 
 
 class Rhythm:
-    """The bounds of one transaction; `commit_bytes` is how much of the files it may hold."""
+    """The limits of one transaction, which holds at most `commit_bytes` of the files."""
 
     def __init__(self, commit_bytes: int):
         self._commit_bytes = commit_bytes
@@ -26,27 +26,27 @@ class Rhythm:
         self._changed_ms: int | None = None
         self._bytes = 0
 
-    def handed_out(self, lane: Lane, size_bytes: int, now_ms: int) -> None:
-        """Lines were put into batches."""
+    def handed_out(self, read_queue: ReadQueue, size_bytes: int, now_ms: int) -> None:
+        """Note that lines were put into batches."""
         self._bytes += size_bytes
-        if lane is Lane.LIVE:
+        if read_queue is ReadQueue.LIVE:
             self._live_ms = now_ms if self._live_ms is None else self._live_ms
         else:
             self._backfill_ms = now_ms if self._backfill_ms is None else self._backfill_ms
 
     def changed(self, now_ms: int) -> None:
-        """A position record has something to say beside the position."""
+        """Note that a position record changed without lines."""
         self._changed_ms = now_ms if self._changed_ms is None else self._changed_ms
 
     def cut(self, now_ms: int) -> None:
-        """The transaction is being ended; what is handed out from here on is the next one's."""
+        """Begin the next transaction, because the present one is being ended."""
         self._cut_ms = now_ms
         self._live_ms = self._backfill_ms = self._changed_ms = None
         self._bytes = 0
 
     @property
     def deadline_ms(self) -> int | None:
-        """From when on a commit is due; None while there is nothing to commit."""
+        """When a commit is due; None while there is nothing to commit."""
         if self._bytes >= self._commit_bytes:
             return self._cut_ms
         times = []
@@ -59,6 +59,6 @@ class Rhythm:
         return min(times, default=None)
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether to commit at this moment."""
+        """Tell whether to commit now."""
         deadline_ms = self.deadline_ms
         return deadline_ms is not None and now_ms >= deadline_ms

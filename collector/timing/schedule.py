@@ -1,8 +1,8 @@
-"""Whose turn it is: fair order among files, live before backfill, and back-off after failures.
+"""Decides which file is read next: fairly, live before backfill, with delays after failures.
 
-Floor: ground of the room. Pure. A file is `ready` (in one of two lanes), `parked` behind a
-partition that has no room, `delayed` until a time, or not here at all (idle: nothing to read).
-Each turn takes the head of a lane; who has more to read goes to the end of it.
+Floor: ground of the room. Pure. A file is `ready` (in one of two queues), `parked` until a
+partition has room, `delayed` until a time, or absent (idle: nothing to read). Each turn takes the
+first file of a queue; a file with more to read goes to the end of its queue.
 """
 
 from collections import OrderedDict
@@ -14,15 +14,15 @@ Name = TypeVar("Name", bound=Hashable)
 Place = TypeVar("Place", bound=Hashable)
 
 
-class Lane(StrEnum):
-    """Live lines go first; a file far behind must not delay them."""
+class ReadQueue(StrEnum):
+    """The two queues. Live lines go first, because a file far behind must not delay them."""
 
     LIVE = "live"
     BACKFILL = "backfill"
 
 
-class Backoff:
-    """Doubling waits between a least and a most, as a plain value."""
+class DoublingWait:
+    """Waits that double from a shortest to a longest one, without a clock."""
 
     __slots__ = ("_least_ms", "_most_ms", "_next_ms")
 
@@ -32,13 +32,13 @@ class Backoff:
         self._next_ms = least_ms
 
     def next_ms(self) -> int:
-        """How long to wait this time; the next wait is twice as long."""
+        """Return how long to wait this time; the next wait is twice as long."""
         wait = self._next_ms
         self._next_ms = min(wait * 2, self._most_ms)
         return wait
 
     def reset(self) -> None:
-        """It worked: begin again with the shortest wait."""
+        """Start again with the shortest wait, after a success."""
         self._next_ms = self._least_ms
 
 
@@ -46,27 +46,29 @@ class Schedule(Generic[Name, Place]):
     """The order of turns among files (`Name`), each of which writes to one partition (`Place`)."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Lane, OrderedDict[Name, None]] = {lane: OrderedDict() for lane in Lane}
+        self._queues: dict[ReadQueue, OrderedDict[Name, None]] = {
+            one: OrderedDict() for one in ReadQueue
+        }
         self._parked: dict[Place, OrderedDict[Name, None]] = {}
         self._place: dict[Name, Place] = {}
         self._delayed: dict[Name, int] = {}
 
-    def ready(self, name: Name, lane: Lane) -> None:
-        """Queue a file for a turn, unless it is parked, delayed or already in this lane."""
+    def ready(self, name: Name, read_queue: ReadQueue) -> None:
+        """Queue a file for a turn, unless it is parked, delayed or already in this queue."""
         if name in self._place or name in self._delayed:
             return
-        other = Lane.BACKFILL if lane is Lane.LIVE else Lane.LIVE
-        self._lanes[other].pop(name, None)
-        self._lanes[lane].setdefault(name)
+        other = ReadQueue.BACKFILL if read_queue is ReadQueue.LIVE else ReadQueue.LIVE
+        self._queues[other].pop(name, None)
+        self._queues[read_queue].setdefault(name)
 
-    def next(self, lane: Lane) -> Name | None:
-        """Take the file whose turn it is in a lane; None when the lane is empty."""
-        queue = self._lanes[lane]
+    def next(self, read_queue: ReadQueue) -> Name | None:
+        """Take the file whose turn it is in a queue; None when the queue is empty."""
+        queue = self._queues[read_queue]
         return queue.popitem(last=False)[0] if queue else None
 
-    def waiting(self, lane: Lane) -> int:
-        """How many files are ready in a lane."""
-        return len(self._lanes[lane])
+    def waiting(self, read_queue: ReadQueue) -> int:
+        """How many files are ready in a queue."""
+        return len(self._queues[read_queue])
 
     def park(self, name: Name, place: Place) -> None:
         """Keep a file back until `place` has room again."""
@@ -75,14 +77,14 @@ class Schedule(Generic[Name, Place]):
         self._parked.setdefault(place, OrderedDict()).setdefault(name)
 
     def release(self, place: Place) -> list[Name]:
-        """The files that were parked behind a place, in order; the caller queues them again."""
+        """Return the files that were parked for a place, in order; the caller queues them again."""
         names = list(self._parked.pop(place, ()))
         for name in names:
             del self._place[name]
         return names
 
     def places(self) -> list[Place]:
-        """Where files are parked."""
+        """Return the places for which files are parked."""
         return list(self._parked)
 
     def delay(self, name: Name, until_ms: int) -> None:
@@ -91,7 +93,7 @@ class Schedule(Generic[Name, Place]):
         self._delayed[name] = until_ms
 
     def expire(self, now_ms: int) -> list[Name]:
-        """The files whose delay is over; the caller looks at them again."""
+        """Return the files whose delay is over; the caller queues them again."""
         names = [name for name, until_ms in self._delayed.items() if until_ms <= now_ms]
         for name in names:
             del self._delayed[name]
@@ -103,8 +105,8 @@ class Schedule(Generic[Name, Place]):
         return min(self._delayed.values(), default=None)
 
     def drop(self, name: Name) -> None:
-        """Forget a file wherever it waits."""
-        for queue in self._lanes.values():
+        """Remove a file from every queue and delay."""
+        for queue in self._queues.values():
             queue.pop(name, None)
         self._delayed.pop(name, None)
         place = self._place.pop(name, None)

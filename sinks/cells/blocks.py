@@ -1,18 +1,18 @@
-"""Bulk cells as text that MySQL takes as it is: how a block is written, added and read back. Pure.
+"""Bulk cells as SQL text: how a block is written, added to the database and read back. Pure.
 
-A block is SQL tuples separated by commas, one for each key of one window:
+A block is a list of SQL tuples separated by commas, one for each key of one window:
 
     ('',<k_id>,<k1>[,<k2>[,<k3>]],<count>)
     ('',<k_id>,<k1>[,<k2>[,<k3>]],<count>,<sum>,<min>,<max>)
 
-The short form is that of measure `count`. OPENING, with which every tuple begins, becomes the
-window's number and the merge's `seq` when a statement is made: whoever writes a block knows
-neither. No key reads like it, for no text holds a quote. `k_id` is `keys.key_id`: a text that
+The short form is for the measure `count`. Every tuple begins with OPENING, because the writer of a
+block knows neither the window's number nor the merge's `seq`; the statement gets both in its place.
+No key can look like OPENING, because no text holds a quote. `k_id` is `keys.key_id`: a text that
 begins with `=`, or 0x23 and the hash's 32 digits. There are as many k columns as the metric has key
-columns, a metric without a key has the one k1 `'*'`, and a key that stands in its `k_id` has NULL.
-A text stands in quotes as it is, unless it holds a quote, a backslash or a NUL: then it is
-hexadecimal, as a k column with `_utf8mb4` before it. Decimals are quoted, for the server would read
-a number with an exponent as a double.
+columns; a metric without a key has only k1, `'*'`; and a key that is contained in its `k_id` has
+NULL. A text is quoted unchanged, unless it holds a quote, a backslash or a NUL; then it is
+hexadecimal, in a k column with `_utf8mb4` before it. Decimals are quoted, because the server would
+read a number with an exponent as a double.
 """
 
 import re
@@ -27,12 +27,12 @@ from sinks.values import SUM_MAX, Aggregate, Measure
 ADDITIVE = frozenset(
     {Measure.COUNT, Measure.SUM, Measure.MIN, Measure.MAX, Measure.MEAN, Measure.SHARE}
 )
-# What stands where the window's number and the merge's `seq` come.
+# Placeholder for the window's number and the merge's `seq`.
 OPENING = b"('',"
 
 _NUMBERS = ("sum", "min", "max")
 _AWKWARD = ("'", "\\", "\0")
-# As in Python's sum: one that has reached the limit of its column stays there.
+# As in Python's sum: a sum that has reached the limit of its column stays there.
 _SUM_SQL = (
     f"IF(ABS(`sum`)>={SUM_MAX},`sum`,COALESCE(LEAST(GREATEST(`sum`+VALUES(`sum`),"
     f"-{SUM_MAX}),{SUM_MAX}),`sum`,VALUES(`sum`)))"
@@ -40,7 +40,7 @@ _SUM_SQL = (
 
 
 def head(definition: MetricDefinition) -> bytes:
-    """What stands before the tuples of one or more blocks of a metric."""
+    """Return the text before the tuples of a metric's blocks."""
     keys = [f"k{place}" for place in range(1, max(1, len(definition.key_columns)) + 1)]
     numbers = () if definition.measure == Measure.COUNT else (f"`{name}`" for name in _NUMBERS)
     columns = ["window_number", "seq", "k_id", *keys, "`count`", *numbers]
@@ -48,7 +48,7 @@ def head(definition: MetricDefinition) -> bytes:
 
 
 def tail(definition: MetricDefinition) -> bytes:
-    """What stands behind the tuples to add them to cells that may be there."""
+    """Return the text behind the tuples that adds them to existing cells."""
     changes = ["`count`=`count`+VALUES(`count`)"]
     if definition.measure != Measure.COUNT:
         changes.append(f"`sum`={_SUM_SQL}")
@@ -60,12 +60,12 @@ def tail(definition: MetricDefinition) -> bytes:
 
 
 def opened(tuples: bytes, number: int, seq: int) -> bytes:
-    """Tuples of one window under its number and the merge's `seq`, as they are sent."""
+    """Return the tuples of one window with its number and the merge's `seq`."""
     return tuples.replace(OPENING, f"({number},{seq},".encode())
 
 
 def decode(block: CellBlock, definition: MetricDefinition) -> list[tuple[Key, Aggregate]]:
-    """The cells of a block; octets that are no UTF-8 are replaced. Raises ValueError."""
+    """Return the cells of a block; octets that are not UTF-8 are replaced. Raises ValueError."""
     text = block.body.decode("utf-8", "replace")
     pattern = _tuple_pattern(len(definition.key_columns), definition.measure == Measure.COUNT)
     cells: list[tuple[Key, Aggregate]] = []
@@ -82,7 +82,7 @@ def decode(block: CellBlock, definition: MetricDefinition) -> list[tuple[Key, Ag
 
 
 def identity(k_id: bytes) -> str:
-    """An identity as the server reads it."""
+    """Return an identity as an SQL literal."""
     text = text_of_id(k_id)
     if text is None or any(character in text for character in _AWKWARD):
         return f"0x{k_id.hex()}"
@@ -90,7 +90,7 @@ def identity(k_id: bytes) -> str:
 
 
 def literal(text: str | None) -> str:
-    """A text of at most the length of a key column as the server reads it."""
+    """Return a text of a key column as an SQL literal."""
     if text is None:
         return "NULL"
     if any(character in text for character in _AWKWARD):
@@ -99,12 +99,12 @@ def literal(text: str | None) -> str:
 
 
 def decimal_literal(number: Decimal | None) -> str:
-    """A decimal as the server reads it exactly."""
+    """Return a decimal as an SQL literal without loss."""
     return "NULL" if number is None else f"'{number}'"
 
 
 def is_clean(block: CellBlock) -> bool:
-    """Whether the server can take the text; decoding replaces what is no UTF-8."""
+    """Tell whether the server can accept the text; decoding replaces what is not UTF-8."""
     try:
         block.body.decode()
     except UnicodeDecodeError:
@@ -113,7 +113,7 @@ def is_clean(block: CellBlock) -> bool:
 
 
 def stretches(block: CellBlock, octets_max: int) -> Iterator[bytes]:
-    """The body cut between tuples, into stretches of at most `octets_max`, or of one tuple."""
+    """Cut the body between tuples into parts of at most `octets_max`, or of one tuple."""
     border = b")," + OPENING
     before = border.index(b",(")
     begin = 0
@@ -129,7 +129,7 @@ def stretches(block: CellBlock, octets_max: int) -> Iterator[bytes]:
 
 
 def columns_beside(k_id: bytes, key: Key) -> tuple[str | None, str | None, str | None]:
-    """k1 to k3 as they are stored: a text that stands in the identity stands nowhere else."""
+    """Return k1 to k3 as stored: NULL for a text that the identity contains."""
     return shown_columns(key) if text_of_id(k_id) is None else (None, None, None)
 
 

@@ -1,8 +1,8 @@
-"""Which way each block of a batch takes into the database. Pure.
+"""Choose how each block of a batch is written to the database. Pure.
 
-Most windows of a backlog are new, and most others are far from their limit of keys: the server adds
-such blocks by itself. A window that may come to its limit goes the way of rows, where it is decided
-key by key what goes to the overflow key.
+Most windows of a backlog are new, and most others are far below their limit of keys: the server
+adds such blocks without reading. A window that may reach its limit is written by rows, where it is
+decided for each key whether it goes to the overflow key.
 """
 
 from collections import Counter
@@ -25,16 +25,16 @@ from sinks.values import Measure
 
 Definitions = Mapping[str, MetricDefinition]
 
-# Measures of which no value becomes smaller when a cell gets more.
+# Measures whose value never falls when a cell grows.
 _RISING = frozenset({Measure.COUNT, Measure.MAX})
 
 
 @dataclass(slots=True)
 class BulkPlan:
-    """Blocks sorted by window: of windows that are not there, of others, and for the way of rows.
+    """Blocks by treatment: for new windows, for existing windows, and for writing by rows.
 
-    `new_keys` are the key counts of the windows that one block makes; `recounted` are windows
-    whose keys must be counted when everything is written.
+    `new_keys` are the key counts of windows made by a single block. The keys of the windows in
+    `recounted` must be counted after writing.
     """
 
     fresh: list[CellBlock] = field(default_factory=list)
@@ -45,19 +45,19 @@ class BulkPlan:
 
     @property
     def windows(self) -> frozenset[WindowId]:
-        """The windows that the server changes by itself."""
+        """The windows that the server changes without reading them first."""
         return frozenset({*self.new_keys, *self.recounted})
 
 
 def window_of(block: CellBlock) -> WindowId:
-    """The window a block stands in."""
+    """Return the window of a block."""
     return WindowId(block.metric, block.size_s, block.start_s)
 
 
 def kept_blocks(
     blocks: Iterable[CellBlock], definitions: Definitions, now_s: int
 ) -> dict[WindowId, list[CellBlock]]:
-    """The blocks of each window that is still kept, in the order of windows."""
+    """Return the blocks of each window that is still kept, sorted by window."""
     kept: dict[WindowId, list[CellBlock]] = {}
     for block in blocks:
         keep_s = keep_in_mysql_s(definitions[block.metric], block.size_s)
@@ -72,10 +72,10 @@ def plan_blocks(
     key_counts: Mapping[WindowId, int],
     rows: Iterable[CellId],
 ) -> BulkPlan:
-    """Decide for each window; `key_counts` lacks those that the database lacks.
+    """Choose the treatment of each window; `key_counts` has only windows in the database.
 
-    `rows` are the cells that the same batch has besides. They count against the limit as the
-    blocks' keys do, so that it is the order of hashes among all of them which decides.
+    `rows` are the other cells of the same batch. Their keys count against the limit too, so the
+    order of hashes among all keys decides which go to the overflow key.
     """
     plan = BulkPlan()
     beside = Counter(cell_id.window for cell_id in rows)
@@ -102,14 +102,14 @@ def plan_blocks(
 def gather_blocks(
     cells: GatheredCells, blocks: Iterable[CellBlock], definitions: Definitions
 ) -> None:
-    """Put the cells of blocks beside those of rows."""
+    """Add the cells of blocks to those of rows."""
     for block in blocks:
         for key, aggregate in decode(block, definitions[block.metric]):
             gather(cells, CellId(*window_of(block), key_hash(key)), key, aggregate)
 
 
 def may_fall(plan: BulkPlan, definitions: Definitions) -> frozenset[WindowId]:
-    """Windows with a ranking in which a value may have become smaller."""
+    """Return windows with a ranking in which a value may have fallen."""
     return frozenset(
         window
         for window in plan.recounted
@@ -127,10 +127,10 @@ def statements(
     numbers: Mapping[WindowId, int],
     seq: int,
 ) -> Iterator[bytes]:
-    """Blocks of one metric as INSERT statements of about `octets_max`, each closed by `end`.
+    """Yield INSERT statements of about `octets_max` for one metric's blocks, ending in `end`.
 
-    `numbers` are those of the blocks' windows. Not counted among the octets is what a tuple grows
-    by with the number and `seq`: with the shortest of keys it becomes not twice as long.
+    `numbers` are those of the blocks' windows. The limit does not include the window's number
+    and `seq` in each tuple; even with short keys these make it less than twice as long.
     """
     begin = head(definition)
     some: list[bytes] = []

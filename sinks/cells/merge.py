@@ -1,8 +1,8 @@
-"""From a batch's slices to the configured windows, and on to what stands in the store. Pure.
+"""Combine a batch's slices into the configured windows, and these with the stored cells. Pure.
 
-A row whose window is older than its `keep` is neither written nor kept, so a purged window never
-returns half filled; `all` is never purged. Keys beyond `max_keys` go to the overflow key in the
-order of their hash, so that a replay chooses the same ones.
+A window older than its `keep` is neither written nor kept, so a purged window never returns half
+filled; `all` is never purged. Keys beyond `max_keys` go to the overflow key in the order of their
+hash, so a replay chooses the same ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ class WindowId(NamedTuple):
 
 
 class CellId(NamedTuple):
-    """One cell: a window and the hash of a key. Sorted, this is the order of writing."""
+    """One cell: a window and the hash of a key. Cells are written in sorted order."""
 
     metric: str
     size_s: int
@@ -36,7 +36,7 @@ class CellId(NamedTuple):
 
     @property
     def window(self) -> WindowId:
-        """The window the cell stands in."""
+        """The window of the cell."""
         return WindowId(self.metric, self.size_s, self.start_s)
 
 
@@ -50,7 +50,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What a batch has for one cell: its key and its parts, still to be combined."""
+    """A batch's data for one cell: the key, and parts that are not combined yet."""
 
     key: Key
     parts: list[Aggregate] = field(default_factory=list)
@@ -62,7 +62,7 @@ KeepRule = Callable[[MetricDefinition, int], int | None]
 
 
 def window_start(slice_start_s: int, size_s: int, zone: LocalZone | None = None) -> int:
-    """Start of the window of `size_s` that holds a slice; 0 for `all`. Without a zone: of UTC."""
+    """Return the start of the window with a slice; 0 for `all`. Without a zone, UTC."""
     if size_s == ALL_WINDOW_S:
         return 0
     if zone is not None:
@@ -71,17 +71,17 @@ def window_start(slice_start_s: int, size_s: int, zone: LocalZone | None = None)
 
 
 def is_kept(start_s: int, size_s: int, keep_s: int | None, now_s: int) -> bool:
-    """Whether a window is still within its `keep`, counted from the window's end."""
+    """Tell whether a window is still within its `keep`, counted from the window's end."""
     return size_s == ALL_WINDOW_S or keep_s is None or start_s + size_s + keep_s > now_s
 
 
 def keep_in_mysql_s(definition: MetricDefinition, size_s: int) -> int | None:
-    """How long MySQL keeps a window after its end."""
+    """Return how long MySQL keeps a window after its end."""
     return None if size_s == ALL_WINDOW_S else definition.keep_mysql_s.get(size_s)
 
 
 def keep_in_redis_s(definition: MetricDefinition, size_s: int) -> int | None:
-    """How long Redis keeps a window after its end."""
+    """Return how long Redis keeps a window after its end."""
     return None if size_s == ALL_WINDOW_S else definition.keep_redis_s.get(size_s)
 
 
@@ -93,9 +93,9 @@ def fold_to_windows(
     *,
     left_out: set[CellId],
 ) -> GatheredCells:
-    """Gather the slices of every window that holds them and is still kept where the truth lies.
+    """Assign slices to every window that contains them and that the truth still keeps.
 
-    Cells of windows that are not kept any more are named in `left_out`.
+    Cells of windows that are not kept any more are added to `left_out`.
     """
     cells: GatheredCells = {}
     for row in rows:
@@ -124,7 +124,7 @@ def gather(cells: GatheredCells, cell_id: CellId, key: Key, aggregate: Aggregate
 
 
 def key_limit(definition: MetricDefinition, size_s: int) -> int:
-    """How many keys one window of the metric may hold before the overflow key."""
+    """Return how many keys a window of the metric can hold before the overflow key."""
     if definition.max_keys is not None:
         return definition.max_keys
     return MAX_KEYS_ALL if size_s == ALL_WINDOW_S else MAX_KEYS
@@ -133,7 +133,7 @@ def key_limit(definition: MetricDefinition, size_s: int) -> int:
 def overflow_candidates(
     cells: Iterable[CellId], definitions: Mapping[str, MetricDefinition]
 ) -> set[CellId]:
-    """The overflow cells that a merge of these might touch, so that they are read beforehand."""
+    """Return overflow cells that this merge may change, so that they are read before it."""
     return {
         CellId(*window, key_hash(other_key(len(definitions[window.metric].key_columns))))
         for window in {cell_id.window for cell_id in cells}
@@ -147,7 +147,7 @@ def merge_with_stored(
     key_counts: Mapping[WindowId, int],
     definitions: Mapping[str, MetricDefinition],
 ) -> tuple[Cells, dict[WindowId, int]]:
-    """The absolute cells to write, in order, and the key counts of windows that got new keys."""
+    """Return the absolute cells to write, in order, and key counts of windows with new keys."""
     gathered: GatheredCells = {}
     counts: dict[WindowId, int] = {}
     for cell_id in sorted(batch):
@@ -166,7 +166,7 @@ def merge_with_stored(
         if present is None:
             before = stored.get(target)
             parts = more.parts if before is None else [before.aggregate, *more.parts]
-            # A list of its own, to which the parts of other keys may be added.
+            # A copy of the list, because parts of other keys may be added to it.
             gathered[target] = Gathered(key if before is None else before.key, list(parts))
         else:
             present.parts.extend(more.parts)
@@ -176,7 +176,7 @@ def merge_with_stored(
 def fallen_windows(
     written: Cells, stored: Cells, definitions: Mapping[str, MetricDefinition]
 ) -> frozenset[WindowId]:
-    """Windows with a ranking in which a value became smaller, so that another may have risen."""
+    """Return windows with a ranking in which a value fell, so another key may have risen."""
     fallen: set[WindowId] = set()
     for cell_id, cell in written.items():
         before = stored.get(cell_id)

@@ -1,8 +1,8 @@
-"""The cells a driver wrote last, so that a merge reads only what it does not know. Pure.
+"""The cells that a driver wrote last, so that a merge reads only unknown ones. Pure.
 
-As long as the guard accepts a driver's epoch nobody else writes, so what it wrote is what stands
-there. Whatever makes that doubtful (a transaction that was not committed for sure, a purge, cells
-that the server added by itself) drops what is remembered.
+While the guard accepts a driver's epoch, no other process writes, so the database holds what this
+driver wrote. Everything is forgotten when that becomes doubtful: after a transaction whose commit
+is uncertain, after a purge, and for windows whose cells the server added.
 """
 
 from collections import OrderedDict
@@ -14,12 +14,12 @@ from sinks.cells.merge import Cell, CellId, Cells, WindowId
 
 # A cell without sketches takes about a kilobyte of the driver's memory.
 RECENT_CELLS_MAX = 30_000
-# So many octets of sketches are held to take as much room as a cell.
+# This many octets of sketches count as much as one cell.
 SKETCH_OCTETS_A_CELL = 512
 
 
-class WindowRow(NamedTuple):
-    """A window as the database has it: the number it goes by, and how many keys it holds."""
+class StoredWindow(NamedTuple):
+    """A window's row in the database: its number and how many keys it holds."""
 
     number: int
     n_keys: int
@@ -27,10 +27,10 @@ class WindowRow(NamedTuple):
 
 @dataclass(slots=True)
 class KnownWindow:
-    """What is known of a window: the number of its keys, and cells by hash (None: not there).
+    """What is known about a window: its key count, and cells by hash (None: no such cell).
 
-    `number` is None as long as the window is not there. `is_whole` says that a cell which is not
-    in `cells` is not in the window either.
+    `number` is None while the window does not exist. If `is_whole`, a cell that is missing in
+    `cells` is also missing in the window.
     """
 
     number: int | None
@@ -41,7 +41,7 @@ class KnownWindow:
 
 
 class RecentCells:
-    """Windows by the time of their last merge, up to about `cells_max` cells in all."""
+    """Windows by the time of their last merge, up to about `cells_max` cells in total."""
 
     def __init__(self, cells_max: int = RECENT_CELLS_MAX) -> None:
         self._cells_max = cells_max
@@ -51,22 +51,22 @@ class RecentCells:
 
     @property
     def weight(self) -> int:
-        """How many cells' room is taken."""
+        """How much room is used, in cells."""
         return self._weight
 
     def begin(self, seq: int) -> None:
-        """A merge begins on a truth of this `seq`: any other than ours is not what we know."""
+        """Begin a merge at this `seq` of the truth; forget everything if it is another."""
         if seq != self._seq:
             self.forget_all()
 
     def unknown(self, windows: Iterable[WindowId]) -> list[WindowId]:
-        """Windows of which not even the number of keys is known."""
+        """Return the windows whose key count is unknown."""
         return [window for window in windows if window not in self._windows]
 
     def learn_windows(
-        self, windows: Iterable[WindowId], found: Mapping[WindowId, WindowRow]
+        self, windows: Iterable[WindowId], found: Mapping[WindowId, StoredWindow]
     ) -> None:
-        """What was asked of windows, and found: one that has no row has no cells."""
+        """Note the result of reading windows; a window without a row has no cells."""
         for window in windows:
             row = found.get(window)
             known = KnownWindow(None, 0, True) if row is None else KnownWindow(*row, False)
@@ -74,17 +74,17 @@ class RecentCells:
             self._weight += known.weight
 
     def learn_numbers(self, numbers: Mapping[WindowId, int]) -> None:
-        """Windows that were just made."""
+        """Note the numbers of windows that were just created."""
         for window, number in numbers.items():
             self._windows[window].number = number
 
     def numbers(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
-        """The numbers of known windows that are there."""
+        """Return the numbers of the windows that exist."""
         known = ((window, self._windows[window].number) for window in windows)
         return {window: number for window, number in known if number is not None}
 
     def missing(self, cells: Iterable[CellId]) -> list[CellId]:
-        """Cells that must be read, of windows whose counts are known."""
+        """Return the cells that must be read, of windows with known key counts."""
         return [
             cell_id
             for cell_id in cells
@@ -93,12 +93,12 @@ class RecentCells:
         ]
 
     def learn_cells(self, asked: Iterable[CellId], found: Cells) -> None:
-        """What was asked of cells, and found."""
+        """Note the result of reading cells."""
         for cell_id in asked:
             self._put(self._windows[cell_id.window], cell_id.k_hash, found.get(cell_id))
 
     def stored(self, cells: Iterable[CellId]) -> Cells:
-        """Those cells that are there; nothing of them may be missing."""
+        """Return those cells that exist; none of them may be `missing`."""
         return {
             cell_id: cell
             for cell_id in cells
@@ -106,11 +106,11 @@ class RecentCells:
         }
 
     def key_counts(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
-        """How many keys windows have."""
+        """Return how many keys the windows have."""
         return {window: self._windows[window].n_keys for window in windows}
 
     def commit(self, seq: int, cells: Cells, key_counts: Mapping[WindowId, int]) -> None:
-        """A merge stands: what it wrote of windows that are known, under its `seq`."""
+        """Note a committed merge: what it wrote to known windows, and its `seq`."""
         self._seq = seq
         for cell_id, cell in cells.items():
             known = self._windows.get(cell_id.window)
@@ -124,12 +124,12 @@ class RecentCells:
             self._forget(next(iter(self._windows)))
 
     def forget(self, windows: Iterable[WindowId]) -> None:
-        """Somebody else changed these."""
+        """Forget these windows, because the server changes them."""
         for window in windows:
             self._forget(window)
 
     def forget_all(self) -> None:
-        """Nothing is certain any more."""
+        """Forget everything."""
         self._windows.clear()
         self._weight = 0
         self._seq = None

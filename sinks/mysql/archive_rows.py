@@ -1,18 +1,18 @@
-"""What the archive of raw lines holds, in the table `archived`: told to those who have no Spark.
+"""The contents of the archive of raw lines, in the table `archived`, for readers without Spark.
 
-The archive's own notes are the truth, and the stream writes them down here. A row is the offsets of
-one partition in one piece, with the latest arrival among its lines.
+The archive's own notes are the truth, and the stream copies them here. A row has the offsets of one
+partition in one piece, with the latest arrival time among its lines.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = tuple[int, int, int, int]
-"""Partition, first offset, end, and the latest arrival in epoch milliseconds, -1 without a line."""
+"""Partition, first offset, end, and the latest arrival in epoch milliseconds (-1: no line)."""
 
 
 def summary(cursor: Any, topic: str) -> dict[int, tuple[int, int]]:
-    """What the table says of a topic."""
+    """Return for each partition of a topic the number of rows and the last end."""
     cursor.execute(
         "SELECT part, COUNT(*), MAX(end_offset) FROM archived WHERE topic = %s GROUP BY part",
         (topic,),
@@ -21,7 +21,7 @@ def summary(cursor: Any, topic: str) -> dict[int, tuple[int, int]]:
 
 
 def summary_of(rows: Iterable[Row]) -> dict[int, tuple[int, int]]:
-    """The same of rows."""
+    """Return the same for given rows."""
     found: dict[int, tuple[int, int]] = {}
     for part, _, end, _ in rows:
         count, last = found.get(part, (0, 0))
@@ -30,12 +30,12 @@ def summary_of(rows: Iterable[Row]) -> dict[int, tuple[int, int]]:
 
 
 def clear(cursor: Any, topic: str) -> None:
-    """Strike out a topic."""
+    """Delete the rows of a topic."""
     cursor.execute("DELETE FROM archived WHERE topic = %s", (topic,))
 
 
 def note(cursor: Any, topic: str, rows: Sequence[Row]) -> None:
-    """Write down rows; those that are there already stay."""
+    """Write rows; existing rows with the same start are updated."""
     cursor.executemany(
         "INSERT INTO archived (topic, part, start_offset, end_offset, until_ms) "
         "VALUES (%s,%s,%s,%s,%s) ON DUPLICATE KEY UPDATE "
@@ -47,9 +47,9 @@ def note(cursor: Any, topic: str, rows: Sequence[Row]) -> None:
 def first_since(
     cursor: Any, topics: Sequence[str], since_ms: int | None
 ) -> dict[tuple[str, int], int]:
-    """Where the first piece begins that has lines which arrived at or after a time; of all, None.
+    """Return where the first piece begins with lines that arrived at or after a time (None: any).
 
-    Lines of that piece may have arrived before.
+    The piece can also hold earlier lines.
     """
     cursor.execute(
         "SELECT topic, part, MIN(start_offset) FROM archived "
@@ -65,9 +65,9 @@ def floors(
     held: Mapping[tuple[str, int], int],
     archived: Mapping[tuple[str, int], int],
 ) -> dict[tuple[str, int], int]:
-    """From where on to count: the archive's offset where all that a topic holds is wanted.
+    """Return where to start counting: in the archive, if all that the topic still has is wanted.
 
-    `by_time` is the broker's answer for the time, `held` the first offset it holds.
+    `by_time` is the broker's answer for the time, `held` the first offset that the broker has.
     """
     return {
         place: min(floor, archived.get(place, floor)) if floor <= held[place] else floor

@@ -1,7 +1,7 @@
-"""The cells of one batch, written inside the merge's transaction.
+"""Writes the cells of one batch inside the merge's transaction.
 
-Blocks are added by the server (`bulk`), rows are read, merged and written absolute (`merge`). What
-the live view must show of the blocks is read back, so it gets absolute cells of both.
+The server adds blocks (`bulk`); rows are read, merged and written as absolute values (`merge`). The
+cells of blocks that the live view must show are read back, so the view gets absolute cells of both.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from sinks.cells.merge import (
     merge_with_stored,
     overflow_candidates,
 )
-from sinks.cells.recent import RecentCells, WindowRow
+from sinks.cells.recent import RecentCells, StoredWindow
 from sinks.errors import SinkUnavailable
 from sinks.keys import HASH_MARK, key_id, other_key
 from sinks.mysql import link
@@ -42,13 +42,13 @@ from sinks.mysql.views import SEQ_MODULUS
 from sinks.redis.view import is_shown
 from sinks.rows import Batch, CellBlock, MetricDefinition
 
-# A statement of this size costs the server next to nothing beside its rows.
+# With statements of this size, the cost per statement is negligible.
 STATEMENT_OCTETS = 2 * 1024 * 1024
 WINDOWS_PER_QUERY = 1_000
-# What a server says when AUTO_INCREMENT has come to the end of its column.
+# The server's error codes when AUTO_INCREMENT has reached the end of its column.
 NUMBERS_USED_UP = frozenset({167, 1264, 1467})
 MORE_NUMBERS = (
-    "4,294,967,295 windows have been made, and there is no number left for another: stop the "
+    "4,294,967,295 windows have been created, and no number is left for another one: stop the "
     "stream, then `ALTER TABLE window_cells MODIFY window_number BIGINT UNSIGNED NOT NULL` and"
     " `ALTER TABLE window_keys MODIFY window_number BIGINT UNSIGNED NOT NULL AUTO_INCREMENT`"
 )
@@ -57,11 +57,12 @@ _PLACE = "metric, size_s, start_at"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a batch changed: cells of rows and those that are shown, and what else is told of it.
+    """What a batch changed: written cells, and facts about them.
 
-    `by_rows` and `key_counts` are what the driver knows of the windows it wrote itself; `bulk` are
-    the windows that the server changed. `changed` counts the cells of both, `left_out` those of
-    windows older than is kept.
+    `cells` are those written by rows and those read back for the live view. `by_rows` and
+    `key_counts` concern the windows written by rows; `bulk` are windows that the server changed.
+    `changed` counts the cells of both. `left_out` counts cells that were not written, because their
+    windows were older than their `keep`.
     """
 
     cells: Cells
@@ -92,7 +93,7 @@ class CellWriter:
         gathered = fold_to_windows(batch.rows, self._definitions, now_s, left_out=left_out)
         kept = kept_blocks(batch.blocks, self._definitions, now_s)
         plan = self._plan(kept, gathered)
-        # A tuple of a block may become twice as long.
+        # A tuple of a block can become twice as long (see `bulk.statements`).
         octets_max = min(STATEMENT_OCTETS, packet_octets // 4)
         bulk = plan.windows
         if bulk:
@@ -172,11 +173,11 @@ class CellWriter:
         return {self._numbers[window]: window for window in sorted(windows)}
 
     def _make(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
-        """Give windows that are not there their rows, still without keys; returns their numbers."""
+        """Insert rows for new windows, with no keys yet; return their numbers."""
         new = sorted(windows)
         if not new:
             return {}
-        # No upsert: that would use up a number for each window that is there already.
+        # No upsert, because that would use up a number for each existing window.
         try:
             self._cursor.executemany(
                 f"INSERT INTO window_keys ({_PLACE}, n_keys, seq) VALUES (%s,%s,%s,0,%s)",
@@ -185,19 +186,19 @@ class CellWriter:
         except pymysql.err.Error as error:
             if link.error_code(error) not in NUMBERS_USED_UP:
                 raise
-            # Waited for like a server that is away: the batch passes as soon as there are more.
+            # Treated like a server that is away: the batch succeeds once there are more numbers.
             raise SinkUnavailable("mysql", MORE_NUMBERS) from error
         return {window: row.number for window, row in self._read_windows(new).items()}
 
-    def _read_windows(self, windows: Iterable[WindowId]) -> dict[WindowId, WindowRow]:
-        found: dict[WindowId, WindowRow] = {}
+    def _read_windows(self, windows: Iterable[WindowId]) -> dict[WindowId, StoredWindow]:
+        found: dict[WindowId, StoredWindow] = {}
         for where, values in _selections(windows):
             self._cursor.execute(
                 f"SELECT {_PLACE}, window_number, n_keys FROM window_keys WHERE {where}", values
             )
             for metric, size_s, start_at, number, n_keys in self._cursor.fetchall():
                 window = WindowId(str(metric), int(size_s), to_seconds(start_at))
-                found[window] = WindowRow(int(number), int(n_keys))
+                found[window] = StoredWindow(int(number), int(n_keys))
         return found
 
     def _write_key_counts(
@@ -234,7 +235,7 @@ class CellWriter:
     def _write_rows(
         self, gathered: GatheredCells, octets_max: int
     ) -> tuple[Cells, Cells, dict[WindowId, int]]:
-        """Merge with what is stored; returns what was written, what was there, the key counts."""
+        """Merge with stored cells; return written cells, the stored ones, and the key counts."""
         if not gathered:
             return {}, {}, {}
         touched = sorted({*gathered, *overflow_candidates(gathered, self._definitions)})
@@ -258,12 +259,12 @@ class CellWriter:
 
     def _read_cells(self, cells: Sequence[CellId], gathered: GatheredCells) -> dict[CellId, Cell]:
         numbers = self._recent.numbers(cell_id.window for cell_id in cells)
-        # DELETE, for TRUNCATE would commit the transaction, of a temporary table too.
+        # DELETE, because TRUNCATE would commit the transaction, even for a temporary table.
         self._cursor.execute("DELETE FROM touched")
         self._cursor.executemany(
             "INSERT INTO touched (window_number, k_id) VALUES (%s,%s)",
             [
-                # What nobody gathered is an overflow key.
+                # A cell that is not gathered is an overflow cell.
                 (
                     numbers[cell_id.window],
                     key_id(gathered[cell_id].key)
@@ -282,14 +283,14 @@ class CellWriter:
 
 
 def _in_parts(windows: Mapping[int, WindowId]) -> Iterator[dict[int, WindowId]]:
-    """Windows by their numbers, some at a time."""
+    """Yield windows by number, in parts for one query each."""
     left = iter(windows.items())
     while some := dict(islice(left, WINDOWS_PER_QUERY)):
         yield some
 
 
 def _selections(windows: Iterable[WindowId]) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Conditions that choose windows by the primary key, some at a time, and their values."""
+    """Yield conditions that select windows by the primary key, in parts, with their values."""
     for (metric, size_s), some in groupby(sorted(windows), key=lambda window: window[:2]):
         starts: list[datetime] = [to_datetime(window.start_s) for window in some]
         for begin in range(0, len(starts), WINDOWS_PER_QUERY):

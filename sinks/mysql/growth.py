@@ -1,7 +1,7 @@
-"""How many rows each metric has in MySQL, how they become more, and how long a disk holds them.
+"""How many rows each metric has in MySQL, how fast they grow, and how long the disk suffices.
 
-`rows_of` asks a server; all else is pure. The rows of a year are too many to be counted each time:
-`window_keys` knows how many keys each window has.
+`rows_of` asks a server; everything else is pure. A year's rows are too many to count each time, so
+the key counts of windows in `window_keys` are added up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +11,9 @@ from typing import Any
 
 DAY_S = 86_400
 
-# The pace is that of windows which began so many days ago at most.
+# The pace is measured over windows that began at most this many days ago.
 PACE_DAYS = 7.0
-# Of a pace over less than this nothing can be said for months ahead.
+# A pace measured over less than this is too uncertain for a forecast of months.
 PACE_S_MIN = 3_600
 
 
@@ -21,8 +21,8 @@ PACE_S_MIN = 3_600
 class SizeRows:
     """The rows of one window size of a metric.
 
-    `recent` are those of windows that began in the last PACE_DAYS, the first of them at
-    `recent_since_s`, which is None where there is none.
+    `recent` counts those of windows that began in the last PACE_DAYS. The first of these windows
+    began at `recent_since_s`, which is None if there is none.
     """
 
     metric: str
@@ -33,25 +33,25 @@ class SizeRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What `window_cells` holds, and the bytes of disk that it and `window_keys` take."""
+class TableSize:
+    """The rows in `window_cells`, and the disk space of it and `window_keys` in bytes."""
 
     sizes: Sequence[SizeRows]
     table_bytes: int
 
     @property
     def bytes_per_row(self) -> float:
-        """What a row takes on the average, 0 without a row."""
+        """The average size of a row, 0 without rows."""
         rows = sum(one.rows for one in self.sizes)
         return self.table_bytes / rows if rows else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """One size's windows: the rows that a day adds, and for how many days they are kept.
+class GrowthPerDay:
+    """The windows of one size: the rows added per day, and for how many days they are kept.
 
-    `kept_days` is None for ever. What is kept for a time has as many rows in the end as are added
-    in it; `grows_days` is how long that still takes, at this pace.
+    `kept_days` is None for ever. With a limit, the rows grow until they equal the rows added in
+    that time. `grows_days` is how long this still takes at the present pace.
     """
 
     size_s: int
@@ -61,7 +61,7 @@ class Pace:
 
     @property
     def grows_days(self) -> float | None:
-        """None for ever."""
+        """Days until the rows stop growing; None: never."""
         if self.kept_days is None or not self.rows_a_day:
             return None
         return max(0.0, self.kept_days - self.rows / self.rows_a_day)
@@ -74,16 +74,16 @@ class Growth:
     metric: str
     rows: int
     bytes: int
-    paces: tuple[Pace, ...]
+    paces: tuple[GrowthPerDay, ...]
 
     @property
     def rows_a_day(self) -> float:
-        """What a day adds before anything is purged."""
+        """The rows added per day, before any purge."""
         return sum(pace.rows_a_day for pace in self.paces)
 
 
-def rows_of(cursor: Any, now_s: int) -> Stored:
-    """Ask a server; raises what its library does."""
+def rows_of(cursor: Any, now_s: int) -> TableSize:
+    """Ask a server; raises what its library raises."""
     since = datetime.fromtimestamp(now_s - PACE_DAYS * DAY_S, UTC).replace(tzinfo=None)
     cursor.execute(
         "SELECT metric, size_s, SUM(n_keys), SUM(IF(start_at >= %s, n_keys, 0)),"
@@ -100,15 +100,15 @@ def rows_of(cursor: Any, now_s: int) -> Stored:
         " WHERE table_schema = DATABASE() AND table_name IN ('window_cells', 'window_keys')"
     )
     found = cursor.fetchone()
-    return Stored(sizes, int(found[0] or 0) if found else 0)
+    return TableSize(sizes, int(found[0] or 0) if found else 0)
 
 
 def growth_of(
-    stored: Stored, kept_s: Mapping[str, Mapping[int, int | None]], now_s: int
+    stored: TableSize, kept_s: Mapping[str, Mapping[int, int | None]], now_s: int
 ) -> tuple[Growth, ...]:
-    """Every metric that has rows, those with the most first.
+    """Return every metric that has rows, those with the most rows first.
 
-    `kept_s` is how long each size of each metric is kept, nothing or None for ever.
+    `kept_s` is how long each size of each metric is kept; missing or None: for ever.
     """
     by_metric: dict[str, list[SizeRows]] = {}
     for one in stored.sizes:
@@ -123,10 +123,10 @@ def growth_of(
 
 
 def days_left(growths: Iterable[Growth], bytes_per_row: float, free_bytes: int) -> float | None:
-    """For how many days a disk with so much room holds what is added; None: for ever.
+    """Return for how many days a disk with this free space suffices; None: for ever.
 
-    What is kept for a limited time grows until as much is there as is added in it, and is then
-    purged as fast as it comes.
+    Rows with a limited `keep` grow until they equal the rows added in that time; from then on they
+    are purged as fast as they are added.
     """
     paces = [
         (pace.rows_a_day * bytes_per_row, pace.grows_days)
@@ -134,7 +134,7 @@ def days_left(growths: Iterable[Growth], bytes_per_row: float, free_bytes: int) 
         for pace in one.paces
         if pace.rows_a_day
     ]
-    # Between two moments at which something stops to grow, the disk fills at one pace.
+    # The disk fills at a constant pace between two moments at which a size stops growing.
     day, left = 0.0, float(free_bytes)
     for until in [*sorted({grows for _, grows in paces if grows is not None}), None]:
         pace = sum(bytes_ for bytes_, grows in paces if grows is None or grows > day)
@@ -146,9 +146,11 @@ def days_left(growths: Iterable[Growth], bytes_per_row: float, free_bytes: int) 
     return None
 
 
-def _pace(one: SizeRows, kept_s: int | None, now_s: int) -> Pace:
+def _pace(one: SizeRows, kept_s: int | None, now_s: int) -> GrowthPerDay:
     rows_a_day = 0.0
     if one.recent_since_s is not None:
         seconds = max(now_s - one.recent_since_s, one.size_s, PACE_S_MIN)
         rows_a_day = one.recent * DAY_S / seconds
-    return Pace(one.size_s, one.rows, rows_a_day, None if kept_s is None else kept_s / DAY_S)
+    return GrowthPerDay(
+        one.size_s, one.rows, rows_a_day, None if kept_s is None else kept_s / DAY_S
+    )

@@ -1,4 +1,4 @@
-"""One connection to MySQL or MariaDB, opened when needed, and which faults mean what."""
+"""One connection to MySQL or MariaDB, opened when needed, and the meaning of its errors."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -15,44 +15,44 @@ SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION time_zone = '+00:00'",
-    # Shorter than the wait for an answer, so that a lock is reported as one.
+    # Shorter than the wait for an answer, so that a lock is reported as a lock.
     "SET SESSION innodb_lock_wait_timeout = 5",
 )
-# A whole transaction is to be tried again: deadlock; lock wait (which undoes a statement only).
+# Try the whole transaction again: deadlock; lock wait (which undoes only one statement).
 TRY_AGAIN = frozenset({1205, 1213})
-# The server or the way to it is gone, or it will not have us at the moment.
+# The server or the connection is gone, or the server refuses us at the moment.
 AWAY = frozenset({1040, 1041, 1043, 1045, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1927,
                   2002, 2003, 2006, 2013, 2014, 2055, 4031})  # fmt: skip
 
-Connect = Callable[[MySqlSettings], "Connection"]
+Connect = Callable[[MySqlSettings], "MySqlConnection"]
 
 
-class Connection(Protocol):
-    """What the sink uses of a PyMySQL connection."""
+class MySqlConnection(Protocol):
+    """The methods of a PyMySQL connection that the sink uses."""
 
     def cursor(self, cursor: Any = None) -> Any:
-        """A new cursor, of another class if one is given."""
+        """Return a new cursor, of another class if one is given."""
         ...
 
     def begin(self) -> None:
-        """Open a transaction."""
+        """Begin a transaction."""
         ...
 
     def commit(self) -> None:
-        """Make it durable."""
+        """Commit it."""
         ...
 
     def rollback(self) -> None:
-        """Undo it."""
+        """Roll it back."""
         ...
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         ...
 
 
-def connect(settings: MySqlSettings) -> Connection:
-    """Open a session set up for merging; raises pymysql.err.Error."""
+def connect(settings: MySqlSettings) -> MySqlConnection:
+    """Open a session for merging; raises pymysql.err.Error."""
     connection = pymysql.connect(
         host=settings.host,
         port=settings.port,
@@ -72,23 +72,23 @@ def connect(settings: MySqlSettings) -> Connection:
     return connection
 
 
-def prepare_for_merging(connection: Connection) -> None:
-    """Make the session's own table of touched keys."""
+def prepare_for_merging(connection: MySqlConnection) -> None:
+    """Create the session's temporary table of touched keys."""
     with connection.cursor() as cursor:
         cursor.execute(TOUCHED)
 
 
 def error_code(error: pymysql.err.Error) -> int | None:
-    """The server's or client's number of a fault."""
+    """Return the error number of the server or client."""
     code = error.args[0] if error.args else None
     return code if isinstance(code, int) else None
 
 
 def is_away(error: pymysql.err.Error) -> bool:
-    """Whether the link is gone: nothing is known of a transaction that was under way."""
+    """Tell whether the connection is lost, so the result of an open transaction is unknown."""
     return isinstance(error, pymysql.err.InterfaceError) or error_code(error) in AWAY
 
 
 def is_worth_retrying(error: pymysql.err.Error) -> bool:
-    """Whether the same transaction may pass when it is sent again on the same link."""
+    """Tell whether the same transaction may succeed when repeated on the same connection."""
     return error_code(error) in TRY_AGAIN

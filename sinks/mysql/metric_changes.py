@@ -1,22 +1,24 @@
-"""Metrics that come and leave, in MySQL: their ranges, and the removal of one that left.
+"""Added and removed metrics in MySQL: their ranges, and how a removed metric is forgotten.
 
-The rules are in `ranges.py`. A metric is forgotten in steps, the last of which removes its name:
-until then its definition is FORGOTTEN, which no configuration has, so that nobody counts it.
+The rules are in `ranges.py`. A metric is forgotten in steps, and the last one removes its name.
+Until then its definition is FORGOTTEN, which no configuration has, so no driver counts it.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sinks.errors import StillCounted, UnknownMetric
-from sinks.ranges import Change, Ledger, MetricRange, Topics, change, is_away
+from sinks.ranges import Ledger, MetricRange, MetricsChange, Topics, change, is_away
 
 FORGOTTEN = bytes(16)
 ROWS_PER_STEP = 10_000
 WINDOWS_PER_STEP = 1_000
 
 
-def change_metrics(cursor: Any, names: Topics, stored: Collection[str], ledger: Ledger) -> Change:
-    """Write down from where, and up to where, metrics count; within the opening transaction.
+def change_metrics(
+    cursor: Any, names: Topics, stored: Collection[str], ledger: Ledger
+) -> MetricsChange:
+    """Store from and up to which offsets metrics count, within the opening transaction.
 
     `stored` are the names that were stored before.
     """
@@ -43,11 +45,11 @@ def change_metrics(cursor: Any, names: Topics, stored: Collection[str], ledger: 
 
 
 def begin_to_forget(cursor: Any, name: str) -> None:
-    """Make a metric that left one that nobody counts; within a transaction.
+    """Mark a removed metric so that no driver counts it; within a transaction.
 
     Raises UnknownMetric, StillCounted.
     """
-    # As by a driver that opens: the guard row first.
+    # Lock the guard row first, as a driver does that opens the sinks.
     cursor.execute("SELECT epoch FROM sink_guard WHERE id = 1 FOR UPDATE")
     cursor.execute("SELECT definition_hash FROM metrics WHERE name = %s", (name,))
     row = cursor.fetchone()
@@ -62,7 +64,7 @@ def begin_to_forget(cursor: Any, name: str) -> None:
 
 
 def forget_rows(cursor: Any, name: str, *, told: Callable[[int], None]) -> None:
-    """Delete the cells of a metric some at a time, each step for good, and then its name."""
+    """Delete a metric's cells in steps that are committed one by one, and then its name."""
     while numbers := _windows_of(cursor, name):
         deleted = ROWS_PER_STEP
         while deleted == ROWS_PER_STEP:
@@ -81,9 +83,10 @@ def _windows_of(cursor: Any, name: str) -> list[int]:
 
 
 def delete_cells(cursor: Any, numbers: Sequence[int], rows_max: int) -> int:
-    """Delete cells of some windows, at most so many; returns how many there were.
+    """Delete up to `rows_max` cells of some windows; return how many were deleted.
 
-    A window without a row in `window_keys` is held to be empty: its cells go first.
+    A window's cells are deleted before its row in `window_keys`, because a window without that
+    row must be empty.
     """
     deleted: int = cursor.execute(
         "DELETE FROM window_cells WHERE window_number IN %s LIMIT %s", (list(numbers), rows_max)
@@ -92,7 +95,7 @@ def delete_cells(cursor: Any, numbers: Sequence[int], rows_max: int) -> int:
 
 
 def delete_windows(cursor: Any, numbers: Sequence[int]) -> None:
-    """Delete windows of which no cell is left."""
+    """Delete windows that have no cells left."""
     cursor.execute("DELETE FROM window_keys WHERE window_number IN %s", (list(numbers),))
 
 
@@ -105,7 +108,7 @@ def _remove_name(cursor: Any, name: str) -> None:
 
 
 def read_ranges(cursor: Any) -> list[MetricRange]:
-    """All of the table."""
+    """Return all rows of the table."""
     cursor.execute("SELECT metric, topic, part, start_offset, end_offset FROM metric_ranges")
     return [
         MetricRange(

@@ -1,4 +1,4 @@
-"""The deletion of windows older than their `keep`, and the table with the terms of `keeping`."""
+"""Deletes windows older than their `keep`, and stores the terms of `keeping`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,14 +11,14 @@ from sinks.unparsed import SAMPLES_KEPT_DAYS
 
 
 def agree(cursor: Any, definitions: Sequence[MetricDefinition], now_s: int) -> dict[Place, Term]:
-    """Judge what is configured by what is known and stored, and write it down.
+    """Compute the terms of the configured metrics, and store them.
 
-    Called within a transaction: whoever dies in it has given no notice.
+    Called within a transaction, so a crash in it gives no notice.
     """
     before = read_terms(cursor)
     terms = foresee(cursor, definitions, before, now_s)
     names = {definition.name for definition in definitions}
-    # Who is not configured keeps his term for the day he returns; nothing of his is purged.
+    # A metric that is not configured keeps its terms in case it returns; nothing is purged.
     ended = [place for place in before if place[0] in names and place not in terms]
     if ended:
         cursor.executemany("DELETE FROM keep_terms WHERE metric = %s AND size_s = %s", ended)
@@ -38,7 +38,7 @@ def agree(cursor: Any, definitions: Sequence[MetricDefinition], now_s: int) -> d
 def foresee(
     cursor: Any, definitions: Iterable[MetricDefinition], before: Mapping[Place, Term], now_s: int
 ) -> dict[Place, Term]:
-    """The terms that these definitions would have if they were taken over now."""
+    """The terms that these definitions would get if they were applied now."""
     return {
         place: judge(
             place, keep_s, before.get(place), _cells_beyond(cursor, place, keep_s, now_s), now_s
@@ -48,7 +48,7 @@ def foresee(
 
 
 def read_terms(cursor: Any) -> dict[Place, Term]:
-    """The terms as they were written down last."""
+    """Return the stored terms."""
     cursor.execute("SELECT metric, size_s, keep_s, from_at, cells FROM keep_terms")
     terms = [
         Term(str(metric), int(size_s), int(keep_s), to_seconds(from_at), int(cells))
@@ -58,9 +58,9 @@ def read_terms(cursor: Any) -> dict[Place, Term]:
 
 
 def begin_now(cursor: Any, told: Iterable[Term], now_s: int) -> list[Term]:
-    """End these notices; returns those that still waited, and begin by it.
+    """Put these notices into effect now; return those that were still waiting.
 
-    One that is given meanwhile, for another `keep` of the same windows, goes on.
+    A notice given in the meantime, for another `keep` of the same windows, is not changed.
     """
     return [
         term
@@ -80,7 +80,7 @@ def begin_now(cursor: Any, told: Iterable[Term], now_s: int) -> list[Term]:
 
 
 def purge(cursor: Any, definitions: Iterable[MetricDefinition], now_s: int, rows_max: int) -> bool:
-    """Delete some windows that are older than is kept, and old samples; True if more are left."""
+    """Delete some windows beyond their `keep`, and old samples; True if more are left."""
     left = False
     for (name, size_s), keep_s in limits(definitions):
         cursor.execute(

@@ -1,8 +1,8 @@
-"""Which metrics are to be counted again over lines that went by, as the table `recounts` tells it.
+"""The metrics that must be recounted over earlier lines, as stored in the table `recounts`.
 
-A recount goes downwards from where the metric begins to count, some offsets at a time. Their cells
-and the new beginning are one transaction: so the ranges of a metric (`ranges.py`) are all that a
-recount must remember, whatever dies in between.
+A recount goes downwards from where the metric begins to count, some offsets at a time. One
+transaction writes the cells and the metric's new beginning. So a recount needs no state except
+the ranges of a metric (`ranges.py`), whatever crashes in between.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ WORDS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """A metric that is being recounted: what is missing of it.
+    """A metric that is being recounted, and what is missing.
 
-    `gaps` are the offsets nearest to what is counted, one range of each partition; `left` is how
-    many offsets are wanted in all. `tries` is how often counting was begun since it last succeeded,
-    `problem` why it was given up.
+    `gaps` are the missing offsets nearest to the counted ones, one range per partition. `left` is
+    how many offsets are missing in total. `tries` is how often counting was started since it last
+    succeeded. `problem` is why it was given up.
     """
 
     metric: str
@@ -34,7 +34,7 @@ class Recount:
 
 
 def ask_for(cursor: Any, metric: str, floors: Mapping[tuple[str, int], int]) -> None:
-    """Have a metric recounted from these offsets on."""
+    """Request a recount of a metric from these offsets on."""
     cursor.executemany(
         "INSERT INTO recounts (metric, topic, part, from_offset) VALUES (%s,%s,%s,%s) "
         "ON DUPLICATE KEY UPDATE from_offset = VALUES(from_offset), tries = 0, problem = NULL",
@@ -43,7 +43,7 @@ def ask_for(cursor: Any, metric: str, floors: Mapping[tuple[str, int], int]) -> 
 
 
 def wanted(cursor: Any) -> list[Recount]:
-    """What is to be recounted; what is done, or has left, is struck out."""
+    """Return the pending recounts; delete those that are done or whose metric was removed."""
     cursor.execute("SELECT metric, topic, part, from_offset, tries, problem FROM recounts")
     asked = list(cursor.fetchall())
     if not asked:
@@ -69,7 +69,7 @@ def wanted(cursor: Any) -> list[Recount]:
 
 
 def _between(rows: Sequence[Any], low: int, high: int) -> int:
-    """How many of the offsets from `low` to `high` are counted already."""
+    """Return how many of the offsets from `low` to `high` are counted already."""
     return sum(
         max(0, min(one.end_offset, high) - max(one.start_offset, low))
         for one in rows
@@ -78,22 +78,22 @@ def _between(rows: Sequence[Any], low: int, high: int) -> int:
 
 
 def note_try(cursor: Any, metric: str) -> None:
-    """Counting begins; it is known to have begun, should the driver die of it."""
+    """Note that counting starts, so that the attempt is known even if it kills the driver."""
     cursor.execute("UPDATE recounts SET tries = tries + 1 WHERE metric = %s", (metric,))
 
 
 def give_up(cursor: Any, metric: str, why: str) -> None:
-    """Count no more of it until somebody asks again."""
+    """Stop the recount of a metric until it is requested again."""
     cursor.execute("UPDATE recounts SET problem = %s WHERE metric = %s", (why[:WORDS_MAX], metric))
 
 
 def move_beginnings(cursor: Any, metric: str, counted: Sequence[OffsetRange]) -> None:
-    """The metric now begins lower; within the transaction that writes the cells.
+    """Let the metric begin at lower offsets, within the transaction that writes the cells.
 
-    Raises RangeMoved where it does not begin at these ranges' ends, so that nothing counts twice.
+    Raises RangeMoved if it does not begin at these ranges' ends, so that nothing counts twice.
     """
     for one in counted:
-        # A metric that came and left without a line of a partition has left a range of no offsets.
+        # A metric that was removed before a line of a partition came has left an empty range.
         cursor.execute(
             "DELETE FROM metric_ranges WHERE metric = %s AND topic = %s AND part = %s "
             "AND start_offset = %s AND end_offset = start_offset",
@@ -110,7 +110,7 @@ def move_beginnings(cursor: Any, metric: str, counted: Sequence[OffsetRange]) ->
 
 
 def raise_floors(cursor: Any, metric: str, held: Mapping[tuple[str, int], int]) -> None:
-    """Lines below these offsets are gone: nothing below them can be wanted."""
+    """Note that lines below these offsets are gone, so they cannot be recounted."""
     cursor.executemany(
         "UPDATE recounts SET from_offset = GREATEST(from_offset, %s) "
         "WHERE metric = %s AND topic = %s AND part = %s",

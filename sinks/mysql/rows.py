@@ -1,4 +1,4 @@
-"""Cells as rows of the table `window_cells`, and back. Pure."""
+"""Convert cells to rows of the table `window_cells`, and back. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,12 +29,12 @@ Definitions = Mapping[str, MetricDefinition]
 
 
 def to_datetime(start_s: int) -> datetime:
-    """A window's start as DATETIME holds it: UTC without a zone."""
+    """Return a window's start as DATETIME: UTC without a zone."""
     return EPOCH_START + timedelta(seconds=start_s)
 
 
 def to_seconds(start_at: datetime) -> int:
-    """The inverse of `to_datetime`."""
+    """Return the epoch seconds of such a DATETIME."""
     return int((start_at - EPOCH_START).total_seconds())
 
 
@@ -46,10 +46,10 @@ def upserts(
     *,
     numbers: Mapping[WindowId, int],
 ) -> Iterator[str]:
-    """The statements of about `octets_max` that write absolute cells, in the order of the table.
+    """Yield statements of about `octets_max` that write absolute cells in the table's order.
 
-    They are made here as text, because a driver that escapes value by value takes longer over that
-    than everything else of a merge takes.
+    They are built as text, because a driver that escapes value by value takes longer than all
+    the rest of a merge.
     """
     rows: list[str] = []
     octets = 0
@@ -91,7 +91,7 @@ def _octets(sketch: bytes | None) -> str:
 
 
 def cell_of(window: WindowId, row: Sequence[Any], definitions: Definitions) -> tuple[CellId, Cell]:
-    """The inverse, from a row of CELL_COLUMNS."""
+    """Return the cell in a row of CELL_COLUMNS."""
     k_id, k1, k2, k3, count, total, least, most, hll, kll = row
     columns = len(definitions[window.metric].key_columns)
     k_hash, key = key_of_row((bytes(k_id), k1, k2, k3), columns)
@@ -101,13 +101,13 @@ def cell_of(window: WindowId, row: Sequence[Any], definitions: Definitions) -> t
 def key_of_row(
     row: tuple[bytes, str | None, str | None, str | None], columns: int
 ) -> tuple[bytes, Key]:
-    """The hash of a key of so many columns, and the key as far as its readable columns tell."""
+    """Return a key's hash, and the key as far as its readable columns show it."""
     k_id, *shown = row
     text = text_of_id(k_id)
     if text is not None:
         return key_hash((text,)), (text,)
     k_hash = k_id.removeprefix(HASH_MARK)
-    # The overflow key is known by its hash.
+    # The overflow key is recognised by its hash.
     if columns and shown[0] == OTHER_TEXT and key_hash(other_key(columns)) == k_hash:
         return k_hash, other_key(columns)
     return k_hash, tuple(shown[:columns])

@@ -1,17 +1,17 @@
-"""The tables, in the SQL that MySQL 8 and MariaDB 10 share.
+"""The tables, in the SQL that MySQL 8 and MariaDB 10 have in common.
 
-A cell is a row of `window_cells`, as narrow as can be: there are hundreds of thousands of a million
-lines. Its window is a number that `window_keys` gives, its key is its identity (`keys.key_id`), and
-a value that its other columns tell is not stored (decision 0087). The views of `views` put it
-together again.
+A cell is a row of `window_cells`. Rows are kept small, because a million lines make hundreds of
+thousands of them. The window is a number from `window_keys`, the key is its identity
+(`keys.key_id`), and a value that follows from other columns is not stored (decision 0087). The
+views of `views` combine these parts again.
 """
 
 from sinks.keys import KEY_ID_TEXT_OCTETS_MAX
 
 TEXT_KEY = "VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
-# What a database that is not ours was made with may fold case, and lack letters: topics that differ
-# in case alone are two, and files have names of any script.
+# The default collation of an existing database may ignore case, and lack letters. But topics that
+# differ only in case are different, and file names can use any script.
 COLLATION = "utf8mb4_bin"
 _TEXT = f"CHARACTER SET utf8mb4 COLLATE {COLLATION}"
 TOPIC = f"topic VARCHAR(249) {_TEXT} NOT NULL"
@@ -23,8 +23,8 @@ VERSION = 4
 VERSION_TABLE = """CREATE TABLE IF NOT EXISTS schema_version (
   id TINYINT PRIMARY KEY DEFAULT 1, version INT NOT NULL)"""
 
-# What a window's size is called in the views, which join this table: for a size the server then
-# finds windows by their primary key. An expression it would evaluate for every row of the metric.
+# The names of window sizes in the views, which join this table. So the server finds the windows of
+# a size by their primary key; it would evaluate an expression for every row of the metric.
 SIZES_TABLE = """CREATE TABLE IF NOT EXISTS window_sizes (
   size VARCHAR(24) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
   size_s INT NOT NULL, UNIQUE KEY (size_s))"""
@@ -43,7 +43,7 @@ LASTING_TABLES = (
   measure VARCHAR(16) NOT NULL DEFAULT '')""",
     f"""CREATE TABLE IF NOT EXISTS metric_topics (
   metric VARCHAR(48) NOT NULL, {TOPIC}, PRIMARY KEY (metric, topic))""",
-    # No row of a partition: counted from its first line on (`ranges.py`).
+    # No row for a partition: counted from its first line on (`ranges.py`).
     f"""CREATE TABLE IF NOT EXISTS metric_ranges (
   metric VARCHAR(48) NOT NULL, {TOPIC}, part INT NOT NULL,
   start_offset BIGINT NOT NULL, end_offset BIGINT,
@@ -56,7 +56,7 @@ LASTING_TABLES = (
     """CREATE TABLE IF NOT EXISTS keep_terms (
   metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, keep_s BIGINT NOT NULL,
   from_at DATETIME NOT NULL, cells BIGINT NOT NULL, PRIMARY KEY (metric, size_s))""",
-    # What the archive of raw lines holds, for whoever cannot read it (`archive_rows.py`).
+    # The contents of the archive of raw lines, for readers without Spark (`archive_rows.py`).
     f"""CREATE TABLE IF NOT EXISTS archived (
   {TOPIC}, part INT NOT NULL, start_offset BIGINT NOT NULL,
   end_offset BIGINT NOT NULL, until_ms BIGINT NOT NULL,
@@ -72,7 +72,7 @@ LASTING_TABLES = (
     "ON DUPLICATE KEY UPDATE id = 1",
 )
 
-# Columns that were left to the database before, and the tables in which they stand.
+# Columns that had the database's default collation in older versions, and their tables.
 TEXT_COLUMNS = {"topic": TOPIC, "file": FILE, "problem": PROBLEM}
 TEXT_TABLES = (
     "ledger",
@@ -84,20 +84,20 @@ TEXT_TABLES = (
     "unparsed_lines",
 )
 
-# What a version before 3 lacks.
+# Versions before 3 lack this column.
 MEASURE_COLUMN = "ALTER TABLE metrics ADD COLUMN measure VARCHAR(16) NOT NULL DEFAULT ''"
 
-# `seq` of window_keys is that of the last merge which touched the window: cells that are newer than
-# what Redis shows are looked for in these windows alone. Numbers of windows are never given again,
-# so whoever deletes the cells of a number that is gone deletes nobody's.
+# `seq` of window_keys is that of the last merge that changed the window: only these windows can
+# hold cells that are newer than what Redis shows. A window's number is never used again, so
+# deleting the cells of a deleted number cannot delete those of another window.
 WINDOW_KEYS_TABLE = """CREATE TABLE IF NOT EXISTS window_keys (
   metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
   n_keys INT NOT NULL, seq BIGINT NOT NULL DEFAULT 0,
   window_number INT UNSIGNED NOT NULL AUTO_INCREMENT,
   PRIMARY KEY (metric, size_s, start_at), KEY (seq), UNIQUE KEY (window_number))"""
 
-# A value has 26 digits before the point and 12 behind it, a sum has 35: so 10^9 of the largest
-# values can be added. Version 3 had DECIMAL(38,12) for sums and DECIMAL(28,12) for values.
+# A value has 26 digits before the point and 12 behind it; a sum has 35 before it, so 10^9 of the
+# largest values can be added. Version 3 had DECIMAL(38,12) for sums and DECIMAL(28,12) for values.
 SUM_DIGITS = 47
 _NUMBERS = f"`sum` DECIMAL({SUM_DIGITS},12), `min` DECIMAL(38,12), `max` DECIMAL(38,12)"
 WIDER_NUMBERS = "ALTER TABLE window_cells MODIFY " + _NUMBERS.replace(", `", ", MODIFY `")

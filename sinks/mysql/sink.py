@@ -1,8 +1,8 @@
-"""The truth in MySQL: guard, merge and ledger in one transaction.
+"""The truth in MySQL: one transaction has guard, cells and ledger.
 
-Driver of `ledger`; the cells of a batch are written by `cell_writer`, and `migrate` brings older
-databases to the present shape. Rows are written sorted by primary key; one writer row is locked
-first, so two drivers take turns and the older one finds that it is not its turn any more.
+Driver of `ledger`. `cell_writer` writes the cells of a batch, and `migrate` updates older
+databases. Rows are written sorted by primary key. The writer row is locked first, so two drivers
+take turns, and the older one finds that it is fenced.
 """
 
 import logging
@@ -17,7 +17,7 @@ from sinks.cells.recent import RecentCells
 from sinks.config import MySqlSettings
 from sinks.errors import DefinitionChanged, LedgerMismatch, SinkUnavailable
 from sinks.keeping import Place, Term, in_force, waiting, words
-from sinks.ledger import Standing, after, compare
+from sinks.ledger import BatchKind, after, compare
 from sinks.mysql import link
 from sinks.mysql.cell_writer import CellWriter, Written
 from sinks.mysql.metric_changes import change_metrics
@@ -27,7 +27,7 @@ from sinks.mysql.recounts import move_beginnings
 from sinks.mysql.rows import to_datetime
 from sinks.mysql.views import view
 from sinks.rows import Batch, MetricDefinition, definitions_differing, size_text
-from sinks.truth import Guard, Merged, check_ours
+from sinks.truth import Merged, WriterGuard, check_ours
 from sinks.unparsed import write_unparsed
 
 logger = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ Result = TypeVar("Result")
 
 
 class MySqlSink:
-    """One driver's hold on the truth; not for use by several threads.
+    """The truth as used by one driver; not for use by several threads.
 
-    `notices` are the terms that have not begun: what will be deleted, and from when on.
+    `notices` are the terms that are not in effect yet: what will be deleted, and from when on.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class MySqlSink:
         self._connect = connect
         self._clock_s = clock_s
         self._pause = pause
-        self._connection: link.Connection | None = None
+        self._connection: link.MySqlConnection | None = None
         self._configured: Sequence[MetricDefinition] = ()
-        # What is configured, with the `keep` that is in force.
+        # The configured metrics with the `keep` that is in effect now.
         self._definitions: dict[str, MetricDefinition] = {}
         self._recent = RecentCells()
         self._packet_octets: int | None = None
@@ -68,8 +68,10 @@ class MySqlSink:
         self._epoch = -1
         self.notices: tuple[Term, ...] = ()
 
-    def open(self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int) -> Guard:
-        """Make tables and views, check definitions, raise the epoch for this driver."""
+    def open(
+        self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int
+    ) -> WriterGuard:
+        """Create tables and views, check definitions, raise the epoch for this driver."""
         self._configured = definitions
         self._definitions = in_force(definitions, {}, now_s)
         self._recent.forget_all()
@@ -83,8 +85,8 @@ class MySqlSink:
             for definition in definitions:
                 cursor.execute(view(definition))
 
-        def register(cursor: Any) -> Guard:
-            # The guard row is locked first, as by a merge, so that two drivers cannot deadlock.
+        def register(cursor: Any) -> WriterGuard:
+            # Lock the guard row first, as a merge does, so that two drivers cannot deadlock.
             cursor.execute(
                 "UPDATE sink_guard SET epoch = epoch + 1, "
                 "batch_id = IF(query_id = %s, batch_id, -1), query_id = %s WHERE id = 1",
@@ -101,14 +103,14 @@ class MySqlSink:
             )
             names = {definition.name: definition.topics for definition in definitions}
             for name in change_metrics(cursor, names, stored, _read_ledger(cursor)).resumed:
-                logger.warning("%s was away and counts again: metric_ranges says since when", name)
+                logger.warning("%s is counted again; metric_ranges has the missing offsets", name)
             return self._read_guard(cursor)
 
         self._patiently(lambda: self._plainly(prepare))
-        # Definitions are accepted before the views change: a refused file breaks nobody's reading.
+        # Accept the definitions before changing views, so a refused file does not break readers.
         guard = self._patiently(lambda: self._in_transaction(register))
         self._query_id, self._epoch = query_id, guard.epoch
-        # The epoch is ours, so that no older driver writes to tables that are being made anew.
+        # The epoch is ours now, so no older driver writes to tables that are being converted.
         migration = Migration(self._settings.database, self._definitions)
         while self._patiently(lambda: self._plainly(partial(self._migrate, migration))):
             pass
@@ -130,38 +132,39 @@ class MySqlSink:
             return self._in_transaction(step)
 
     def read(self, work: Callable[[Any], Result]) -> Result:
-        """Run queries that change nothing, as patiently as everything else."""
+        """Run queries that change nothing, with the same retries as all other work."""
         return self._patiently(lambda: self._plainly(work))
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
-        """End offsets by (topic, partition)."""
+        """Return end offsets by (topic, partition)."""
         return self._patiently(lambda: self._plainly(_read_ledger))
 
-    def guard(self) -> Guard:
-        """The writer row as it stands, whoever owns it."""
+    def guard(self) -> WriterGuard:
+        """Return the writer row, whichever driver owns it."""
         return self._patiently(lambda: self._plainly(self._read_guard))
 
     def apply(self, batch: Batch) -> Merged:
-        """Merge a batch exactly once, however often it is sent and whatever dies meanwhile.
+        """Merge a batch exactly once, however often it is sent and whatever crashes.
 
-        A link lost during COMMIT leaves the outcome open; the next try reads it off the guard.
+        If the connection is lost during COMMIT, the next try reads the result from the guard.
         """
         return self._patiently(lambda: self._merge_once(batch))
 
     def fill(self, metric: str, batch: Batch) -> Merged:
-        """Add what a metric counts of offsets below its beginning, which moves down by them.
+        """Add what a metric counts in offsets below its beginning, and move the beginning there.
 
-        Of the batch its query and id count for nothing. Raises RangeMoved, Fenced, SinkUnavailable;
-        a link lost during COMMIT leaves the outcome open, and the next call meets RangeMoved.
+        The batch's query and id are ignored. Raises RangeMoved, Fenced, SinkUnavailable. If the
+        connection is lost during COMMIT, the result is unknown, and the next call raises RangeMoved
+        if it was committed.
         """
         return self._patiently(lambda: self._fill_once(metric, batch))
 
     def _fill_once(self, metric: str, batch: Batch) -> Merged:
-        def fill(cursor: Any) -> tuple[Guard, Written]:
+        def fill(cursor: Any) -> tuple[WriterGuard, Written]:
             before = self._read_guard(cursor)
             check_ours(before, self._query_id, self._epoch)
             self._recent.begin(before.seq)
-            # The writer row is locked from here on, as by a merge.
+            # This locks the writer row, as a merge does.
             cursor.execute(
                 "UPDATE sink_guard SET seq = seq + 1 WHERE id = 1 AND query_id = %s AND epoch = %s",
                 (self._query_id, self._epoch),
@@ -177,7 +180,7 @@ class MySqlSink:
         return self._merged(*self._remembering(fill))
 
     def work(self, do: Callable[[Any], Result]) -> Result:
-        """A transaction of the caller's own beside the merges; it touches no cells."""
+        """Run the caller's own transaction, which must not change cells."""
         return self._patiently(lambda: self._in_transaction(do))
 
     def check_ours(self) -> None:
@@ -185,10 +188,10 @@ class MySqlSink:
         check_ours(self.guard(), self._query_id, self._epoch)
 
     def purge(self, now_s: int, *, rows_max: int = 10_000) -> bool:
-        """Delete some windows older than their `keep` and old samples; True if more are left."""
+        """Delete some windows beyond their `keep`, and old samples; True if more are left."""
 
         def delete(cursor: Any) -> bool:
-            # A notice that was given may be over by now, or was ended by `begin_now`.
+            # A notice may be over by now, or was ended by `begin_now`.
             self._take(read_terms(cursor), now_s)
             return purge(cursor, self._definitions.values(), now_s, rows_max)
 
@@ -200,9 +203,9 @@ class MySqlSink:
         self.notices = waiting(terms, self._configured, now_s)
 
     def close(self) -> None:
-        """Leave the server; harmless when it is gone."""
+        """Close the connection; harmless if it is lost."""
         connection, self._connection = self._connection, None
-        # Another server may answer the next time.
+        # The next connection may be to another server.
         self._packet_octets = None
         if connection is not None:
             try:
@@ -211,14 +214,14 @@ class MySqlSink:
                 logger.debug("closing a lost link: %s", error)
 
     def _merge_once(self, batch: Batch) -> Merged:
-        def merge(cursor: Any) -> tuple[Guard, Written | None]:
-            # Locked before the ledger is looked at: a COMMIT whose link was lost may still be under
-            # way, and pieces of a batch are told apart by the ledger alone.
+        def merge(cursor: Any) -> tuple[WriterGuard, Written | None]:
+            # Lock it before reading the ledger: a COMMIT on a lost connection may still be running,
+            # and only the ledger tells the pieces of a batch apart.
             guard = self._read_guard(cursor, is_locked=True)
             check_ours(guard, self._query_id, self._epoch)
             ledger = _read_ledger(cursor)
             new_id = batch.batch_id > guard.batch_id
-            if compare(batch.ranges, ledger, after_guard=new_id) is Standing.REPLAY:
+            if compare(batch.ranges, ledger, after_guard=new_id) is BatchKind.REPLAY:
                 return guard, None
             self._recent.begin(guard.seq)
             cursor.execute(
@@ -235,14 +238,14 @@ class MySqlSink:
         return self._merged(*self._remembering(merge))
 
     def _remembering(self, merge: Callable[[Any], Result]) -> Result:
-        """A transaction that may change cells; where it fails, nothing is known of them."""
+        """Run a transaction that may change cells; after a failure forget the known cells."""
         try:
             return self._in_transaction(merge)
         except BaseException:
             self._recent.forget_all()
             raise
 
-    def _merged(self, guard: Guard, written: Written | None) -> Merged:
+    def _merged(self, guard: WriterGuard, written: Written | None) -> Merged:
         if written is None:
             return Merged(guard, {}, replayed=True)
         self._recent.commit(guard.seq, written.by_rows, written.key_counts)
@@ -262,15 +265,15 @@ class MySqlSink:
             self._packet_octets = int(cursor.fetchone()[0])
         return self._packet_octets
 
-    def _read_guard(self, cursor: Any, *, is_locked: bool = False) -> Guard:
-        """The writer row; `is_locked`: nobody else changes it before this transaction ends."""
+    def _read_guard(self, cursor: Any, *, is_locked: bool = False) -> WriterGuard:
+        """Return the writer row; `is_locked`: lock it until this transaction ends."""
         lock = " FOR UPDATE" if is_locked else ""
         cursor.execute(f"SELECT query_id, epoch, batch_id, seq FROM sink_guard WHERE id = 1{lock}")
-        # Without its row, the database was emptied: as if restored to before the first epoch.
+        # No row means that the database was emptied, like a restore to before the first epoch.
         query_id, epoch, batch_id, seq = cursor.fetchone() or ("", 0, -1, 0)
-        return Guard(str(query_id), int(epoch), int(batch_id), int(seq))
+        return WriterGuard(str(query_id), int(epoch), int(batch_id), int(seq))
 
-    def _session(self) -> link.Connection:
+    def _session(self) -> link.MySqlConnection:
         if self._connection is None:
             self._connection = self._connect(self._settings)
             link.prepare_for_merging(self._connection)
@@ -292,8 +295,8 @@ class MySqlSink:
         connection.commit()
         return result
 
-    def _undo(self, connection: link.Connection) -> None:
-        # 1205 undoes its statement only, so the transaction is always ended by us.
+    def _undo(self, connection: link.MySqlConnection) -> None:
+        # Error 1205 undoes only its statement, so the transaction must be ended here.
         try:
             connection.rollback()
         except pymysql.err.Error:

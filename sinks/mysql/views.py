@@ -1,7 +1,7 @@
-"""What people read of MySQL: the view `windows`, and one of each metric's name. Pure.
+"""The views for readers of MySQL: `windows`, and one view per metric. Pure.
 
-They put together what a row of `window_cells` leaves out: its window, its key's text, and a value
-that its other columns tell. Metrics have the key's own column names.
+They add what a row of `window_cells` leaves out: its window, the text of its key, and a value that
+follows from other columns. The view of a metric has the names of its key's columns.
 """
 
 from decimal import Decimal
@@ -15,14 +15,14 @@ from sinks.keys import TEXT_MARK
 from sinks.rows import MetricDefinition
 from sinks.values import PLACES, PLACES_MAX, PLACES_STEP, Measure
 
-# The cells have the lowest 32 bits of the merge's `seq`: `seq_is_after` says how they are compared.
+# Cells store the lowest 32 bits of the merge's `seq`; `seq_is_after` compares them.
 SEQ_MODULUS = 1 << 32
-# A merge is told from an earlier one over less than so many merges.
+# Two merges can be ordered by these bits if they are less than this many merges apart.
 SEQ_DISTANCE_MAX = SEQ_MODULUS // 2 - 1
 
 _IS_TEXT = f"ASCII(k_id) = {TEXT_MARK[0]}"
 _TEXT = "SUBSTRING(k_id, 2)"
-# The first column of a key as people read it, and the hash that `keys.key_hash` makes.
+# The first column of a key as text, and the hash that `keys.key_hash` computes.
 K1_SQL = f"IF({_IS_TEXT}, CONVERT({_TEXT} USING utf8mb4) COLLATE utf8mb4_bin, k1)"
 K_HASH_SQL = (
     f"IF({_IS_TEXT}, UNHEX(LEFT(SHA2(CONCAT(LENGTH(k_id) - 1, ':', {_TEXT}), 256), 32)), {_TEXT})"
@@ -30,10 +30,10 @@ K_HASH_SQL = (
 
 
 def _quotient_sql() -> str:
-    """The sum by the count, with the places that `values` gives it too.
+    """Return the SQL of sum divided by count, with the same places as in `values`.
 
-    A quotient below 1 is made of a sum that is larger by as many powers of ten as it has more
-    places: the server's division has fewer places than the column.
+    For a quotient below 1, the sum is first multiplied by a power of ten for the additional
+    places, because the server's division has fewer places than the column.
     """
     cases = []
     for more in range(0, PLACES_MAX - PLACES + 1, PLACES_STEP):
@@ -47,7 +47,7 @@ def _quotient_sql() -> str:
     return f"CAST(CASE {' '.join(cases)} END AS DECIMAL(65,{PLACES_MAX}))"
 
 
-# Values that are made of a cell's other columns, and therefore not stored.
+# Values that are computed from a cell's other columns, and so are not stored.
 DERIVED_SQL = {
     Measure.COUNT: "CAST(`count` AS DECIMAL(38,12))",
     Measure.SUM: "`sum`",
@@ -58,7 +58,7 @@ DERIVED_SQL = {
 }
 _ANY_VALUE = " ".join(f"WHEN '{measure}' THEN {sql}" for measure, sql in DERIVED_SQL.items())
 
-# Of a metric whose measure is not known any more the value was left in its cells.
+# For a metric whose measure is not known any more, the cells kept the value.
 WINDOWS_VIEW = (
     "CREATE OR REPLACE SQL SECURITY INVOKER VIEW windows AS SELECT window_keys.metric, size_s, "
     f"start_at, {K_HASH_SQL} AS k_hash, {K1_SQL} AS k1, k2, k3, `count`, `sum`, `min`, `max`, "
@@ -77,7 +77,7 @@ _IS_ESTIMATE_SQL = {
 
 
 def key_column_names(definition: MetricDefinition) -> tuple[str, ...]:
-    """The view's key columns: the key's own names, `key_…` where one is taken."""
+    """Return the view's key columns: the key's own names, with `key_` before a reserved one."""
     reserved = _TAKEN | {"estimate"} if can_estimate(definition.measure) else _TAKEN
     taken = reserved | {name.lower() for name in definition.key_columns}
     names: list[str] = []
@@ -91,7 +91,7 @@ def key_column_names(definition: MetricDefinition) -> tuple[str, ...]:
 
 
 def view(definition: MetricDefinition) -> str:
-    """The statement that makes a metric's view."""
+    """Return the statement that creates a metric's view."""
     places = (K1_SQL if len(definition.key_columns) == 1 else "k1", "k2", "k3")
     keys = [
         f"{place} AS `{name.replace('`', '``')}`"
@@ -116,20 +116,20 @@ def view(definition: MetricDefinition) -> str:
 
 
 def _estimate_columns(measure: str) -> list[str]:
-    """The column that says of each cell whether its value is an estimate, where some can be."""
+    """Return the column that marks estimates, for measures that can have them."""
     is_estimate = _IS_ESTIMATE_SQL.get(Measure(measure))
     return [] if is_estimate is None else [f"{is_estimate} AS estimate"]
 
 
 def value_sql(measure: str) -> str:
-    """The value that a measure shows, made of the columns of `window_cells`."""
+    """Return the SQL of a measure's value, from the columns of `window_cells`."""
     return DERIVED_SQL.get(Measure(measure), "value")
 
 
 def seq_is_after(seq: int) -> tuple[str, int]:
-    """The condition for cells that merges after `seq` wrote, and its one argument.
+    """Return the condition for cells written by merges after `seq`, and its argument.
 
-    It holds for those that are newer by at most SEQ_DISTANCE_MAX merges.
+    It holds for cells that are newer by at most SEQ_DISTANCE_MAX merges.
     """
     newer = f"(CAST(window_cells.seq AS SIGNED) - %s) & {SEQ_MODULUS - 1}"
     return f"({newer}) BETWEEN 1 AND {SEQ_DISTANCE_MAX}", seq % SEQ_MODULUS

@@ -1,4 +1,4 @@
-"""One client of Redis, which of its faults mean "away", and how writes travel to the scripts."""
+"""The Redis client, its errors that mean "away", and the format of writes for the scripts."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,20 +15,20 @@ from sinks.config import RedisSettings
 from sinks.errors import SinkUnavailable
 from sinks.redis.view import Write, start_text
 from sinks.rows import Batch, size_text
-from sinks.truth import Guard
+from sinks.truth import WriterGuard
 
 TIMEOUT_S = 5.0
 GUARD_KEY = "mill:guard"
 META_KEY = "mill:meta"
 WINDOWS_TOLD_MAX = 1_000
-# A server that still loads its file, has no room or holds a stranger's key may answer differently
-# the next time; until then the batch waits and the reason is shown.
+# A server that is still loading its file, has no memory left, or holds a foreign key may answer
+# differently later. Until then the batch waits and the reason is shown.
 MAY_PASS = ("LOADING", "OOM", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "WRONGTYPE")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What `mill:meta` and the channel say of a merge."""
+class MergeFacts:
+    """The facts about a merge for `mill:meta` and the channel."""
 
     lines: int
     lag: int | None
@@ -36,14 +36,14 @@ class Progress:
     changed: Sequence[tuple[str, int, int]]
 
 
-def progress_of(batch: Batch, cells: Cells, bulk: Iterable[WindowId] = ()) -> Progress:
-    """What to tell of a merged batch: its cells, and windows of which not all cells are known."""
+def progress_of(batch: Batch, cells: Cells, bulk: Iterable[WindowId] = ()) -> MergeFacts:
+    """Return the facts about a merged batch; of `bulk` windows not all cells are known."""
     changed = sorted({*(cell_id.window for cell_id in cells), *bulk})
-    return Progress(batch.lines, batch.lag, batch.now_ms, changed)
+    return MergeFacts(batch.lines, batch.lag, batch.now_ms, changed)
 
 
 def connect(settings: RedisSettings) -> "redis.Redis":
-    """A client that reports a fault at once; trying again is the caller's business."""
+    """Return a client that reports an error at once; retrying is up to the caller."""
     return redis.Redis(
         host=settings.host,
         port=settings.port,
@@ -57,7 +57,7 @@ def connect(settings: RedisSettings) -> "redis.Redis":
 
 
 def guarded_call(ask: Callable[[], Any]) -> Any:
-    """Run one exchange; a server that is away becomes SinkUnavailable."""
+    """Run one exchange; if the server does not answer, raise SinkUnavailable."""
     try:
         return ask()
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
@@ -68,8 +68,8 @@ def guarded_call(ask: Callable[[], Any]) -> Any:
         raise
 
 
-def meta_fields(guard: Guard, progress: Progress) -> list[str]:
-    """`mill:meta` after a merge, as field and value in turn."""
+def meta_fields(guard: WriterGuard, progress: MergeFacts) -> list[str]:
+    """Return `mill:meta` after a merge: fields and values in turn."""
     at = datetime.fromtimestamp(progress.now_ms / 1000, UTC).isoformat(timespec="milliseconds")
     told: Mapping[str, object] = {
         "updated_at": at,
@@ -80,8 +80,8 @@ def meta_fields(guard: Guard, progress: Progress) -> list[str]:
     return [str(part) for pair in told.items() for part in pair]
 
 
-def published(guard: Guard, progress: Progress) -> str:
-    """The message on `mill:updates`; a merge of very many windows names the latest ones."""
+def published(guard: WriterGuard, progress: MergeFacts) -> str:
+    """Return the message for `mill:updates`; of very many windows it names the latest."""
     told = sorted(progress.changed, key=lambda one: (one[1] != 0, -one[2]))[:WINDOWS_TOLD_MAX]
     changed = [
         {
@@ -98,7 +98,7 @@ def published(guard: Guard, progress: Progress) -> str:
 
 
 def encode_write(write: Write) -> dict[str, object]:
-    """A write as the script takes it."""
+    """Return a write in the format of the script."""
     return {
         "key": write.key,
         "start": write.start,

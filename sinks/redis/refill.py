@@ -1,4 +1,4 @@
-"""In which order the live view is filled again: totals, then the newest windows. Pure."""
+"""The order in which the live view is refilled: totals, then the newest windows. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from sinks.rows import ALL_WINDOW_S
 CELLS_PER_PART = 1_000
 
 
-class Part(NamedTuple):
+class RefillPart(NamedTuple):
     """Windows of one metric and size that are read and written together."""
 
     metric: str
@@ -18,21 +18,21 @@ class Part(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """Sorted, the order of filling."""
+        """The sort key for the order of refilling."""
         return self.size_s != ALL_WINDOW_S, -(self.last_s + self.size_s)
 
 
 def parts_of(
     metric: str, size_s: int, windows: Iterable[tuple[int, int]], cells_max: int = CELLS_PER_PART
-) -> list[Part]:
-    """Cut windows (start, number of keys; newest first) into parts of about `cells_max` cells."""
-    parts: list[Part] = []
+) -> list[RefillPart]:
+    """Group windows (start, key count; newest first) into parts of about `cells_max` cells."""
+    parts: list[RefillPart] = []
     cells = 0
     for start_s, n_keys in windows:
         if parts and cells + n_keys <= cells_max:
             parts[-1] = parts[-1]._replace(first_s=start_s)
             cells += n_keys
         else:
-            parts.append(Part(metric, size_s, start_s, start_s))
+            parts.append(RefillPart(metric, size_s, start_s, start_s))
             cells = n_keys
     return parts

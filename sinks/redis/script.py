@@ -1,12 +1,12 @@
-"""The guarded scripts through which everything in Redis is written.
+"""The scripts that do all writes to Redis after checking the guard.
 
-Guard first, then the types of all keys, then the writes: Redis undoes nothing, so nothing may be
-written before everything was checked. Redis retries and Spark replays come in here again and
-change nothing.
+A script first checks the guard, then the types of all keys, and then writes. Redis has no rollback,
+so every check must come before the first write. A retry or a replay runs the script again and
+changes nothing.
 """
 
 # ARGV[1] is JSON: {epoch, query, batch, seq, expect, last, writes, meta, published}.
-# Answers: "ok", "fenced" (a newer epoch wrote), "behind" (the guard's seq is not `expect`).
+# Returns "ok", "fenced" (a newer epoch wrote) or "behind" (the guard's seq is not `expect`).
 CHECK_VIEW = """
 local call = cjson.decode(ARGV[1])
 local guard = redis.call('HMGET', 'mill:guard', 'epoch', 'seq')
@@ -14,7 +14,7 @@ if guard[1] and tonumber(guard[1]) > tonumber(call.epoch) then return 'fenced' e
 if tonumber(guard[2] or -1) ~= call.expect then return 'behind' end
 """
 
-# The key of the latest window is a copy that never expires.
+# The key of the latest window is a copy of the window's own key, and never expires.
 FOLLOW = """
 local function follow(from, to)
   if redis.call('EXISTS', from) == 1 then
@@ -87,10 +87,10 @@ end
 
 WRITE = CHECK_VIEW + FOLLOW + _APPLY + "return 'ok'"
 
-# With Redis as the truth the same call also carries what is counted: ARGV[1] has `states`
+# If Redis is the truth, the same call also contains the counted data. ARGV[1] then has `states`
 # ({key, expire, fields}), `ledger` (field and value in turn), `unparsed` (field and increment) and
 # `samples` (field and line).
-# The guard must be exactly this driver's, and its batch below the call's.
+# The guard must be this driver's, with a batch below that of the call.
 MERGE = (
     """
 local call = cjson.decode(ARGV[1])
@@ -117,8 +117,8 @@ return 'ok'
 """
 )
 
-# A new driver: the epoch rises, batch ids begin again under another query. ARGV: query id.
-# Answers epoch, query, batch, seq.
+# Called by a new driver: raises the epoch. Under another query, batch ids begin again.
+# ARGV: query id. Returns epoch, query, batch, seq.
 OPEN = """
 local g = redis.call('HMGET', 'mill:guard', 'epoch', 'query', 'batch', 'seq')
 local batch = (g[2] == ARGV[1]) and g[3] or '-1'

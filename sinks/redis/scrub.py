@@ -1,9 +1,9 @@
-"""What the scrub of the live view looks at next, and what of a window is not as it must be. Pure.
+"""What the scrub checks next, and which parts of a window are wrong. Pure.
 
-The live view is checked against the truth in two ways. A look asks the server for sizes alone, so
-that a key that vanished is noticed within seconds; a check compares a window field by field. Both
-go through all shown windows in turn and keep their place by a window's start, so that merges and
-purges in between move nothing.
+The scrub compares the live view with the truth in two ways. A look asks Redis for sizes only, so a
+missing key is noticed within seconds. A check compares a window field by field. Both go through
+all shown windows in turn and remember their place by a window's start, so merges and purges in
+between do not disturb them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,17 +15,17 @@ from sinks.redis.view import Write, oldest_kept_s
 from sinks.rows import MetricDefinition
 from sinks.values import RANKS, Measure
 
-# How the server says that a key never expires.
+# The expiry that Redis reports for a key that never expires.
 NEVER = -1
-# A window that looks odd and is right (cells without a value) is remembered up to this number.
+# So many windows are remembered that look wrong but are right (they have cells without a value).
 SETTLED_MAX = 10_000
 
 
-class Seen(NamedTuple):
-    """What the server says of a hash and of its ranking; expiries are epoch seconds.
+class HashFacts(NamedTuple):
+    """What Redis reports of a hash and of its ranking; expiries are epoch seconds.
 
-    `fields` and `ranked` are -1 where the key is of another type than ours. `is_start_right` is 1
-    if `@start` is the start that was asked for.
+    `fields` and `ranked` are -1 if the key has another type than expected. `is_start_right` is 1 if
+    `@start` is the requested start.
     """
 
     fields: int
@@ -36,14 +36,13 @@ class Seen(NamedTuple):
 
 
 @dataclass(slots=True)
-class Check:
-    """A window that is being compared with the truth, page by page.
+class WindowCheck:
+    """The comparison of one window with the truth, page by page.
 
-    `after` is the identity that was read last. With more fields than the truth has (`fields` so
-    far), the window is read once more: first the names that the server has go to `unseen` (`cursor`
-    is its place there), then those that the truth has are struck out. What was in the server before
-    the truth was read, and is not in the truth, is nobody's: merges in between cannot make it so,
-    for they write the truth first.
+    `after` is the last identity that was read. If Redis has more fields than the truth had so far
+    (`fields`), the window is compared once more: first all field names in Redis are collected in
+    `unseen` (`cursor` is the place there), then those in the truth are removed. Names that are left
+    do not belong there. Merges in between cannot cause that, because they write the truth first.
     """
 
     window: WindowId
@@ -57,48 +56,48 @@ class Check:
     mended: list[str] = field(default_factory=list)
 
     def read_again(self) -> None:
-        """Begin with the names that the server has."""
+        """Start again by collecting the names in Redis."""
         self.after, self.fields, self.unseen, self.cursor = b"", 0, set(), 0
 
 
-class Round:
-    """Goes round the windows of all metrics and sizes, each size's newest window first."""
+class WindowCycle:
+    """Goes through the windows of all metrics and sizes; in a size the newest is first."""
 
     def __init__(self, definitions: Iterable[MetricDefinition]) -> None:
         self._sizes = [(each.name, size_s) for each in definitions for size_s in each.windows_s]
-        # Totals first, then the finest windows, which are the ones that people watch.
+        # Totals first, then the smallest windows, which are the most watched ones.
         self._sizes.sort(key=lambda one: one[1])
         self._at = 0
         self._before_s: int | None = None
         self.rounds_total = 0
 
     def __len__(self) -> int:
-        """How many pairs of metric and size there are."""
+        """The number of pairs of metric and size."""
         return len(self._sizes)
 
     @property
     def place(self) -> tuple[str, int, int | None]:
-        """Metric, size, and the start below which the next windows lie (None: the newest)."""
+        """Metric, size, and the start below which the next windows are (None: from the newest)."""
         return *self._sizes[self._at], self._before_s
 
     def passed(self, starts_s: Sequence[int], asked: int) -> None:
-        """Go on behind these windows; fewer than were asked for are the last of their size."""
+        """Continue behind these windows; fewer than `asked` are the last ones of their size."""
         if len(starts_s) >= asked:
             self._before_s = starts_s[-1]
         else:
             self.next_size()
 
     def next_size(self) -> None:
-        """Go on with the next metric or size."""
+        """Continue with the next metric or size."""
         self._before_s = None
         self._at = (self._at + 1) % len(self._sizes)
         self.rounds_total += self._at == 0
 
 
 def oldest_scrubbed_s(definition: MetricDefinition, size_s: int, now_s: int) -> int:
-    """Start of the oldest window that both the live view and the truth keep.
+    """Return the start of the oldest window that both the live view and the truth keep.
 
-    A window that the truth purges earlier than the view is left to its expiry.
+    A window that the truth purges before the view is left to its expiry in Redis.
     """
     shown_s = oldest_kept_s(definition, size_s, now_s)
     keep_s = keep_in_mysql_s(definition, size_s)
@@ -108,7 +107,7 @@ def oldest_scrubbed_s(definition: MetricDefinition, size_s: int, now_s: int) -> 
 
 
 def is_scrubbed(window: WindowId, definition: MetricDefinition, now_s: int) -> bool:
-    """Whether a window is still kept on both sides."""
+    """Tell whether both sides still keep a window."""
     return all(
         is_kept(window.start_s, window.size_s, keep_s, now_s)
         for keep_s in (
@@ -119,14 +118,14 @@ def is_scrubbed(window: WindowId, definition: MetricDefinition, now_s: int) -> b
 
 
 def looks_whole(
-    definition: MetricDefinition, size_s: int, n_keys: int, write: Write, seen: Seen
+    definition: MetricDefinition, size_s: int, n_keys: int, write: Write, seen: HashFacts
 ) -> bool:
-    """Whether a window's keys have the size and the expiry that its number of keys lets expect.
+    """Tell whether a window's keys have the size and expiry expected from its key count.
 
-    False is a reason to check the window, no proof: a cell may be without a value.
+    False only suggests a check and proves nothing, because cells can lack a value.
     """
     each = len(RANKS) + 1 if definition.measure == Measure.PERCENTILE else 1
-    # The overflow key is not in the number.
+    # The key count does not include the overflow key.
     is_full = bool(definition.key_columns) and n_keys >= key_limit(definition, size_s)
     return (
         n_keys * each <= seen.fields <= (n_keys + is_full) * each
@@ -135,16 +134,16 @@ def looks_whole(
     )
 
 
-def expires_rightly(write: Write, seen: Seen) -> bool:
-    """Whether hash and ranking go when the window's `keep` ends."""
+def expires_rightly(write: Write, seen: HashFacts) -> bool:
+    """Tell whether hash and ranking expire when the window's `keep` ends."""
     right = write.expire_at_s or NEVER
     return (seen.fields == 0 or seen.expire_at_s == right) and (
         seen.ranked == 0 or seen.ranking_expire_at_s == right
     )
 
 
-def shows_latest(window: Seen, latest: Seen) -> bool:
-    """Whether the key of the latest window has the size of the window's own, and never expires."""
+def shows_latest(window: HashFacts, latest: HashFacts) -> bool:
+    """Tell whether the latest key has the size of the window's own key, and never expires."""
     return (
         latest.is_start_right == 1
         and latest.fields == window.fields + 1
@@ -155,5 +154,5 @@ def shows_latest(window: Seen, latest: Seen) -> bool:
 
 
 def ranking_suffix(definition: MetricDefinition) -> str:
-    """What stands behind a ranked key's name in the field that holds its number."""
+    """Return the suffix of the field with the value of a ranked key."""
     return ".p50" if definition.measure == Measure.PERCENTILE else ""

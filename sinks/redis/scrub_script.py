@@ -1,14 +1,14 @@
-"""The scripts of the scrub: three that compare on the server, and the guarded one that mends.
+"""The scripts of the scrub: three scripts compare inside Redis, and one repairs.
 
-Names and values that nobody knows may stand in a spoilt key; they stay in the server, or travel as
-octets, for they need not be text.
+A damaged key can hold any names and values. They stay in Redis, or are transferred as octets,
+because they may not be valid text.
 """
 
 from sinks.redis.script import CHECK_VIEW, FOLLOW
 
-# ARGV: a window's key and a start, in turn. Answers JSON, for each of them: fields, expiry, members
-# of the ranking, its expiry, and 1 if `@start` is the one given. Fields and members are -1 where
-# the key is of another type.
+# ARGV: pairs of a window's key and a start. Returns JSON with, for each pair: fields, expiry,
+# members of the ranking, its expiry, and 1 if `@start` is the given one. Fields and members are -1
+# if the key has another type.
 LOOK = """
 local function size(key, kind, count)
   local found = redis.call('TYPE', key).ok
@@ -27,9 +27,9 @@ end
 return cjson.encode(told)
 """
 
-# ARGV: a window's key, the key that shows it as the latest (or ''), JSON of names and of values.
-# Answers the places, from 1, at which the window's value is another, and behind them 0 if the
-# latest key has another value anywhere.
+# ARGV: a window's key, the latest key that shows it (or ''), JSON of names, JSON of values.
+# Returns the places, from 1, where the window's value differs, and then 0 if any value in the
+# latest key differs.
 COMPARE = """
 local names, values = cjson.decode(ARGV[3]), cjson.decode(ARGV[4])
 local function differing(key)
@@ -46,10 +46,10 @@ if ARGV[2] ~= '' and #differing(ARGV[2]) > 0 then places[#places + 1] = 0 end
 return places
 """
 
-# ARGV: the key of a hash whose ranking is meant, what stands behind a member in its field's name,
-# JSON of the scores, highest first. Answers 1 if the ranking has these, each its member's own
-# value; for no scores, if there is no ranking. Who stands last among equals is left open: server
-# and truth order names of several parts differently.
+# ARGV: the key of a hash with a ranking, the suffix of a member's field, JSON of the scores,
+# highest first. Returns 1 if the ranking has these scores and each is the member's own value; for
+# no scores, if there is no ranking. Which of several equal members is last is not compared, because
+# Redis and the truth order names of several parts differently.
 RANKED = """
 local scores, top = cjson.decode(ARGV[3]), ARGV[1] .. ':top'
 if #scores == 0 then return redis.call('EXISTS', top) == 0 and 1 or 0 end
@@ -63,9 +63,9 @@ end
 return 1
 """
 
-# ARGV[1] is JSON: {epoch, expect, key, expire, fields, replace, ranking, latest, start}; behind it
-# stand the fields to delete. Answers as the script of a merge does. What holds another type under
-# the window's name goes: a refill would not spare it either.
+# ARGV[1] is JSON: {epoch, expect, key, expire, fields, replace, ranking, latest, start}; the fields
+# to delete follow. Returns the same words as the script of a merge. A key of another type under the
+# window's name is deleted, as a refill would do.
 MEND = (
     CHECK_VIEW
     + FOLLOW

@@ -1,14 +1,14 @@
-"""The scrub of the live view: what Redis lost, or shows otherwise than the truth, is written again.
+"""Runs the scrub of the live view: rewrites what Redis lost, or shows differently from the truth.
 
-Driver of `scrub`. It works between merges, on the connections that merges use, so what it reads of
-the truth is never older than what Redis shows; each of its writes goes through the guard. A tend
-looks at the totals and the latest windows of some metrics and at the sizes of some older windows,
-then compares windows field by field until its share of time or cells is spent.
+Driver of `scrub`. It works between merges, on their connections, so what it reads from the truth
+is never older than what Redis shows. Each of its writes checks the guard. A round looks at the
+totals and the latest windows of some metrics, and at the sizes of some older windows. Then it
+compares windows field by field until its share of time or cells is used up.
 
-A key that vanished is found in a second when it shows totals or a latest window, and within a
-minute otherwise, for the shipped metrics with a day of minutes and a month of hours (11,000
-windows). A wrong number in totals or a latest window takes about a minute; one among all fields of
-all those windows, three million for 2,000 paths, two to three hours, at 30 ms of a core a second.
+For the default metrics with a day of minutes and a month of hours (11,000 windows), a missing key
+is found within a second if it shows totals or a latest window, and otherwise within a minute. A
+wrong number in totals or a latest window takes about a minute to find. One in any other field
+(three million fields for 2,000 paths) takes two to three hours, at 30 ms of a core per second.
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import Any
 import redis
 from redis.client import NEVER_DECODE
 
-from sinks.cellar import Cellar, Ranking
+from sinks.cell_reader import CellReader, Ranking
 from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.errors import SinkUnavailable
 from sinks.keys import key_id, redis_field
@@ -29,9 +29,9 @@ from sinks.number_text import plain
 from sinks.redis.link import guarded_call
 from sinks.redis.scrub import (
     SETTLED_MAX,
-    Check,
-    Round,
-    Seen,
+    HashFacts,
+    WindowCheck,
+    WindowCycle,
     expires_rightly,
     is_scrubbed,
     looks_whole,
@@ -42,23 +42,23 @@ from sinks.redis.scrub import (
 from sinks.redis.scrub_script import COMPARE, LOOK, MEND, RANKED
 from sinks.redis.view import AHEAD_S_MAX, FIELDS_PER_CALL, Write, matured, writes
 from sinks.rows import MetricDefinition
-from sinks.truth import Guard
+from sinks.truth import WriterGuard
 
-# What a tend may take of a second when all looks right, and when something is known to be wrong.
+# Time for each round per second when all looks right, and when an error is known.
 LOOKING_S = 0.02
 MENDING_S = 0.1
-# Cells read of the truth in one tend, likewise; a percentile's cell is four fields.
+# Cells read from the truth in one round, for the same two cases; a percentile's cell has 4 fields.
 CELLS_PER_TEND = 1_000
 CELLS_PER_TEND_MENDING = 10_000
 CELLS_PER_PAGE = 250
-# A window costs its round trips, however few cells it has.
+# The cost of a window is at least this, because of its round trips.
 CELLS_PER_WINDOW_MIN = 10
-# Windows of which a tend asks sizes: the newest of so many sizes of metrics, and so many others.
+# Windows whose sizes a round reads: the newest of this many metrics and sizes, and others.
 NEWEST_PER_TEND = 16
 WINDOWS_PER_TEND = 250
 PAGES_PER_TEND = 4
 WINDOWS_PER_PAGE = 100
-# Of so many windows that are checked, one shows totals or is the latest.
+# One of this many checked windows shows totals or is the latest.
 NEWEST_EVERY = 4
 LOGGED_PER_TEND = 10
 
@@ -66,13 +66,13 @@ logger = logging.getLogger(__name__)
 
 
 class Scrubber:
-    """One driver's scrub; not for use by several threads."""
+    """The scrub of one driver; not for use by several threads."""
 
     def __init__(
         self,
         client: "redis.Redis",
         definitions: Mapping[str, MetricDefinition],
-        cellar: Cellar,
+        cell_reader: CellReader,
     ) -> None:
         self._client = client
         self._look = client.register_script(LOOK)
@@ -80,14 +80,14 @@ class Scrubber:
         self._ranked = client.register_script(RANKED)
         self._mend = client.register_script(MEND)
         self._definitions = definitions
-        self._cellar = cellar
+        self._cell_reader = cell_reader
         self._newest_looked, self._newest_checked, self._looked, self._checked = (
-            Round(definitions.values()) for _ in range(4)
+            WindowCycle(definitions.values()) for _ in range(4)
         )
         self._suspects: dict[WindowId, bool] = {}
-        self._settled: dict[WindowId, Seen] = {}
+        self._settled: dict[WindowId, HashFacts] = {}
         self._older: deque[WindowId] = deque()
-        self._check: Check | None = None
+        self._check: WindowCheck | None = None
         self._checks = 0
         self._logged = 0
         self.mended_total = 0
@@ -98,16 +98,16 @@ class Scrubber:
         return self._checked.rounds_total
 
     def reset(self) -> None:
-        """Forget what was under way: the view is being filled from the beginning."""
+        """Forget unfinished work, because the view is being refilled completely."""
         self._suspects.clear()
         self._settled.clear()
         self._older.clear()
         self._check = None
 
-    def scrub(self, guard: Guard, now_s: int) -> None:
-        """Look at some windows, check some, mend what is wrong.
+    def scrub(self, guard: WriterGuard, now_s: int) -> None:
+        """Look at some windows, check some, and repair what is wrong.
 
-        The guard in Redis must be at `guard.seq`. Raises Fenced, LedgerMismatch, SinkUnavailable.
+        The guard in Redis must have `guard.seq`. Raises Fenced, LedgerMismatch, SinkUnavailable.
         """
         if not self._definitions:
             return
@@ -126,7 +126,7 @@ class Scrubber:
                 continue
             spent = self._go_on(self._check, guard, now_s)
             if spent is None:
-                # Wiped, or another driver's: the next look at the guard decides.
+                # Redis was emptied, or has another driver; the next look at the guard decides.
                 self.reset()
                 return
             cells -= spent
@@ -137,18 +137,20 @@ class Scrubber:
         return self._definitions[window.metric]
 
     def _newest(self, metric: str, size_s: int, now_s: int) -> tuple[WindowId, int] | None:
-        """The window that the key of the latest one must show, and its number of keys."""
+        """Return the window that the latest key must show, and its key count."""
         oldest_s = oldest_scrubbed_s(self._definitions[metric], size_s, now_s)
         before_s = now_s + AHEAD_S_MAX + 1
-        for start_s, n_keys in self._cellar.windows_before(metric, size_s, oldest_s, before_s, 1):
+        for start_s, n_keys in self._cell_reader.windows_before(
+            metric, size_s, oldest_s, before_s, 1
+        ):
             return WindowId(metric, size_s, start_s), n_keys
         return None
 
-    def _page(self, at: Round, now_s: int, windows_max: int) -> list[tuple[WindowId, int]]:
-        """The next windows of a round, with their numbers of keys."""
+    def _page(self, at: WindowCycle, now_s: int, windows_max: int) -> list[tuple[WindowId, int]]:
+        """Return the next windows of a round, with their key counts."""
         metric, size_s, before_s = at.place
         oldest_s = oldest_scrubbed_s(self._definitions[metric], size_s, now_s)
-        found = self._cellar.windows_before(metric, size_s, oldest_s, before_s, windows_max)
+        found = self._cell_reader.windows_before(metric, size_s, oldest_s, before_s, windows_max)
         at.passed([start_s for start_s, _ in found], windows_max)
         return [(WindowId(metric, size_s, start_s), n_keys) for start_s, n_keys in found]
 
@@ -159,8 +161,8 @@ class Scrubber:
             self._newest_looked.next_size()
             if found := self._newest(metric, size_s, now_s):
                 newest.append((*found, self._bare(found[0], now_s)))
-        # Where no key shows the latest window, the window's own is asked twice: an empty name is
-        # one that the mill's user may not read, and Redis refuses the whole script for it.
+        # If no latest key shows the window, ask for its own key twice. An empty name is a key that
+        # the mill's user may not read, and Redis would refuse the whole script.
         asked = [
             (key, write.start)
             for *_, write in newest
@@ -176,7 +178,7 @@ class Scrubber:
                 self._suspects[window] = True
 
     def _look_at_others(self, now_s: int) -> None:
-        """Windows known to be wrong are mended before others are looked for."""
+        """Look for wrong windows, unless some are known: these are repaired first."""
         if self._suspects:
             return
         left = WINDOWS_PER_TEND
@@ -191,47 +193,47 @@ class Scrubber:
             if left <= 0 or self._suspects:
                 return
 
-    def _is_odd(self, window: WindowId, n_keys: int, write: Write, own: Seen) -> bool:
+    def _is_odd(self, window: WindowId, n_keys: int, write: Write, own: HashFacts) -> bool:
         whole = looks_whole(self._definition(window), window.size_s, n_keys, write, own)
         return not whole and self._settled.get(window) != own
 
-    def _sizes(self, asked: Sequence[tuple[str, str]]) -> list[Seen]:
-        """What the server says of keys, each with the start that it may show."""
+    def _sizes(self, asked: Sequence[tuple[str, str]]) -> list[HashFacts]:
+        """Return what Redis reports of keys, each with the start that it should show."""
         if not asked:
             return []
         told = guarded_call(lambda: self._look(args=[part for pair in asked for part in pair]))
-        return [Seen(*each) for each in json.loads(told)]
+        return [HashFacts(*each) for each in json.loads(told)]
 
     def _bare(self, window: WindowId, now_s: int) -> Write:
-        """A window's keys, start and expiry, without fields."""
+        """Return a window's keys, start and expiry, without fields."""
         (write,) = matured([window], self._definitions, now_s)
         return write
 
-    def _next_check(self, now_s: int) -> Check | None:
-        """Suspects first; else all windows in turn, totals and latest ones in between."""
+    def _next_check(self, now_s: int) -> WindowCheck | None:
+        """Return a suspect; else the next of all windows, with totals and latest in between."""
         if self._suspects:
             window = next(iter(self._suspects))
-            return Check(window, is_newest=self._suspects.pop(window), is_suspected=True)
+            return WindowCheck(window, is_newest=self._suspects.pop(window), is_suspected=True)
         self._checks += 1
         if self._checks % NEWEST_EVERY == 0:
             for _ in range(len(self._newest_checked)):
                 metric, size_s, _ = self._newest_checked.place
                 self._newest_checked.next_size()
                 if found := self._newest(metric, size_s, now_s):
-                    return Check(found[0], is_newest=True)
+                    return WindowCheck(found[0], is_newest=True)
         for _ in range(len(self._checked)):
             if self._older:
                 break
             page = self._page(self._checked, now_s, WINDOWS_PER_PAGE)
             self._older.extend(window for window, _ in page)
-        return Check(self._older.popleft()) if self._older else None
+        return WindowCheck(self._older.popleft()) if self._older else None
 
-    def _go_on(self, check: Check, guard: Guard, now_s: int) -> int | None:
-        """One page of a check; how many cells it cost, None when the guard forbids to write."""
+    def _go_on(self, check: WindowCheck, guard: WriterGuard, now_s: int) -> int | None:
+        """Check one page; return the number of cells, or None if the guard prevents writing."""
         write = self._bare(check.window, now_s)
         if check.cursor is not None:
             return self._gather(check, write)
-        cells = self._cellar.cells_page(check.window, check.after, CELLS_PER_PAGE)
+        cells = self._cell_reader.cells_page(check.window, check.after, CELLS_PER_PAGE)
         if cells and not self._compare_page(check, write, cells, guard, now_s):
             return None
         if len(cells) == CELLS_PER_PAGE:
@@ -247,7 +249,7 @@ class Scrubber:
         self._tell(check, write)
         return max(len(cells), CELLS_PER_WINDOW_MIN)
 
-    def _gather(self, check: Check, write: Write) -> int:
+    def _gather(self, check: WindowCheck, write: Write) -> int:
         options: dict[str, Any] = {NEVER_DECODE: True}
         client: Any = self._client
         asked = ("HSCAN", write.key, check.cursor, "COUNT", CELLS_PER_PAGE)
@@ -259,10 +261,10 @@ class Scrubber:
 
     def _compare_page(
         self,
-        check: Check,
+        check: WindowCheck,
         write: Write,
         cells: Sequence[tuple[CellId, Cell]],
-        guard: Guard,
+        guard: WriterGuard,
         now_s: int,
     ) -> bool:
         expected: dict[str, str] = {}
@@ -284,8 +286,8 @@ class Scrubber:
         check.mended.append(f"{len(wrong)} fields missing or wrong")
         return self._send(guard, write, fields=wrong)
 
-    def _finish(self, check: Check, write: Write, guard: Guard, now_s: int) -> bool:
-        """What is compared once a window: fields too many, ranking, expiry, the latest key."""
+    def _finish(self, check: WindowCheck, write: Write, guard: WriterGuard, now_s: int) -> bool:
+        """Compare the rest of a window: surplus fields, ranking, expiry, the latest key."""
         gone = sorted(check.unseen or ())
         if gone:
             check.mended.append(f"{len(gone)} fields too many")
@@ -295,7 +297,7 @@ class Scrubber:
         definition = self._definition(check.window)
         ranking: Ranking = ()
         if definition.top is not None:
-            ranking = self._cellar.ranking(check.window, definition.top)
+            ranking = self._cell_reader.ranking(check.window, definition.top)
         if not self._is_ranked(write.key, definition, ranking):
             check.mended.append("ranking")
             if not self._send(guard, write, ranking=ranking):
@@ -315,8 +317,10 @@ class Scrubber:
             self._settled[check.window] = own
         return True
 
-    def _finish_latest(self, check: Check, write: Write, ranking: Ranking, guard: Guard) -> bool:
-        """The latest key is compared with the window's own, which is right by now."""
+    def _finish_latest(
+        self, check: WindowCheck, write: Write, ranking: Ranking, guard: WriterGuard
+    ) -> bool:
+        """Compare the latest key with the window's own key, which is right by now."""
         assert write.latest is not None
         own, latest = self._sizes([(write.key, ""), (write.latest, write.start)])
         is_right = not check.latest_differs and shows_latest(own, latest)
@@ -326,13 +330,13 @@ class Scrubber:
         return self._send(guard, write, latest=write.latest)
 
     def _is_ranked(self, key: str, definition: MetricDefinition, ranking: Ranking) -> bool:
-        """Whether the ranking beside a hash is the given one, and none where that is empty."""
+        """Tell whether the ranking of a hash equals the given one (no ranking if that is empty)."""
         scores = json.dumps([plain(value) for _, value in ranking])
         return bool(
             guarded_call(lambda: self._ranked(args=[key, ranking_suffix(definition), scores]))
         )
 
-    def _tell(self, check: Check, write: Write) -> None:
+    def _tell(self, check: WindowCheck, write: Write) -> None:
         if not check.mended:
             return
         self.mended_total += 1
@@ -346,7 +350,7 @@ class Scrubber:
 
     def _send(
         self,
-        guard: Guard,
+        guard: WriterGuard,
         write: Write,
         *,
         fields: Mapping[str, str] | None = None,
@@ -369,6 +373,6 @@ class Scrubber:
         }
         answer = guarded_call(lambda: self._mend(args=[json.dumps(call), *gone]))
         if answer == "fenced":
-            self._cellar.check_ours()
-            raise SinkUnavailable("redis", "its guard is of an epoch that the truth does not know")
+            self._cell_reader.check_ours()
+            raise SinkUnavailable("redis", "the epoch of its guard is unknown to the truth")
         return bool(answer == "ok")

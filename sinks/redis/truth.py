@@ -1,8 +1,8 @@
-"""The truth in Redis, for a mill without MySQL: guard, cells, ledger and view in one script call.
+"""The truth in Redis without MySQL: one script call writes guard, cells, ledger and view.
 
-The server must run with `appendonly yes` and `appendfsync always`: anything less may lose merges
-that Spark will not send again. If the ledger is behind all the same, the stream resumes from it
-under a new query id.
+The server must run with `appendonly yes` and `appendfsync always`; otherwise a crash can lose
+merges that Spark will not send again. If the ledger is behind in spite of that, the stream resumes
+from it under a new query id.
 """
 
 import base64
@@ -17,7 +17,7 @@ from typing import Any
 import redis
 from redis.typing import EncodableT, FieldT
 
-from sinks.cellar import Ranking
+from sinks.cell_reader import Ranking
 from sinks.cells.merge import (
     Cell,
     CellId,
@@ -32,7 +32,7 @@ from sinks.cells.merge import (
 from sinks.config import RedisSettings
 from sinks.errors import DefinitionChanged, SinkUnavailable
 from sinks.keys import is_other, key_hash, redis_field
-from sinks.ledger import Standing, after, compare
+from sinks.ledger import BatchKind, after, compare
 from sinks.redis.link import (
     GUARD_KEY,
     connect,
@@ -45,7 +45,7 @@ from sinks.redis.link import (
 from sinks.redis.script import MERGE, OPEN
 from sinks.redis.view import FIELDS_PER_CALL, is_shown, window_key, writes
 from sinks.rows import Batch, MetricDefinition, definitions_differing
-from sinks.truth import Guard, Merged, check_ours
+from sinks.truth import Merged, WriterGuard, check_ours
 from sinks.unparsed import (
     REASON_CHARACTERS_MAX,
     SAMPLE_BYTES_MAX,
@@ -60,19 +60,19 @@ LEDGER_KEY = "mill:ledger"
 DEFINITIONS_KEY = "mill:definitions"
 STATE_PREFIX = "mill:state:"
 SAMPLES_PREFIX = "mill:unparsed_lines:"
-# Version 1 kept cells under another hash of their key; it left no such key.
+# Version 1 stored cells under another hash of their key, and did not write this key.
 STATE_VERSION_KEY = "mill:state_version"
 STATE_VERSION = "2"
 COUNT_FIELD = "n_keys"
 GUARD_FIELDS = ("epoch", "query", "batch", "seq")
-# The server's clock may be ahead of the driver's, which alone decides what is still counted.
+# The server's clock may be ahead of the driver's clock, which decides what is still counted.
 EXPIRY_MARGIN_S = 86_400
 _NUMBERS = ("sum", "min", "max")
 _SKETCHES = ("hll", "kll")
 
 
 class RedisTruth:
-    """One driver's hold on a Redis that is truth and view at once."""
+    """A Redis that is truth and view at once, as used by one driver."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self._client = connect(settings)
@@ -82,8 +82,10 @@ class RedisTruth:
         self._query_id = ""
         self._epoch = -1
 
-    def open(self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int) -> Guard:
-        """Check definitions and raise the epoch for this driver."""
+    def open(
+        self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int
+    ) -> WriterGuard:
+        """Check the definitions and raise the epoch for this driver."""
         self._definitions = {definition.name: definition for definition in definitions}
         stored = {
             name: bytes.fromhex(json.loads(text)["hash"])
@@ -106,7 +108,7 @@ class RedisTruth:
         return guard
 
     def _bring_states_up(self) -> None:
-        """Put every cell under the present hash of its key; repeated when it died half way.
+        """Store every cell under the present hash of its key; repeat it after an interruption.
 
         Raises Fenced, SinkUnavailable.
         """
@@ -120,7 +122,7 @@ class RedisTruth:
 
     def _bring_state_up(self, key: str) -> None:
         with self._client.pipeline(transaction=True) as pipeline:
-            # A driver that takes over meanwhile moves the guard, and this is not done.
+            # If another driver takes over in the meantime, the guard changes and this fails.
             pipeline.watch(GUARD_KEY)  # type: ignore[no-untyped-call]  # untyped in redis-py
             check_ours(_guard(pipeline.hmget(GUARD_KEY, GUARD_FIELDS)), self._query_id, self._epoch)
             found: dict[str, str] = pipeline.hgetall(key)  # type: ignore[assignment]  # at once, after WATCH
@@ -138,10 +140,10 @@ class RedisTruth:
             try:
                 pipeline.execute()
             except redis.exceptions.WatchError as error:
-                raise SinkUnavailable("redis", "its guard moved") from error
+                raise SinkUnavailable("redis", "its guard changed") from error
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
-        """End offsets by (topic, partition)."""
+        """Return end offsets by (topic, partition)."""
         found = guarded_call(lambda: self._client.hgetall(LEDGER_KEY))
         return {_partition(name): int(end) for name, end in found.items()}
 
@@ -150,16 +152,16 @@ class RedisTruth:
         guard = _guard(guarded_call(lambda: self._client.hmget(GUARD_KEY, GUARD_FIELDS)))
         check_ours(guard, self._query_id, self._epoch)
         new_id = batch.batch_id > guard.batch_id
-        if compare(batch.ranges, self.ledger(), after_guard=new_id) is Standing.REPLAY:
+        if compare(batch.ranges, self.ledger(), after_guard=new_id) is BatchKind.REPLAY:
             return Merged(guard, {}, replayed=True)
-        guard = Guard(guard.query_id, guard.epoch, batch.batch_id, guard.seq + 1)
+        guard = WriterGuard(guard.query_id, guard.epoch, batch.batch_id, guard.seq + 1)
         left_out: set[CellId] = set()
         cells, stored, counts = self._merged_cells(batch, left_out)
         rankings = self._rankings(cells, stored, batch.now_ms // 1000)
         body = self._call_body(batch, guard, cells, counts, rankings)
         answer = guarded_call(lambda: self._merge(args=[json.dumps(body)]))
         if answer == "fenced":
-            raise SinkUnavailable("redis", "its guard moved while a batch was merged")
+            raise SinkUnavailable("redis", "its guard changed while a batch was merged")
         return Merged(
             guard,
             cells,
@@ -169,7 +171,7 @@ class RedisTruth:
         )
 
     def close(self) -> None:
-        """Leave the server."""
+        """Close the connection."""
         self._client.close()
 
     def _merged_cells(
@@ -196,7 +198,7 @@ class RedisTruth:
         return cells, stored, new_counts
 
     def _rankings(self, cells: Cells, stored: Cells, now_s: int) -> dict[WindowId, Ranking]:
-        """Complete rankings of the windows in which a value fell."""
+        """Return the complete rankings of the windows in which a value fell."""
         rankings: dict[WindowId, Ranking] = {}
         for window in fallen_windows(cells, stored, self._definitions):
             if not is_shown(window, self._definitions, now_s):
@@ -220,7 +222,7 @@ class RedisTruth:
         return rankings
 
     def _samples(self, batch: Batch) -> tuple[str, list[str]]:
-        """The day's key, and as field and value in turn the lines a file still has room for."""
+        """Return the day's key, and fields and values of the lines that still fit, in turn."""
         day = datetime.fromtimestamp(batch.now_ms / 1000, UTC).date().isoformat()
         key = SAMPLES_PREFIX + day
         by_file: dict[str, dict[str, str]] = {}
@@ -245,7 +247,7 @@ class RedisTruth:
     def _call_body(
         self,
         batch: Batch,
-        guard: Guard,
+        guard: WriterGuard,
         cells: Cells,
         counts: Mapping[WindowId, int],
         rankings: Mapping[WindowId, Ranking],
@@ -289,7 +291,7 @@ class RedisTruth:
             fields.setdefault(window, []).extend([COUNT_FIELD, str(count)])
         states: list[dict[str, object]] = []
         for window, pairs in fields.items():
-            # Lua takes some 8,000 values a call; 1,000 pairs a command stay well below.
+            # Lua accepts about 8,000 values per call; 1,000 pairs per command are well below.
             for begin in range(0, len(pairs), 2_000):
                 some = pairs[begin : begin + 2_000]
                 expire = self._expiry(window)
@@ -312,9 +314,9 @@ def _partition(name: str) -> tuple[str, int]:
     return topic, int(part)
 
 
-def _guard(answer: Sequence[Any]) -> Guard:
+def _guard(answer: Sequence[Any]) -> WriterGuard:
     epoch, query_id, batch_id, seq = answer
-    return Guard(str(query_id or ""), int(epoch or 0), int(batch_id or -1), int(seq or 0))
+    return WriterGuard(str(query_id or ""), int(epoch or 0), int(batch_id or -1), int(seq or 0))
 
 
 def _encode(cell: Cell) -> str:

@@ -1,7 +1,7 @@
-"""The live view: which Redis keys a cell becomes. Pure.
+"""The live view: the Redis keys for each cell. Pure.
 
-`mill:<metric>:<size>:<start>` is one window, `mill:<metric>:<size>` the latest one that does not
-lie more than an hour ahead, `mill:<metric>:all` the totals; `…:top` beside each is its ranking.
+`mill:<metric>:<size>:<start>` is one window. `mill:<metric>:<size>` is the latest window that is
+not more than an hour ahead. `mill:<metric>:all` has the totals. The ranking of each is in `…:top`.
 Values are absolute, so writing them twice changes nothing.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
 
-from sinks.cellar import Ranking
+from sinks.cell_reader import Ranking
 from sinks.cells.merge import Cell, CellId, WindowId, is_kept
 from sinks.keys import is_other, redis_field
 from sinks.number_text import plain
@@ -25,10 +25,11 @@ NO_RANKINGS: Mapping[WindowId, Ranking] = {}
 
 @dataclass(slots=True)
 class Write:
-    """What one window's keys get: hash fields, ranking, expiry (epoch seconds, 0 for never).
+    """The data for one window's keys: hash fields, ranking, expiry (epoch seconds, 0: never).
 
-    `latest` names the key that shows the latest window when this one may be it. `replace` says
-    that the ranking is complete, because a value in it fell: a trimmed one cannot know who rises.
+    `latest` names the key for the latest window if this window may be it. `replace` marks a
+    complete ranking. It is needed when a value fell, because a trimmed ranking lacks the key that
+    rises.
     """
 
     key: str
@@ -42,29 +43,29 @@ class Write:
 
 
 def start_text(start_s: int) -> str:
-    """A window's start as keys carry it: `20260801T100000Z`."""
+    """Return a window's start as in keys: `20260801T100000Z`."""
     return datetime.fromtimestamp(start_s, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def latest_key(metric: str, size_s: int) -> str:
-    """The key whose name never changes."""
+    """Return the key of the latest window, or of the totals."""
     return f"{PREFIX}{metric}:{size_text(size_s)}"
 
 
 def window_key(metric: str, size_s: int, start_s: int) -> str:
-    """The key of one window; of `all` for size 0."""
+    """Return the key of one window; for size 0 that of the totals."""
     base = latest_key(metric, size_s)
     return base if size_s == ALL_WINDOW_S else f"{base}:{start_text(start_s)}"
 
 
 def oldest_kept_s(definition: MetricDefinition, size_s: int, now_s: int) -> int:
-    """Start of the oldest window of a size that the live view still shows."""
+    """Return the start of the oldest window of a size that the live view still shows."""
     keep_s = definition.keep_redis_s.get(size_s)
     return 0 if size_s == ALL_WINDOW_S or keep_s is None else max(0, now_s - keep_s - size_s + 1)
 
 
 def is_shown(window: WindowId, definitions: Mapping[str, MetricDefinition], now_s: int) -> bool:
-    """Whether the live view still shows a window."""
+    """Tell whether the live view still shows a window."""
     keep_s = definitions[window.metric].keep_redis_s.get(window.size_s)
     return is_kept(window.start_s, window.size_s, keep_s, now_s)
 
@@ -75,9 +76,9 @@ def writes(
     now_s: int,
     rankings: Mapping[WindowId, Ranking] = NO_RANKINGS,
 ) -> Iterator[Write]:
-    """The writes for cells that come window by window, cut to FIELDS_PER_CALL fields each.
+    """Yield the writes for cells sorted by window, each with up to FIELDS_PER_CALL fields.
 
-    `rankings` holds the complete ones of windows in which a value fell.
+    `rankings` has complete rankings for windows in which a value fell.
     """
     for window, some in groupby(cells, key=lambda pair: pair[0].window):
         if not is_shown(window, definitions, now_s):
@@ -98,7 +99,7 @@ def writes(
 def matured(
     windows: Iterable[WindowId], definitions: Mapping[str, MetricDefinition], now_s: int
 ) -> Iterator[Write]:
-    """Writes that make windows the latest ones whose time has come since they were written."""
+    """Yield writes that show as latest the windows that are no longer too far ahead."""
     for window in sorted(windows):
         yield _new_write(window, definitions[window.metric], now_s)
 
@@ -132,7 +133,7 @@ def _add(write: Write, cell: Cell, definition: MetricDefinition) -> None:
 
 
 def calls(of: Iterable[Write], *, fields_max: int = FIELDS_PER_CALL) -> Iterator[list[Write]]:
-    """Writes packed into calls of about `fields_max` fields; a call may be one large write."""
+    """Group writes into calls of about `fields_max` fields; a large write is a call alone."""
     packed: list[Write] = []
     count = 0
     for write in of:

@@ -1,9 +1,9 @@
-"""The live view in Redis: written behind the truth, brought up to it when it is behind or wiped.
+"""Writes the live view to Redis behind the truth, and rebuilds it if it is behind or emptied.
 
-Driver of `view` and `refill`. The guard's `seq` says up to which merge Redis shows everything: the
-next merge is written straight, anything else is caught up from the truth, and a guard that cannot
-be trusted is made anew. A refill goes on in steps between merges; each step reads after the last
-commit and writes before the next one, so it never writes what is older than what is there.
+Driver of `view` and `refill`. The guard's `seq` names the last merge that Redis shows completely.
+The next merge is written directly. After any other, Redis is brought up to date from the truth, and
+an unusable guard is written again. A refill runs in steps between merges. Each step reads after the
+last commit and writes before the next one, so it never overwrites newer data.
 """
 
 import json
@@ -14,21 +14,21 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from sinks.cellar import Cellar, Ranking
+from sinks.cell_reader import CellReader, Ranking
 from sinks.cells.merge import Cell, CellId, Cells, WindowId
 from sinks.config import RedisSettings
 from sinks.errors import SinkUnavailable
 from sinks.redis.link import (
     GUARD_KEY,
     META_KEY,
-    Progress,
+    MergeFacts,
     connect,
     encode_write,
     guarded_call,
     meta_fields,
     published,
 )
-from sinks.redis.refill import Part, parts_of
+from sinks.redis.refill import RefillPart, parts_of
 from sinks.redis.script import WRITE
 from sinks.redis.scrubber import Scrubber
 from sinks.redis.view import (
@@ -43,12 +43,12 @@ from sinks.redis.view import (
     writes,
 )
 from sinks.rows import ALL_WINDOW_S, MetricDefinition
-from sinks.truth import Guard
+from sinks.truth import WriterGuard
 from sinks.values import Measure
 
 KEPT_KEYS = frozenset({GUARD_KEY, META_KEY})
 DELETED_PER_CALL = 500
-# Beyond this many changed cells, filling everything again costs less than catching up.
+# Above this many changed cells, a complete refill is cheaper than catching up.
 CAUGHT_UP_CELLS_MAX = 20_000
 
 CellsInOrder = Iterable[tuple[CellId, Cell]]
@@ -62,14 +62,17 @@ class RedisView:
     """
 
     def __init__(
-        self, settings: RedisSettings, definitions: Sequence[MetricDefinition], cellar: Cellar
+        self,
+        settings: RedisSettings,
+        definitions: Sequence[MetricDefinition],
+        cell_reader: CellReader,
     ) -> None:
         self._client = connect(settings)
         self._script = self._client.register_script(WRITE)
         self._definitions = {definition.name: definition for definition in definitions}
-        self._cellar = cellar
-        self._scrubber = Scrubber(self._client, self._definitions, cellar)
-        self._parts: deque[Part] | None = None
+        self._cell_reader = cell_reader
+        self._scrubber = Scrubber(self._client, self._definitions, cell_reader)
+        self._parts: deque[RefillPart] | None = None
         self._ahead: set[WindowId] | None = None
 
     @property
@@ -79,13 +82,13 @@ class RedisView:
 
     @property
     def scrubbed_total(self) -> int:
-        """How many windows were found to differ from the truth, and were mended."""
+        """How many windows differed from the truth and were repaired."""
         return self._scrubber.mended_total
 
     def follow(
-        self, guard: Guard, cells: Cells, fallen: Iterable[WindowId], progress: Progress
+        self, guard: WriterGuard, cells: Cells, fallen: Iterable[WindowId], progress: MergeFacts
     ) -> None:
-        """Show a merge that was just made; catches up first if Redis missed an earlier one.
+        """Show the last merge; catch up first if Redis missed an earlier one.
 
         Raises Fenced, LedgerMismatch, SinkUnavailable.
         """
@@ -95,8 +98,8 @@ class RedisView:
         if not self._write(guard, ordered, rankings, now_s, guard.seq - 1, progress):
             self.catch_up(guard, progress)
 
-    def catch_up(self, guard: Guard, progress: Progress) -> None:
-        """Bring Redis to the truth's `seq`, whatever it holds; nothing is done when it is there.
+    def catch_up(self, guard: WriterGuard, progress: MergeFacts) -> None:
+        """Bring Redis to the truth's `seq`, whatever it holds; do nothing if it is there.
 
         After this `refill` has work if `is_refilling`. Raises as `follow` does.
         """
@@ -109,7 +112,7 @@ class RedisView:
         if seq < 0 or seq > guard.seq or epoch > guard.epoch or lost:
             self._begin_refill(guard, progress)
         elif seq < guard.seq:
-            cells = self._cellar.cells_after(seq, CAUGHT_UP_CELLS_MAX)
+            cells = self._cell_reader.cells_after(seq, CAUGHT_UP_CELLS_MAX)
             if cells is None:
                 self._begin_refill(guard, progress)
                 return
@@ -119,8 +122,8 @@ class RedisView:
         elif not is_ours or self._matured(now_s):
             self._write(guard, (), NO_RANKINGS, now_s, seq, progress)
 
-    def refill(self, guard: Guard, now_s: int, budget_s: float) -> None:
-        """Write missing windows, the newest first, for about `budget_s`; raises as `follow`."""
+    def refill(self, guard: WriterGuard, now_s: int, budget_s: float) -> None:
+        """Write missing windows, newest first, for about `budget_s`; raises as `follow` does."""
         deadline = time.monotonic() + budget_s
         while self._parts is not None:
             if not self._parts:
@@ -128,35 +131,35 @@ class RedisView:
                 self._parts = None
                 return
             part = self._parts[0]
-            cells = self._cellar.cells_between(*part)
+            cells = self._cell_reader.cells_between(*part)
             for packed in calls(writes(cells, self._definitions, now_s)):
                 if not self._send(guard, packed, guard.seq, None):
-                    # Wiped once more, or another driver's: the next look at the guard decides.
+                    # Redis was emptied again, or has another driver; the next `catch_up` decides.
                     self._parts = None
                     return
             self._parts.popleft()
             if time.monotonic() >= deadline:
                 return
 
-    def scrub(self, guard: Guard, now_s: int) -> None:
-        """Compare a part of what is shown with the truth, and mend it; raises as `follow`."""
+    def scrub(self, guard: WriterGuard, now_s: int) -> None:
+        """Compare a part of the view with the truth and repair it; raises as `follow` does."""
         if self.is_refilling:
             self._scrubber.reset()
         else:
             self._scrubber.scrub(guard, now_s)
 
     def close(self) -> None:
-        """Leave the server."""
+        """Close the connection."""
         self._client.close()
 
-    def _begin_refill(self, guard: Guard, progress: Progress) -> None:
-        """Empty the mill's keys and plan how they are filled from the truth.
+    def _begin_refill(self, guard: WriterGuard, progress: MergeFacts) -> None:
+        """Delete the mill's keys and plan the refill from the truth.
 
-        `rebuilding` stands in `mill:meta` until all is there; found by a driver that is not
-        refilling, it means "from the beginning". An epoch above ours while the truth is still ours
-        means that the truth was restored from a copy: the guard is ours to set.
+        `rebuilding` is set in `mill:meta` until the refill is done. If another driver finds it,
+        that driver starts the refill again. An epoch in Redis above ours, while the truth is still
+        ours, means that the truth was restored from a copy; so we may overwrite the guard.
         """
-        self._cellar.check_ours()
+        self._cell_reader.check_ours()
         self._parts = None
         now_s = progress.now_ms // 1000
         fresh: dict[Any, Any] = {
@@ -172,11 +175,11 @@ class RedisView:
         pipeline.hset(GUARD_KEY, mapping=fresh)
         guarded_call(pipeline.execute)
         self._delete_keys()
-        parts: list[Part] = []
+        parts: list[RefillPart] = []
         for definition in self._definitions.values():
             for size_s in definition.windows_s:
                 oldest_s = oldest_kept_s(definition, size_s, now_s)
-                windows = self._cellar.windows_from(definition.name, size_s, oldest_s)
+                windows = self._cell_reader.windows_from(definition.name, size_s, oldest_s)
                 parts += parts_of(definition.name, size_s, windows)
         self._parts = deque(sorted(parts, key=lambda part: part.rank))
 
@@ -199,20 +202,20 @@ class RedisView:
 
     def _rankings(self, windows: Iterable[WindowId], now_s: int) -> dict[WindowId, Ranking]:
         return {
-            window: self._cellar.ranking(window, self._definitions[window.metric].top or 0)
+            window: self._cell_reader.ranking(window, self._definitions[window.metric].top or 0)
             for window in windows
             if is_shown(window, self._definitions, now_s)
         }
 
     def _matured(self, now_s: int) -> set[WindowId]:
-        """Windows that lay more than an hour ahead when they were written, and no longer do."""
+        """Return windows that were too far ahead to be the latest when written, but now are not."""
         if self._ahead is None:
             self._ahead = {
                 WindowId(definition.name, size_s, start_s)
                 for definition in self._definitions.values()
                 for size_s in definition.windows_s
                 if size_s != ALL_WINDOW_S
-                for start_s, _ in self._cellar.windows_from(
+                for start_s, _ in self._cell_reader.windows_from(
                     definition.name, size_s, now_s + AHEAD_S_MAX + 1
                 )
             }
@@ -220,14 +223,14 @@ class RedisView:
 
     def _write(
         self,
-        guard: Guard,
+        guard: WriterGuard,
         cells: CellsInOrder,
         rankings: Mapping[WindowId, Ranking],
         now_s: int,
         expect: int,
-        progress: Progress,
+        progress: MergeFacts,
     ) -> bool:
-        """Send calls of about 1,000 fields; the guard moves with the last. False when behind."""
+        """Send calls of about 1,000 fields; the last one moves the guard. False if behind."""
         listed = list(cells)
         come = self._matured(now_s)
         waiting: list[Write] | None = None
@@ -243,10 +246,10 @@ class RedisView:
         return True
 
     def _send(
-        self, guard: Guard, some: list[Write], expect: int, progress: Progress | None
+        self, guard: WriterGuard, some: list[Write], expect: int, progress: MergeFacts | None
     ) -> bool:
         body = {
-            # Texts, for Lua would write a large number with an exponent.
+            # As text, because Lua would write a large number with an exponent.
             "epoch": str(guard.epoch),
             "query": guard.query_id,
             "batch": str(guard.batch_id),
@@ -259,6 +262,6 @@ class RedisView:
         }
         answer = guarded_call(lambda: self._script(args=[json.dumps(body)]))
         if answer == "fenced":
-            self._cellar.check_ours()
-            raise SinkUnavailable("redis", "its guard is of an epoch that the truth does not know")
+            self._cell_reader.check_ours()
+            raise SinkUnavailable("redis", "the epoch of its guard is unknown to the truth")
         return bool(answer == "ok")

@@ -1,8 +1,8 @@
-"""What an archive holds: the pieces of one topic, which offsets they cover, and what is missing.
+"""The contents of an archive: the pieces of one topic, their offsets, and what is missing.
 
-Floor: pure. A piece is some offsets of some partitions, written in one go: a Parquet file for each
-hour in which its lines arrived. Its note says which offsets it covers, also where no line stands at
-them, and is what makes it part of the archive.
+Floor: pure. A piece is some offsets of some partitions, written together: a Parquet file for each
+hour in which lines arrived. Its note says which offsets it covers, including those without a line.
+The note makes the piece part of the archive.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sinks.rows import OffsetRange
 
 Spans = Sequence[tuple[int, int]]
-"""Offsets [start, end) of one partition, ascending, and never two that touch."""
+"""Offsets [start, end) of one partition, ascending; adjacent spans are joined."""
 
 _VERSION = 1
 
@@ -28,10 +28,10 @@ class PieceRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """One piece; `topic_id` is empty where the brokers tell none, `draft` is where it was written.
+class ArchivePiece:
+    """One piece. `topic_id` is empty if the brokers give none; `draft` is where it was written.
 
-    `hours` are the folders that hold a file of it.
+    `hours` are the folders with a file of it.
     """
 
     number: int
@@ -43,15 +43,15 @@ class Piece:
 
     @property
     def file_name(self) -> str:
-        """What each of its files is called, in the folder of its hour."""
+        """The name of each of its files, in the folder of its hour."""
         return f"{self.number:08}.parquet"
 
 
 class Pieces:
     """All pieces of one topic, in order."""
 
-    def __init__(self, pieces: Iterable[Piece] = ()) -> None:
-        self.all: list[Piece] = []
+    def __init__(self, pieces: Iterable[ArchivePiece] = ()) -> None:
+        self.all: list[ArchivePiece] = []
         self.ends: dict[int, int] = {}
         self.lines = 0
         self._spans: dict[int, list[tuple[int, int]]] = {}
@@ -60,11 +60,11 @@ class Pieces:
 
     @property
     def next_number(self) -> int:
-        """The number of the piece after the last."""
+        """The number for the next piece."""
         return self.all[-1].number + 1 if self.all else 1
 
-    def add(self, piece: Piece) -> None:
-        """One more at the end; raises ValueError for one that is not behind the others."""
+    def add(self, piece: ArchivePiece) -> None:
+        """Add a piece at the end; raises ValueError if it does not follow the others."""
         if self.all and piece.number != self.next_number:
             raise ValueError(f"found piece {piece.number}, expected {self.next_number}")
         for one in piece.ranges:
@@ -81,33 +81,33 @@ class Pieces:
         self.lines += piece.lines
 
     def spans(self, partition: int) -> Spans:
-        """The offsets of a partition that the archive holds."""
+        """Return the offsets of a partition that the archive has."""
         return tuple(self._spans.get(partition, ()))
 
     def lost(self) -> int:
-        """How many offsets between its first and its last one it does not hold."""
+        """Return how many offsets are missing between the first and the last one."""
         return sum(
             spans[-1][1] - spans[0][0] - sum(end - start for start, end in spans)
             for spans in self._spans.values()
         )
 
     def made_anew(self, topic_id: str, ends: Mapping[int, int]) -> str | None:
-        """Why these are pieces of another topic of that name than this one; None when they fit."""
+        """Return why the pieces are of an older topic of that name; None if they fit."""
         if not self.all:
             return None
         known = self.all[-1].topic_id
         if known and topic_id and known != topic_id:
-            return "the topic was made anew"
+            return "the topic was created again"
         for partition, end in sorted(self.ends.items()):
             if end > ends.get(partition, 0):
                 return (
-                    f"partition {partition} is archived up to {end}, but the broker holds it up to "
-                    f"{ends.get(partition, 0)} only: was the topic made anew?"
+                    f"partition {partition} is archived up to {end}, but the broker has it only up"
+                    f" to {ends.get(partition, 0)}: was the topic created again?"
                 )
         return None
 
-    def overlapping(self, wanted: Sequence[OffsetRange]) -> list[Piece]:
-        """The pieces that hold some of these offsets, at most one range of each partition."""
+    def overlapping(self, wanted: Sequence[OffsetRange]) -> list[ArchivePiece]:
+        """Return the pieces with some of these offsets, at most one range per partition."""
         asked = {one.partition: one for one in wanted}
         return [
             piece
@@ -128,9 +128,9 @@ def next_ranges(
     ends: Mapping[int, int],
     offsets_max: int,
 ) -> tuple[OffsetRange, ...]:
-    """The next piece: the first offsets that are not `archived` of what the broker holds.
+    """Return the next piece: the first available offsets that are not `archived`.
 
-    Lines that it no longer holds are passed over. Empty when there is nothing to take.
+    Lines that the broker no longer has are skipped. Empty if there is nothing to archive.
     """
     waiting = [
         (partition, max(archived.get(partition, 0), starts[partition]), end)
@@ -145,9 +145,9 @@ def next_ranges(
 
 
 def reachable(end: int, first_held: int, archived: Spans) -> int:
-    """The lowest offset down to which all below `end` is in the topic or in the archive.
+    """Return the lowest offset from which all below `end` is in the topic or archive.
 
-    `first_held` is the first offset that the topic holds; `end` where neither holds the one below.
+    `first_held` is the first offset in the topic. The result is `end` if the one below is gone.
     """
     bottom = min(end, first_held)
     for start, stop in reversed(archived):
@@ -156,16 +156,16 @@ def reachable(end: int, first_held: int, archived: Spans) -> int:
     return bottom
 
 
-def encode(pieces: Iterable[Piece]) -> bytes:
-    """Pieces as they are noted in a file."""
+def encode(pieces: Iterable[ArchivePiece]) -> bytes:
+    """Encode pieces for a note's file."""
     found = [
         [one.number, one.topic_id, one.draft, one.lines, one.ranges, one.hours] for one in pieces
     ]
     return json.dumps({"version": _VERSION, "pieces": found}, separators=(",", ":")).encode()
 
 
-def decode(data: bytes) -> list[Piece]:
-    """What was encoded; raises ValueError for anything else."""
+def decode(data: bytes) -> list[ArchivePiece]:
+    """Decode a note's file; raises ValueError for anything else."""
     try:
         value = json.loads(data)
         if value["version"] != _VERSION:
@@ -175,8 +175,10 @@ def decode(data: bytes) -> list[Piece]:
         raise ValueError(f"found {data[:80]!r}, expected pieces of an archive") from error
 
 
-def _piece(number: Any, topic_id: Any, draft: Any, lines: Any, ranges: Any, hours: Any) -> Piece:
-    return Piece(
+def _piece(
+    number: Any, topic_id: Any, draft: Any, lines: Any, ranges: Any, hours: Any
+) -> ArchivePiece:
+    return ArchivePiece(
         int(number),
         str(topic_id),
         str(draft),

@@ -1,7 +1,7 @@
-"""The folder of an archive: on this machine, or on any file system that Hadoop knows.
+"""The folder of an archive: on this machine, or on any file system that Hadoop supports.
 
-Both do the same few things. A file that `write_new` has made is whole whatever dies, and so is one
-that was moved. Paths are relative to the folder, with `/` between the steps.
+Both have the same few operations. A file made by `write_new` is complete after any crash, and so is
+a moved file. Paths are relative to the folder, with `/` between the steps.
 """
 
 import os
@@ -17,52 +17,52 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class Folder(Protocol):
-    """`root` is the folder as Spark takes it; every method raises what its world raises."""
+    """`root` is the folder for Spark; methods raise the exceptions of the file system."""
 
     root: str
 
     def names(self, path: str) -> list[str]:
-        """What is in a folder; nothing where there is none."""
+        """Return the names in a folder; none if it does not exist."""
         ...
 
     def read(self, path: str) -> bytes:
-        """All of a file."""
+        """Return the content of a file."""
         ...
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Make a file; raises FileExistsError where there is one."""
+        """Create a file; raises FileExistsError if it exists."""
         ...
 
     def settle(self, path: str) -> None:
-        """Have what lies below a folder survive a power cut, as far as that is in our hands."""
+        """Make files below a folder survive a power failure, as far as we can."""
         ...
 
     def move(self, source: str, target: str) -> None:
-        """Rename a file, in step with whoever died of it: what was moved before is left alone."""
+        """Rename a file; if an earlier attempt has moved it already, do nothing."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it; nothing where there is none."""
+        """Remove a file, or a folder with its content; do nothing if it does not exist."""
         ...
 
 
 def root_of(folder: str, home: Path) -> str:
-    """A folder as the configuration names it, as a URI; relative ones start from the mill's home.
+    """Return a configured folder as a URI; relative ones start at the mill's home.
 
-    Blanks and all stay as they are, for so Hadoop takes them.
+    Blanks and the like are not escaped, because Hadoop expects that.
     """
     return folder if _SCHEME.match(folder) else f"file://{home.resolve() / folder}"
 
 
 def open_folder(root: str, session: SparkSession) -> Folder:
-    """The folder of that URI; asks nobody yet where it is on this machine."""
+    """Return the folder of a URI; for one on this machine the disk is not accessed yet."""
     if root.startswith("file:"):
         return LocalFolder(root)
     return HadoopFolder(root, session)
 
 
 class LocalFolder:
-    """On this machine, where a power cut is ours to mind."""
+    """A folder on this machine, where fsync is our task."""
 
     def __init__(self, root: str) -> None:
         self._folder = Path("/" + root.removeprefix("file:").lstrip("/"))
@@ -86,7 +86,7 @@ class LocalFolder:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            # A link fails where the target exists; a rename would replace it.
+            # A link fails if the target exists; a rename would replace it.
             os.link(draft, target)
         finally:
             draft.unlink(missing_ok=True)
@@ -97,7 +97,7 @@ class LocalFolder:
             for name in files:
                 _sync(Path(folder, name))
             _sync(Path(folder))
-        # The folders above may be new, too.
+        # The folders above may be new too.
         for above in Path(path).parents:
             _sync(self._folder / above)
         _sync(self._folder.parent)
@@ -130,7 +130,7 @@ def _sync(path: Path) -> None:
 
 
 class HadoopFolder:
-    """On a file system of Hadoop's, through the JVM; its faults are Py4JError."""
+    """A folder on a file system of Hadoop, through the JVM; its errors are Py4JError."""
 
     def __init__(self, root: str, session: SparkSession) -> None:
         self.root = root.rstrip("/")
@@ -167,13 +167,13 @@ class HadoopFolder:
             raise FileExistsError(f"{self.root}/{path} exists already")
 
     def settle(self, path: str) -> None:
-        """A closed file is as safe as its file system makes it."""
+        """Do nothing, because a closed file is as safe as its file system makes it."""
 
     def move(self, source: str, target: str) -> None:
         before, after = self._path(source), self._path(target)
         self._system.mkdirs(after.getParent())
         if self._system.exists(after):
-            # In a store of objects to move is to copy and to delete.
+            # In an object store a move is a copy and a deletion.
             self._system.delete(before, False)
         elif not self._system.rename(before, after):
             raise OSError(f"{self.root}/{source} cannot be moved to {target}")

@@ -1,9 +1,9 @@
 """Keeps the raw lines of the topics as Parquet files, beside the running stream.
 
-A thread of its own, in a session of its own, takes from time to time what came into each topic, a
-piece at a time, and puts it into the topic's archive (`topic_archive`), which knows what it holds.
-Nothing that fails here stops the counting: it is said, and tried again at the next time. A recount
-asks it for lines that the topics no longer hold.
+At intervals a thread with its own session takes new lines of each topic, one piece at a time, and
+adds them to the topic's archive (`topic_archive`), which knows its own content. An error here never
+stops the counting: it is reported, and the next interval tries again. A recount asks the archive
+for lines that the topics no longer have.
 """
 
 import logging
@@ -26,26 +26,26 @@ from protocol.units import parse_duration_ms
 from sinks.errors import LedgerMismatch, SinkUnavailable
 from sinks.mysql import archive_rows
 from sinks.rows import OffsetRange
-from stream.archive.contents import Piece, PieceRange, Spans, next_ranges
+from stream.archive.contents import ArchivePiece, PieceRange, Spans, next_ranges
 from stream.archive.folders import Folder, open_folder
 from stream.archive.topic_archive import TopicArchive
 from stream.config.settings import ArchiveSection
-from stream.live_configuration import Counting, LiveConfiguration
+from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.quarantine.failures import error_words
 from stream.source.kafka import COLUMNS, COLUMNS_DDL, Readable, kafka_options, read_ranges
 from stream.state import ArchivedTopic, ArchiveFacts, StreamState, clock_ms
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
-# One task writes a piece, so that the other core is there for live lines.
+# One task writes a piece, so that another core is free for live lines.
 OFFSETS_AT_ONCE = 100_000
 
-# The first look, if it is not to be sooner anyway: a start has enough to do.
+# The first archiving after a start, unless the interval is shorter: a start has enough to do.
 FIRST_LOOK_S = 10.0
 
-# The first piece of a JVM takes ten times as long as one that comes later.
+# The longest pause after a piece; the first piece of a JVM takes ten times as long as others.
 REST_S_MAX = 5.0
 
-# Parquet keeps so much in memory before it writes.
+# How much Parquet keeps in memory before it writes.
 ROW_GROUP_BYTES = 32 << 20
 
 ROWS_NOTED_AT_ONCE = 1_000
@@ -59,14 +59,14 @@ logger = logging.getLogger(__name__)
 
 
 class ArchiveAway(Exception):
-    """What the archive holds is not known now; the text says why."""
+    """The content of the archive is unknown at the moment; the text gives the reason."""
 
 
-class Archive:
-    """The thread; `ask` tells what a reader of whole transactions finds of topics.
+class ArchiveWriter:
+    """Archives lines in a thread; `ask` returns the committed offsets of topics.
 
-    Other threads read the archives: pieces are only ever added to them, and one is put among the
-    open ones when all of it is known.
+    Other threads read the archives too. Pieces are only ever added, and an archive is published
+    only after it was read completely.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Archive:
         self._problems: dict[str, str] = {}
         self._noted: set[str] = set()
 
-    def start(self, session: SparkSession, keeper: Keeper) -> None:
-        """Begin to archive."""
+    def start(self, session: SparkSession, keeper: ThreadKeeper) -> None:
+        """Start to archive."""
         keeper.keep("archive", partial(self._run, session.newSession()))
 
     def held(self, topics: Sequence[str]) -> dict[str, Mapping[int, Spans]]:
-        """Which offsets the archive holds, by topic and partition; raises ArchiveAway."""
+        """Return the archived offsets by topic and partition; raises ArchiveAway."""
         found: dict[str, Mapping[int, Spans]] = {}
         for topic in topics:
             archive = self._archives.get(topic)
@@ -112,7 +112,7 @@ class Archive:
         return found
 
     def read(self, session: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """These offsets, which the archive holds, as the topics gave them; raises ArchiveAway."""
+        """Return archived offsets as records like those of the topics; raises ArchiveAway."""
         found: DataFrame | None = None
         for topic in sorted({one.topic for one in ranges}):
             archive = self._archives.get(topic)
@@ -125,7 +125,7 @@ class Archive:
         return session.createDataFrame([], COLUMNS_DDL) if found is None else found
 
     def look(self, session: SparkSession) -> None:
-        """Archive what came; raises nothing but what ends the JVM, or the stream."""
+        """Archive new lines; raises only errors that end the JVM or the stream."""
         now = self._configuration.now
         topics = now.section.topics
         try:
@@ -152,11 +152,11 @@ class Archive:
             try:
                 self.look(session)
             except _JvmEnded:
-                # The job's own thread has seen it, too, and ends the process.
+                # The job's own thread notices it too, and ends the process.
                 return
 
     def _open(self, folder: Folder, topic: str, found: Readable) -> None:
-        """Have the topic's archive open, if it is one of this very topic."""
+        """Open the topic's archive, unless it belongs to an older topic of that name."""
         archive = self._archives.get(topic)
         try:
             if archive is None:
@@ -180,8 +180,10 @@ class Archive:
             self._problems.pop(topic, None)
         self._note(topic)
 
-    def _take(self, session: SparkSession, now: Counting, topic: str, found: Readable) -> None:
-        """Archive what came into one topic."""
+    def _take(
+        self, session: SparkSession, now: RunningConfiguration, topic: str, found: Readable
+    ) -> None:
+        """Archive the new lines of one topic."""
         archive = self._archives[topic]
         try:
             while not self._stop.is_set():
@@ -195,15 +197,15 @@ class Archive:
                 piece = write_piece(session, archive, options, found.id, ranges)
                 self._note(topic, [piece])
                 self._tell()
-                # Half of the time belongs to the counting, however much there is to archive.
+                # At least half of the time is left to counting, however much there is to archive.
                 self._stop.wait(min(time.monotonic() - begin_s, REST_S_MAX))
         except _FAULTS as error:
-            # How far the piece has come, only the folder knows.
+            # Only the folder shows how far the piece has come.
             self._archives.pop(topic, None)
             self._fail(topic, error)
 
-    def _note(self, topic: str, pieces: Sequence[Piece] | None = None) -> None:
-        """Write down in MySQL what is archived: these pieces, or all where that is not there."""
+    def _note(self, topic: str, pieces: Sequence[ArchivePiece] | None = None) -> None:
+        """Write the archived offsets to MySQL: these pieces, or all if they are missing there."""
         sinks = self._configuration.now.sinks
         if not sinks.takes_blocks or (pieces is None and topic in self._noted):
             return
@@ -223,7 +225,7 @@ class Archive:
                 sinks.note(partial(archive_rows.note, topic=topic, rows=some))
             self._noted.add(topic)
         except (SinkUnavailable, LedgerMismatch, pymysql.err.Error) as error:
-            # The next look compares, and writes what is missing.
+            # The next round compares, and writes what is missing.
             self._noted.discard(topic)
             logger.debug("what is archived is not noted yet: %s", error)
 
@@ -255,7 +257,7 @@ class Archive:
 
 
 class _JvmEnded(Exception):
-    """There is no JVM any more."""
+    """The JVM is gone."""
 
 
 def write_piece(
@@ -264,19 +266,19 @@ def write_piece(
     options: Mapping[str, str],
     topic_id: str,
     ranges: Sequence[OffsetRange],
-) -> Piece:
-    """Make some offsets of a topic the next piece of its archive, and return it."""
+) -> ArchivePiece:
+    """Write some offsets of a topic as the next piece of its archive, and return it."""
     draft = archive.new_draft()
     target = archive.draft_uri(draft)
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     lines = read_ranges(session, options, ranges)
-    # Of one task, so that each hour becomes one file; in order, so that a reader may skip.
+    # In one task, so that each hour is one file; sorted, so that a reader can skip.
     lines.selectExpr("key", "value", "partition", "offset", "timestamp", HOUR).coalesce(
         1
     ).sortWithinPartitions("hour", "partition", "offset").write.partitionBy("hour").option(
         "compression", "zstd"
     ).option("parquet.block.size", str(ROW_GROUP_BYTES)).parquet(target)
-    # What was written is read once, before anybody relies on it.
+    # Read the result once, before anything relies on it.
     counted = {
         int(row[0]): (int(row[1]), int(row[2]))
         for row in session.read.schema(FILE_DDL)
@@ -286,9 +288,9 @@ def write_piece(
         .selectExpr("partition", "`count(offset)`", "unix_millis(`max(timestamp)`)")
         .collect()
     }
-    # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
+    # PySpark takes the end of a JVM that sends rows for the end of the rows, so call the JVM.
     session.sparkContext._jsc.sc().isStopped()
-    piece = Piece(
+    piece = ArchivePiece(
         archive.pieces.next_number,
         topic_id,
         draft,
@@ -306,7 +308,7 @@ def write_piece(
 def read_topic_archive(
     session: SparkSession, archive: TopicArchive, topic: str, ranges: Sequence[OffsetRange]
 ) -> DataFrame:
-    """Some offsets of one topic, at most one range of each partition, with the columns COLUMNS."""
+    """Read offsets of one topic, at most one range per partition, with the columns COLUMNS."""
     files = archive.files(archive.pieces.overlapping(ranges))
     if not files:
         return session.createDataFrame([], COLUMNS_DDL)
@@ -318,7 +320,7 @@ def read_topic_archive(
     return lines.selectExpr("*", f"'{topic}' AS topic").select(*COLUMNS)
 
 
-def _rows(pieces: Sequence[Piece]) -> list[archive_rows.Row]:
+def _rows(pieces: Sequence[ArchivePiece]) -> list[archive_rows.Row]:
     return [
         (one.partition, one.start, one.end, one.until_ms)
         for piece in pieces
@@ -327,7 +329,7 @@ def _rows(pieces: Sequence[Piece]) -> list[archive_rows.Row]:
 
 
 def _say_lost(topic: str, ends: Mapping[int, int], ranges: Sequence[OffsetRange]) -> None:
-    """Say so where retention was quicker than the archive."""
+    """Report lines that retention deleted before they were archived."""
     for one in ranges:
         end = ends.get(one.partition)
         if end is not None and one.start > end:

@@ -1,6 +1,6 @@
-"""What all parts of the stream's configuration are made of.
+"""The base of all sections of the stream's configuration.
 
-Ground of the room; touches nothing but the values it is given.
+Ground of the room; uses only the values it is given.
 """
 
 from typing import Annotated
@@ -27,7 +27,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
 
 
 class Section(BaseModel):
-    """A part of the configuration: unknown keys are faults, values never change."""
+    """A part of the configuration: unknown keys are faults, and values are immutable."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, serialize_by_alias=True, validate_by_name=True

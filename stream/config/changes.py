@@ -1,9 +1,9 @@
-"""Hears of a configuration that changes while the stream runs, and keeps what was refused of it.
+"""Follows changes of the configuration file while the stream runs, and remembers refused ones.
 
-`Watch` looks at a file and has a command print what it asks for; the command belongs to whoever
-started the stream, which alone knows that file. `Refused` is one small file of our own,
-`refused.json`: a stream that starts with a configuration which it refused while it ran goes on with
-the one before, as it did.
+`ConfigWatch` watches a file, and runs a command that prints the file's settings. The command
+belongs to the program that started the stream, because only that program can read the file.
+`RefusedConfig` is a small file, `refused.json`: if a stream starts with a configuration that it
+refused before, it runs the older one, as before the restart.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ from pydantic import ValidationError
 
 from protocol.log import fields
 from protocol.settling import LOOK_EVERY_S, Settling, Signature, signature_of
-from stream.config.settings import ReloadSettings, StreamSection, Wish
-from stream.threads import Keeper
+from stream.config.settings import StreamReloadSettings, StreamSection, Wish
+from stream.threads import ThreadKeeper
 
 COMMAND_S = 60.0
 LINES_TOLD = 5
 
-# The keys of the section that may change while the stream runs; the others are Spark's own.
+# The keys of the section that can change while the stream runs; the others concern Spark.
 LIVE_KEYS = ("from_", "defaults", "metrics")
 
 _VERSION = 1
@@ -35,32 +35,32 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """The file is not a configuration; `why` tells its faults."""
+class UnreadableConfigFile:
+    """The file is not a valid configuration; `why` lists its faults."""
 
     why: str
 
 
-class Watch:
-    """Looks at the file from a thread of its own; `take` gives what it asked for, once."""
+class ConfigWatch:
+    """Watches the file from its own thread; `take` returns each change once."""
 
-    def __init__(self, settings: ReloadSettings) -> None:
+    def __init__(self, settings: StreamReloadSettings) -> None:
         self._settings = settings
         self._settling = Settling(known_signature(settings))
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self._found: Wish | Unreadable | None = None
+        self._found: Wish | UnreadableConfigFile | None = None
 
-    def start(self, keeper: Keeper) -> None:
-        """Begin to look; what the settings were made of is no change."""
+    def start(self, keeper: ThreadKeeper) -> None:
+        """Start to watch; the content from which the settings were made is no change."""
         keeper.keep("changes", self._look_again)
 
     def close(self) -> None:
         """Stop looking."""
         self._closed.set()
 
-    def take(self) -> Wish | Unreadable | None:
-        """What the file asks for, None where nothing new."""
+    def take(self) -> Wish | UnreadableConfigFile | None:
+        """Return the changed settings; None if there is no change."""
         with self._lock:
             found, self._found = self._found, None
         return found
@@ -73,8 +73,8 @@ class Watch:
                     self._found = found
 
 
-def known_signature(settings: ReloadSettings) -> Signature | None:
-    """What the file is now, if it still holds what the settings were made of."""
+def known_signature(settings: StreamReloadSettings) -> Signature | None:
+    """Return the file's signature, if its content is that of the settings."""
     signature = signature_of(settings.file)
     if signature is None or settings.sha256 is None:
         return signature
@@ -82,7 +82,7 @@ def known_signature(settings: ReloadSettings) -> Signature | None:
     return signature if digest == settings.sha256 else None
 
 
-def ask(command: tuple[str, ...]) -> Wish | Unreadable:
+def ask(command: tuple[str, ...]) -> Wish | UnreadableConfigFile:
     """Run the command that prints a Wish as JSON, or its faults as lines on standard error."""
     try:
         done = subprocess.run(
@@ -95,18 +95,20 @@ def ask(command: tuple[str, ...]) -> Wish | Unreadable:
         )
         if done.returncode == 0:
             return Wish.model_validate_json(done.stdout)
-        return Unreadable("; ".join(done.stderr.splitlines()[:LINES_TOLD]) or "no reason given")
+        return UnreadableConfigFile(
+            "; ".join(done.stderr.splitlines()[:LINES_TOLD]) or "no reason given"
+        )
     except (OSError, ValidationError, subprocess.TimeoutExpired) as error:
-        return Unreadable(f"{type(error).__name__}: {error}")
+        return UnreadableConfigFile(f"{type(error).__name__}: {error}")
 
 
 def changed_section(section: StreamSection, wish: StreamSection) -> StreamSection:
-    """The running section with what may change of the wished one."""
+    """Return the running section with the changes that can be applied while it runs."""
     return section.model_copy(update={key: getattr(wish, key) for key in LIVE_KEYS})
 
 
 def later_keys(section: StreamSection, wish: StreamSection) -> list[str]:
-    """The keys that a wish changes, and that take effect with the next start of the part."""
+    """Return the changed keys that take effect only at the next start."""
     return [
         f"stream.{key}"
         for key in StreamSection.model_fields
@@ -116,20 +118,20 @@ def later_keys(section: StreamSection, wish: StreamSection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RunningInstead:
-    """What runs although something else was asked for, and why."""
+    """The configuration that runs instead of the requested one, and why."""
 
     wish: Wish
     why: str
 
 
-class Refused:
-    """The file that outlives the process."""
+class RefusedConfig:
+    """The refused configuration, stored in a file that survives restarts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def running_instead(self, asked: StreamSection) -> RunningInstead | None:
-        """What to run when started with `asked`; None for just that."""
+        """Return what to run instead of `asked`; None to run `asked` itself."""
         try:
             text = self._path.read_text()
         except FileNotFoundError:
@@ -141,13 +143,13 @@ class Refused:
             return RunningInstead(Wish.model_validate(value["running"]), str(value["why"]))
         except (ValueError, KeyError, TypeError) as error:
             logger.warning(
-                "what was refused before cannot be read",
+                "the file about a refused configuration cannot be read",
                 extra=fields(file=self._path.name, why=error),
             )
             return None
 
     def note(self, asked: StreamSection, running: Wish, why: str) -> None:
-        """`asked` was refused, and `running` goes on. Raises OSError."""
+        """Note that `asked` was refused, and `running` continues. Raises OSError."""
         value = {
             "version": _VERSION,
             "asked": _digest(asked),
@@ -162,7 +164,7 @@ class Refused:
         draft.replace(self._path)
 
     def clear(self) -> None:
-        """What runs is what was asked for."""
+        """Remove the file, because the requested configuration runs."""
         self._path.unlink(missing_ok=True)
 
 

@@ -1,7 +1,7 @@
-"""How a user declares a column: `level: string`, or `ms: {path: timing.total, type: double}`.
+"""Column declarations of users: `level: string`, or `ms: {path: timing.total, type: double}`.
 
-Ground of `stream`. Pure. Every fault stands at the key of its own column, so that all of them are
-told at once. The older form in one text, `'timing.total double'`, means what it always did.
+Ground of `stream`. Pure. Every fault is reported at the key of its column, so that all faults are
+shown together. The older form with one text, `'timing.total double'`, keeps its meaning.
 """
 
 import dataclasses
@@ -24,15 +24,15 @@ from stream.config.formats import (
     parse_declaration,
 )
 
-# What a column's address is called in each format that takes declarations.
+# The words for a column's address in the formats with declarations.
 _WORDS = ("path", "key", "position", "field", "group")
 
-# Types whose names are fields of many logs, too: as one bare word they could be read in two ways.
+# Types whose names are also fields of many logs, so a bare word would be ambiguous.
 _ALSO_FIELDS = ("date", "timestamp", "text")
 
 
 class ColumnSection(BaseModel):
-    """One declared column: its address, by the word of the input's format, and its type."""
+    """One declared column: its address, under the word of the input's format, and its type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,14 +45,14 @@ class ColumnSection(BaseModel):
 
     @property
     def address(self) -> str | None:
-        """What stands behind the word of its format."""
+        """The address, whichever word it has."""
         position = None if self.position is None else str(self.position)
         return self.path or self.key or position or self.field or self.group
 
 
 @dataclass(slots=True)
 class _Declaring:
-    """The input whose columns are being read: its format, and the groups or fields it has."""
+    """The input whose columns are being read: its format, and its groups or fields."""
 
     line_format: str
     known: Sequence[str] | None
@@ -70,7 +70,7 @@ class _Named:
 
 @contextmanager
 def declaring(line_format: str, known: Sequence[str] | None) -> Iterator[None]:
-    """Let columns be checked as those of one input; `known` are its groups or fields."""
+    """Check columns as those of one input; `known` are its groups or fields."""
     token = _declaring.set(_Declaring(line_format, known))
     try:
         yield
@@ -79,7 +79,7 @@ def declaring(line_format: str, known: Sequence[str] | None) -> Iterator[None]:
 
 
 def named(columns: object) -> object:
-    """Return columns as their own check takes them, each with its name."""
+    """Return columns in the form for their validator, each with its name."""
     if not isinstance(columns, Mapping):
         return columns
     return {name: _Named(str(name), given) for name, given in columns.items()}
@@ -106,7 +106,7 @@ def declared_column(name: str, given: "str | ColumnSection", line_format: str) -
 
 
 def _bare_type(text: str) -> str | None:
-    """The type of a text that is a type and nothing else."""
+    """Return the type if the text is only a type, else None."""
     try:
         return canonical_type(text.strip())
     except ValueError:
@@ -121,7 +121,7 @@ def _type(text: str) -> str:
 
 
 def _read(given: object) -> object:
-    """Check one column, of the input that is being declared."""
+    """Validate one column of the input that is being declared."""
     if not isinstance(given, _Named):
         return given
     declaring = _declaring.get()
@@ -141,7 +141,7 @@ def _read(given: object) -> object:
 
 
 def _unknown_address(declaring: _Declaring, declared: Declared) -> ValueError:
-    """The fault of a group or a field that an input does not have."""
+    """Return the fault for a group or field that the input does not have."""
     step = declared.steps[0]
     known = ", ".join(declaring.known or ())
     if declaring.line_format == "regex":
@@ -156,7 +156,7 @@ def _unknown_address(declaring: _Declaring, declared: Declared) -> ValueError:
 
 
 def _shape(given: object, line_format: str | None) -> str | ColumnSection:
-    """A text, or a mapping with the words that its format knows."""
+    """Return a text, or a section from a mapping with the words of the format."""
     if isinstance(given, str | ColumnSection):
         return given
     word = ADDRESSES.get(line_format or "", "path")
@@ -183,4 +183,4 @@ def _shape(given: object, line_format: str | None) -> str | ColumnSection:
 
 
 Declaration = Annotated[str | ColumnSection, BeforeValidator(_read)]
-"""A column as the file declares it."""
+"""A column as declared in the file."""

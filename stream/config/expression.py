@@ -1,8 +1,8 @@
-"""SQL expressions as users write them: their tokens, and the names in them.
+"""SQL expressions of users: their tokens, and the names in them.
 
-Floor: ground of `stream`. Pure, no JVM. It finds out which words of an expression are columns, so
-that a misspelt one is a configuration error before Spark is started, and so that the compiled
-plan can give each input's columns a name of their own. It does not judge syntax; Spark does.
+Floor: ground of `stream`. Pure, no JVM. It finds the words of an expression that are columns. So a
+misspelt column is a configuration error before Spark starts, and the compiled plan can give each
+input's columns their own names. It does not check syntax; Spark does.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from stream.config.literals import literal_text, literal_text_to_spark
 
 
 class TokenKind(Enum):
-    """What a piece of an expression is; only words and backticked names can be columns."""
+    """The kind of a token; only words and backticked names can be columns."""
 
     WORD = auto()
     QUOTED = auto()
@@ -27,7 +27,7 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of text, where it starts (0-based), and the plain name for words and quoted names."""
+    """A token, where it starts (0-based); `name` is the plain name of words and quoted names."""
 
     kind: TokenKind
     start: int
@@ -41,7 +41,7 @@ class Token:
 
 
 class ExpressionFault(ValueError):
-    """What was found and what was expected; `position` is the character, counted from 1."""
+    """What was found and what was expected; `position` counts characters from 1."""
 
     def __init__(self, found: str, expected: str, position: int) -> None:
         super().__init__(f"found {found} at character {position}, expected {expected}")
@@ -63,7 +63,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-# Words that Spark's grammar gives a meaning inside an expression over one row.
+# Words with a meaning in Spark's grammar for expressions over one row.
 _KEYWORDS = words(
     """
     all and any array as asc between both by case cast day desc dayofweek div else end escape exists
@@ -90,9 +90,9 @@ _FORBIDDEN_WORDS = words(
 
 
 def tokenize(text: str) -> Iterator[Token]:
-    """The tokens of an expression without blanks and comments.
+    """Yield the tokens of an expression without blanks and comments.
 
-    Refuses what cannot begin any token: a stray character, a quote that is never closed.
+    Raises ExpressionFault for a stray character or an unclosed quote.
     """
     kinds = {
         "string": TokenKind.STRING,
@@ -118,10 +118,10 @@ def tokenize(text: str) -> Iterator[Token]:
 
 
 def column_tokens(text: str, columns: Collection[str]) -> list[Token]:
-    """The tokens that name columns; an unknown, forbidden or qualified name is refused.
+    """Return the tokens that name columns; raises for an unknown, forbidden or qualified name.
 
-    Spark compares names without regard to case, and so does this. A column that is called like
-    one of SQL's words is taken for the column wherever the word could stand for one.
+    Names are compared without case, as in Spark. If a column has the name of an SQL word, the
+    word means the column wherever a column is possible.
     """
     tokens = list(tokenize(text))
     if not tokens:
@@ -156,7 +156,7 @@ def column_tokens(text: str, columns: Collection[str]) -> list[Token]:
 
 
 def unknown_columns(text: str, columns: Collection[str]) -> ExpressionFault | None:
-    """The first fault of the names in an expression, or None."""
+    """Return the first fault of the names in an expression, or None."""
     try:
         column_tokens(text, columns)
     except ExpressionFault as fault:
@@ -165,7 +165,7 @@ def unknown_columns(text: str, columns: Collection[str]) -> ExpressionFault | No
 
 
 def bare_column(text: str, columns: Collection[str]) -> str | None:
-    """The column's own spelling where the whole expression is one column, else None."""
+    """Return the column's own spelling if the expression is a single column, else None."""
     tokens = list(tokenize(text))
     if len(tokens) != 1 or tokens[0].kind not in (TokenKind.WORD, TokenKind.QUOTED):
         return None
@@ -174,13 +174,13 @@ def bare_column(text: str, columns: Collection[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SparkSql:
-    """An expression in Spark's SQL, and where each piece of it came from."""
+    """An expression in Spark's SQL, and the user's position of each token."""
 
     text: str
     starts: tuple[tuple[int, int], ...]
 
     def place(self, position: int) -> int:
-        """Return the user's character that a character of `text` came from, both from 0."""
+        """Return the position in the user's text for a position in `text`, both from 0."""
         ours, theirs = max(start for start in self.starts if start[0] <= position)
         end = next((start for start in self.starts if start[0] > ours), None)
         place = theirs + position - ours
@@ -188,9 +188,9 @@ class SparkSql:
 
 
 def spark_sql(text: str, names: Mapping[str, str]) -> SparkSql:
-    """Return the expression in Spark's SQL, with the backticked name that `names` has of a column.
+    """Return the expression in Spark's SQL, with columns renamed by `names` and in backticks.
 
-    Text literals are written so that Spark reads what they mean to us. Comments become blanks.
+    Text literals are rewritten so that Spark reads our meaning of them. Comments become blanks.
     """
     lowered = {column.lower(): name for column, name in names.items()}
     columns = {token.start for token in column_tokens(text, names)}
@@ -214,7 +214,7 @@ def spark_sql(text: str, names: Mapping[str, str]) -> SparkSql:
 
 
 def reads_otherwise_in_spark(text: str) -> bool:
-    """Whether a literal of the expression means something else to Spark's own parser."""
+    """Tell whether Spark's own parser gives a literal of the expression another meaning."""
     return any(
         literal_text(token.text) != literal_text_to_spark(token.text)
         for token in tokenize(text)
@@ -223,12 +223,12 @@ def reads_otherwise_in_spark(text: str) -> bool:
 
 
 def quote_name(name: str) -> str:
-    """A name in backticks, so that it may hold dots and anything else."""
+    """Return a name in backticks, so that it can contain dots and anything else."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quote_text(text: str) -> str:
-    """A string literal of Spark's SQL that means exactly `text`."""
+    """Return a string literal of Spark's SQL that means exactly `text`."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\u0000")
     return "'" + escaped.replace("\n", "\\n").replace("\r", "\\r") + "'"
 
@@ -244,7 +244,7 @@ def _check_call(tokens: list[Token], index: int) -> None:
 
 
 def _check_moment(tokens: list[Token], index: int) -> None:
-    """Refuse a literal that Spark takes for the present day: DATE 'now', cast('today' AS date)."""
+    """Refuse a literal that Spark reads as the present day: DATE 'now', cast('today' AS date)."""
     if literal_text(tokens[index].text).strip().lower() not in _MOMENTS or not index:
         return
     before = [token.text.lower() for token in tokens[max(0, index - 2) : index]]
@@ -257,7 +257,7 @@ def _check_moment(tokens: list[Token], index: int) -> None:
 
 
 def _is_call(tokens: list[Token], index: int) -> bool:
-    """Whether the word before a parenthesis names a function, and is no operator."""
+    """Tell whether the word before a parenthesis names a function, and not an operator."""
     word = tokens[index].text.lower()
     if word in _BEFORE_PARENTHESES:
         return False
@@ -268,7 +268,7 @@ def _is_call(tokens: list[Token], index: int) -> bool:
 
 
 def _lambda_names(tokens: list[Token]) -> set[str]:
-    """Names bound by `x -> …` or `(x, y) -> …`."""
+    """Return the names bound by `x -> …` or `(x, y) -> …`."""
     names: set[str] = set()
     for index, token in enumerate(tokens):
         if token.text != "->" or index == 0:
@@ -286,7 +286,7 @@ def _lambda_names(tokens: list[Token]) -> set[str]:
 
 
 def _is_syntax(tokens: list[Token], index: int, is_column: bool) -> bool:
-    """Is the word part of SQL's own grammar here, rather than a name?"""
+    """Tell whether the word is part of SQL's grammar here, and not a name."""
     word = tokens[index].name.lower()
     before = tokens[index - 1] if index else None
     after = tokens[index + 1] if index + 1 < len(tokens) else None
@@ -304,15 +304,15 @@ def _is_syntax(tokens: list[Token], index: int, is_column: bool) -> bool:
     return word in _KEYWORDS and not (is_column and word not in _ALWAYS_SYNTAX)
 
 
-# Texts that Spark takes for a time that moves on, and what it makes a time of.
+# Texts that Spark reads as a moving time, and the words that convert texts to times.
 _MOMENTS = words("now today tomorrow yesterday")
 _TO_TIMES = words("cast try_cast date timestamp timestamp_ltz timestamp_ntz")
 
-# Words after which a parenthesis is no list of arguments, and symbols before an operand.
+# Words after which a parenthesis is not an argument list, and symbols before an operand.
 _BEFORE_PARENTHESES = words("and as between case else escape in is not or then when")
 _BEFORE_OPERANDS = words("( , [ + - * / % & | ^ ~ = == <> != < > <= >= <=> || -> => !")
 
-# Words that Spark never reads as a column without backticks, or that join two operands.
+# Words that Spark reads as a column only in backticks, or that join two operands.
 _ALWAYS_SYNTAX = words(
     """
     and as between case cast div else end escape false ilike in is like not null or regexp rlike

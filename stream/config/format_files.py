@@ -1,13 +1,13 @@
 """Formats as data: one small YAML file for each, shipped (`stream/formats`) or a user's.
 
-A file says what the format is called, which reader takes its lines apart and with which keys, which
-columns it has and what they mean. `format: NAME` of an input stands for these keys.
+A file has the name of the format, the reader that splits its lines with the reader's keys, and the
+columns with their meaning. `format: NAME` in an input stands for these keys.
 
-For programs: `load_formats(folders)` reads the files of some folders, later folders over earlier
-ones. `Format.recognise(lines)` is the share of lines that have the format; it needs no JVM, because
-it reads the patterns by Python's `re`. A share says that the lines can be read, not that no other
-format reads them too: compare the shares of all formats, and prefer a format with `signs` or
-columns of its own to `json`, `logfmt` and `csv`, which read many files.
+For programs: `load_formats(folders)` reads the files of some folders, and later folders replace
+earlier ones. `Format.recognise(lines)` is the share of lines that have the format. It needs no JVM,
+because it reads the patterns by Python's `re`. A high share says that the format can read the
+lines, not that no other format can. So compare the shares of all formats, and prefer a format with
+`signs` or columns of its own to `json`, `logfmt` and `csv`, which read many files.
 """
 
 import re
@@ -31,12 +31,12 @@ from stream.config.windows import fault
 SHIPPED = Path(__file__).parents[1] / "formats"
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
-# The keys of an input that a format stands for, beside its columns.
+# The keys of an input that a format replaces, in addition to its columns.
 _INPUT_KEYS = ("reader", "pattern", "delimiter", "quote", "escape", "comment", "header", "tz")
 
 
 class FormatFault(ValueError):
-    """A file of a format that cannot be used: its path, and why."""
+    """The file of a format is not usable; it has the path and the reason."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -45,7 +45,7 @@ class FormatFault(ValueError):
 
 
 class FormatColumn(Section):
-    """A column: its type, what it means, and where it is found (by default under its own name)."""
+    """A column: its type, its meaning, and its address (by default its own name)."""
 
     type: str = "string"
     about: str
@@ -55,9 +55,9 @@ class FormatColumn(Section):
 class Format(Section):
     """A format of lines.
 
-    `signs` is a regular expression that is found in every line of the format, where its reader
-    takes lines of other formats too. `multiline` is the rule by which the collector joins lines to
-    events, as an input of the collector has it. `samples` are lines as they are found in files.
+    `signs` is a regular expression found in every line of the format; it is needed if the reader
+    also accepts lines of other formats. `multiline` is the rule by which the collector joins lines
+    to events, as in an input of the collector. `samples` are lines from real files.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Format(Section):
         return value
 
     def input_keys(self) -> dict[str, object]:
-        """The keys of an input that the format stands for."""
+        """Return the keys of an input that the format stands for."""
         keys: dict[str, object] = {
             key: value for key in _INPUT_KEYS if (value := getattr(self, key)) is not None
         }
@@ -109,7 +109,7 @@ class Format(Section):
         return keys
 
     def completed(self, given: Mapping[str, object]) -> dict[str, object]:
-        """An input's keys with those of the format beside them; what the input says counts."""
+        """Return an input's keys and those of the format; the input's own take precedence."""
         keys = self.input_keys()
         own = {key: value for key, value in given.items() if value is not None}
         columns, more = keys.get("columns"), own.get("columns")
@@ -118,7 +118,7 @@ class Format(Section):
         return {**keys, **own}
 
     def recognise(self, lines: Sequence[str]) -> float:
-        """The share of lines that have the format, from 0 to 1; 0 where there are none.
+        """Return the share of lines that have the format, from 0 to 1; 0 if there are no lines.
 
         Empty lines, and headers and comments of the format, are left out. Lines of a format with
         `multiline` must have been joined to events.
@@ -131,7 +131,7 @@ class Format(Section):
         return list(self._test.verdicts([plain_text(line) for line in lines]))
 
     def matches(self, line: str) -> bool:
-        """Whether one line has the format."""
+        """Tell whether one line has the format."""
         return self.recognise([line]) == 1.0
 
     @cached_property
@@ -140,7 +140,7 @@ class Format(Section):
 
 
 def parse_format(name: str, text: str) -> Format:
-    """The format of a file's text; `name` is the file's. Raises ValueError for what is wrong."""
+    """Parse a format from a file's text; `name` is the file's. Raises ValueError."""
     try:
         said = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -158,9 +158,10 @@ def parse_format(name: str, text: str) -> Format:
 
 
 def load_formats(folders: Sequence[Path] = (SHIPPED,)) -> dict[str, Format]:
-    """The formats of all files `*.yaml` in some folders by name; a missing folder has none.
+    """Return the formats of all files `*.yaml` in some folders by name.
 
-    A format of a later folder takes the place of its namesake. Raises FormatFault.
+    A format in a later folder replaces one of the same name. A missing folder has no formats.
+    Raises FormatFault.
     """
     found: dict[str, Format] = {}
     for folder in folders:
@@ -178,7 +179,7 @@ def _read(path: Path) -> Format:
 
 @cache
 def shipped_names() -> tuple[str, ...]:
-    """The names of the shipped formats."""
+    """Return the names of the shipped formats."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
 
 
@@ -192,7 +193,7 @@ _users: ContextVar[Mapping[str, Format]] = ContextVar("formats", default=Mapping
 
 @contextmanager
 def users_formats(formats: Mapping[str, Format]) -> Iterator[None]:
-    """Let inputs that are validated within name a user's formats beside the shipped ones."""
+    """Let inputs that are validated inside use a user's formats, beside the shipped ones."""
     token = _users.set(formats)
     try:
         yield
@@ -201,19 +202,19 @@ def users_formats(formats: Mapping[str, Format]) -> Iterator[None]:
 
 
 def format_names() -> tuple[str, ...]:
-    """The names of all formats of files that an input may have."""
+    """Return the names of all formats with files that an input can have."""
     return tuple(sorted({*shipped_names(), *_users.get()}))
 
 
 def shipped_input(name: str) -> dict[str, object] | None:
-    """The keys of an input that names a shipped format and says nothing else; None for others."""
+    """Return the keys of an input with only a shipped format's name; None for other names."""
     if name in FORMAT_COLUMNS or name not in shipped_names():
         return None
     return _shipped(name).completed({"topic": "any", "format": name})
 
 
 def completed_input(given: object) -> object:
-    """An input's keys, with those for which its format stands beside them."""
+    """Return an input's keys combined with those of its format."""
     if not isinstance(given, Mapping) or given.get("reader") is not None:
         return given
     name = given.get("format")
@@ -222,7 +223,7 @@ def completed_input(given: object) -> object:
 
 
 def find_format(name: object) -> Format | None:
-    """The format of a name, a user's before a shipped one."""
+    """Return the format of a name; a user's format replaces a shipped one."""
     users = _users.get().get(str(name))
     if users is not None:
         return users

@@ -1,6 +1,6 @@
-"""The formats a line may have: their own columns, and how a user declares further ones.
+"""The formats of lines: their own columns, and how a user declares more.
 
-Floor: ground of `stream`. Pure, no JVM. `parse/columns.py` turns what stands here into SQL.
+Floor: ground of `stream`. Pure, no JVM. `parse/columns.py` turns these declarations into SQL.
 """
 
 import difflib
@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Columns that every line has, whatever its format.
+# Columns of every line, whatever its format.
 COMMON_COLUMNS = {"file": "string", "line": "string", "time": "timestamp"}
 
 _ACCESS_COLUMNS = {
@@ -53,7 +53,7 @@ FORMAT_COLUMNS: Mapping[str, Mapping[str, str]] = {
     "raw": {},
 }
 
-# What a declared column's address means in each format that takes declarations.
+# The word for a column's address in each format with declarations.
 ADDRESSES = {
     "json": "path",
     "logfmt": "key",
@@ -63,7 +63,7 @@ ADDRESSES = {
     "regex": "group",
 }
 
-# Another word for an address: a field of csv has a name where the input has a header.
+# A second word for an address: a csv field can have a name if the input has a header.
 MORE_ADDRESSES = {"csv": "field"}
 
 TYPES = ("string", "int", "bigint", "double", "boolean", "date", "timestamp")
@@ -84,9 +84,9 @@ _PATH_STEP = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.\[\]\s]+))((?:\[[0-9]{1,6}
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A column the user declares: where it is found in the line, and its SQL type.
+    """A column that the user declares: its address in the line, and its SQL type.
 
-    `steps` is the address: names and array positions for json; one text for the others.
+    `steps` is the address: names and array positions for json; a single text for other formats.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Declared:
 
 
 def parse_declaration(name: str, text: str, line_format: str) -> Declared:
-    """Read ``'upstream.time double'``: an address and a type, the type by default a string.
+    """Parse ``'upstream.time double'``: an address and a type, which is string by default.
 
     Raises ValueError with what was found and what was expected.
     """
@@ -105,7 +105,7 @@ def parse_declaration(name: str, text: str, line_format: str) -> Declared:
 
 
 def check_column_name(name: str, line_format: str) -> None:
-    """Refuse names that SQL could not use bare, and those that every line has already."""
+    """Refuse names that SQL cannot use without quotes, and those of the format's own columns."""
     if not _COLUMN_NAME.match(name):
         raise ValueError(
             f"found column name {name!r}, expected letters, digits and _, not a digit first"
@@ -118,7 +118,7 @@ def check_column_name(name: str, line_format: str) -> None:
 
 
 def parse_address(address: str, line_format: str) -> tuple[str | int, ...]:
-    """Where in the line a field is: the steps of a json path, or one key, position or group."""
+    """Return a field's address: the steps of a json path, or one key, position or group."""
     if line_format == "json":
         return _parse_path(address)
     if line_format == "csv":
@@ -136,7 +136,7 @@ def parse_address(address: str, line_format: str) -> tuple[str | int, ...]:
 
 
 def _split_type(text: str, expected: str) -> tuple[str, str]:
-    """Cut the type off the end; only a last word that is a type counts as one."""
+    """Split the type off the end; the last word counts only if it is a type."""
     match = re.search(r"\s+(\S+|decimal\s*\([^()]*\))\s*\Z", text, re.IGNORECASE)
     if match is None or (match[1].endswith("`") and text.count("`") % 2 == 0 and "`" in match[1]):
         if not text:
@@ -146,7 +146,7 @@ def _split_type(text: str, expected: str) -> tuple[str, str]:
 
 
 def canonical_type(text: str) -> str:
-    """The name of a type; raises ValueError for what is none."""
+    """Return the canonical name of a type; raises ValueError for any other text."""
     lowered = text.lower().replace(" ", "")
     lowered = _TYPE_SYNONYMS.get(lowered, lowered)
     if lowered in TYPES:

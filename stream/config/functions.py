@@ -1,7 +1,7 @@
-"""The functions that users' expressions may call, and what is said of any other.
+"""The functions that users' expressions may call, and the messages about others.
 
-Ground of `stream`. Reads `functions.txt`, which is the one list: `docs/reference/functions.md` is
-made of it. A function is in the list if its result depends on its arguments alone, and one line is
+Ground of `stream`. Reads `functions.txt`, the only list; `docs/reference/functions.md` is generated
+from it. A function is in the list if its result depends only on its arguments, and a single line is
 enough to compute it.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 LIST = Path(__file__).with_name("functions.txt")
 PAGE = "docs/reference/functions.md"
 
-# Functions of Spark's over many lines, and the measure of a metric that does the same.
+# Spark's functions over many lines, and the measure of a metric that does the same.
 _MEASURES = {
     "approx_count_distinct": "unique",
     "approx_percentile": "percentile",
@@ -32,11 +32,11 @@ _MEASURES = {
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, for tables that read better without quotes."""
+    """Return the words of a text, for tables that are easier to read without quotes."""
     return frozenset(text.split())
 
 
-# A line has to count the same whenever and wherever it is read again.
+# Functions whose result can differ when a line is read again.
 _UNSTEADY = words(
     """
     curdate current_catalog current_database current_date current_schema current_time
@@ -75,7 +75,7 @@ def known_functions() -> Mapping[str, Function]:
 
 
 def fault_of_call(name: str, *, has_arguments: bool) -> tuple[str, str] | None:
-    """Return what is wrong with a call of a function: found and expected; None if nothing is."""
+    """Return the fault of a function call: found and expected; None if there is none."""
     lowered = name.lower()
     if lowered in _UNSTEADY or (lowered == "unix_timestamp" and not has_arguments):
         return f"{name}()", "functions that depend on nothing but the line"

@@ -1,7 +1,7 @@
-"""Regular expressions as users write them: their groups, and how Java and Python spell them.
+"""Regular expressions of users: their groups, and the notations of Java and Python.
 
-Ground of `stream`. Pure, no JVM. Patterns are Java's. The spellings of named groups that RE2,
-Python, Rust and .NET have are translated, and so are names with an underscore, which Java refuses.
+Ground of `stream`. Pure, no JVM. Patterns are Java's. The notations for named groups of RE2,
+Python, Rust and .NET are translated, and so are names with an underscore, which Java refuses.
 """
 
 import re
@@ -12,13 +12,13 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _OPENING = re.compile(r"\(\?P?<(?![=!])([^<>()]*)>|\(\?'([^'()]*)'")
 _REFERENCE = re.compile(rf"\(\?P=({_NAME})\)")
 _BACK_REFERENCE = re.compile(rf"\\k(?:<({_NAME})>|{{({_NAME})}}|'({_NAME})')")
-# What Java knows and Python does not, or knows as something else.
+# Syntax that Python lacks, or that means something else in Python.
 _JAVA_ALONE = (r"\p", r"\P", r"\h", r"\H", r"\R", r"\X", r"\G", r"\Q", r"\e", "&&")
 _JAVA_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*\Z")
 
 
 class _Where(Enum):
-    """What a place of a pattern belongs to."""
+    """What a position in a pattern belongs to."""
 
     PLAIN = auto()
     ESCAPE = auto()
@@ -37,9 +37,9 @@ class PatternFault(ValueError):
 
 
 def group_names(pattern: str) -> list[str]:
-    """The named groups of a pattern, in order; escaped and quoted text is passed over.
+    """Return the named groups of a pattern, in order; escaped and quoted text is skipped.
 
-    Raises PatternFault for a name that no spelling allows, and for a name given twice.
+    Raises PatternFault for a name that no notation allows, and for a name given twice.
     """
     names: list[str] = []
     for place in _syntax(pattern):
@@ -58,7 +58,7 @@ def group_names(pattern: str) -> list[str]:
 
 
 def java_pattern(pattern: str) -> tuple[str, dict[str, str]]:
-    """A pattern as Java reads it, and what each group of the user's is called there."""
+    """Return a pattern in Java's notation, and Java's name for each of the user's groups."""
     names = group_names(pattern)
     java_names = {name: name for name in names if _JAVA_NAME.match(name)}
     for number, name in enumerate(names):
@@ -68,9 +68,9 @@ def java_pattern(pattern: str) -> tuple[str, dict[str, str]]:
 
 
 def python_pattern(pattern: str) -> str:
-    """A pattern as Python reads it, to be compiled with `re.ASCII`.
+    """Return a pattern in Python's notation, for `re.ASCII`.
 
-    Raises PatternFault for what Python has no spelling for.
+    Raises PatternFault for syntax that Python lacks.
     """
     names = {name: name for name in group_names(pattern)}
     for place, _ in _places(pattern):
@@ -82,7 +82,7 @@ def python_pattern(pattern: str) -> str:
 
 
 def repeats_groups(pattern: str) -> bool:
-    """Whether a Java pattern repeats a group otherwise than possessively: Java recurses then."""
+    """Tell whether a Java pattern repeats a group without being possessive; Java then recurses."""
     repeated = re.compile(r"\)(?:[*+]|\{[0-9]+,[0-9]*\}|\{[0-9]{2,}\})(?!\+)")
     return any(repeated.match(pattern, place) for place in _syntax(pattern))
 
@@ -94,7 +94,7 @@ def _unused(name: str, taken: Collection[str]) -> str:
 
 
 def _translated(pattern: str, names: dict[str, str], opening: str, reference: str) -> str:
-    """A pattern with its groups, and what refers to them, spelled another way."""
+    """Return a pattern with groups, and references to them, in another notation."""
     made: list[str] = []
     copied = 0
     for place, where in _places(pattern):
@@ -115,7 +115,7 @@ def _translated(pattern: str, names: dict[str, str], opening: str, reference: st
 
 
 def _syntax(pattern: str) -> Iterator[int]:
-    """The places of a pattern outside of escapes, quoted text and character classes."""
+    """Yield the positions outside of escapes, quoted text and character classes."""
     return (place for place, where in _places(pattern) if where is _Where.PLAIN)
 
 

@@ -1,4 +1,4 @@
-"""Headers of tables as an input declares them: one text for each, as it stands in the file.
+"""Headers of tables that an input declares: one text each, as it appears in the file.
 
 Ground of `stream`. Pure, no JVM.
 """
@@ -11,7 +11,7 @@ from stream.config.windows import fault
 
 
 class DelimiterKeys(Protocol):
-    """How an input's fields are told apart."""
+    """The keys of an input that define how fields are separated."""
 
     @property
     def line_reader(self) -> str: ...
@@ -22,7 +22,7 @@ class DelimiterKeys(Protocol):
 
 
 class HeaderKeys:
-    """The keys of an input that have been read so far."""
+    """The keys of an input that were read so far."""
 
     def __init__(self, data: Mapping[str, object]) -> None:
         self.delimiter, self.quote = (
@@ -34,7 +34,7 @@ class HeaderKeys:
 
 
 def check_headers(headers: Sequence[str], section: DelimiterKeys) -> None:
-    """Refuse headers by which a field, or the header of a line, cannot be told."""
+    """Refuse headers that do not tell fields, or the header of a line, apart."""
     sizes: list[int] = []
     for text in headers:
         names = header_names(text, section)
@@ -46,13 +46,13 @@ def check_headers(headers: Sequence[str], section: DelimiterKeys) -> None:
 
 
 def header_fields(given: HeaderKeys) -> list[str]:
-    """The names of all headers of an input, each once."""
+    """Return the names in all headers of an input, each once."""
     names = (name for text in given.header for name in header_names(text, given))
     return list(dict.fromkeys(names))
 
 
 def field_fault(name: str, given: HeaderKeys) -> ValueError | None:
-    """What is wrong with an address that should be a name of a header."""
+    """Return the fault of an address that should be a name in a header."""
     fields = header_fields(given)
     if not fields:
         return fault(f"position {name!r}", "a number from 1 on, or a name of the key header")
@@ -62,7 +62,7 @@ def field_fault(name: str, given: HeaderKeys) -> ValueError | None:
 
 
 def header_names(header: str, section: DelimiterKeys) -> list[str]:
-    """The names of a header, in the order of the fields."""
+    """Return the names of a header, in the order of the fields."""
     if section.line_reader == "w3c":
         return header.removeprefix("#Fields:").split()
     delimiter = section.delimiter or ","
@@ -74,7 +74,7 @@ def header_names(header: str, section: DelimiterKeys) -> list[str]:
 
 
 def column_name(field: str) -> str:
-    """A field's name as a column: `cs(User-Agent)` is `cs_user_agent`, `Event ID` is `event_id`."""
+    """Return a field's name as a column: `cs(User-Agent)` becomes `cs_user_agent`."""
     letters = [c.lower() if c.isascii() and c.isalnum() else " " for c in field]
     name = "_".join("".join(letters).split())
     return f"_{name}" if name[:1].isdigit() else name

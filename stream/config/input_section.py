@@ -1,7 +1,7 @@
-"""One parsed input as the configuration file says it.
+"""One parsed input of the configuration file.
 
-Ground of the room; touches nothing but the values it is given, the files of shipped formats and the
-time zone database. Every fault names what was found and what was expected, at its key.
+Ground of the room; uses only the values it is given, the files of shipped formats and the time zone
+database. Every fault names what was found and what was expected, at its key.
 """
 
 import difflib
@@ -34,7 +34,7 @@ from stream.config.zones import check_zone
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
-# Which keys of an input belong to which formats; all others have them all.
+# The formats that a key is allowed with; keys that are missing here are allowed with all.
 _FORMAT_KEYS = {
     "columns": tuple(formats.ADDRESSES),
     "time": (*formats.ADDRESSES, "combined", "common", "syslog"),
@@ -52,7 +52,7 @@ _CSV_KEYS = ("delimiter", "quote", "escape", "comment", "header")
 class InputSection(Section):
     """One parsed input: the lines of a topic in one format.
 
-    `reader` is what takes lines apart; None where that is called as the format is.
+    `reader` splits the lines; None if it has the same name as the format.
     """
 
     topic: str
@@ -181,7 +181,7 @@ class InputSection(Section):
 
     @classmethod
     def _check_group(cls, name: str | int, info: ValidationInfo) -> None:
-        """Refuse an address that names no group of the pattern, or no field of the header."""
+        """Refuse an address that is not a group of the pattern, or not a field of the header."""
         reader, pattern = _reader_of(info), info.data.get("pattern")
         if reader == "regex" and isinstance(pattern, str):
             known = groups.group_names(pattern)
@@ -193,12 +193,12 @@ class InputSection(Section):
                 raise problem
 
     def time_names(self) -> list[str]:
-        """The addresses of all fields that may hold the time, each once."""
+        """Return the addresses of all fields that can hold the time, each once."""
         fields = () if self.time is None else self.time.fields()
         return list(dict.fromkeys(name for field in fields for name in field))
 
     def column_types(self) -> dict[str, str]:
-        """Every column an expression over this input may name, with its SQL type."""
+        """Return every column that an expression over this input can name, with its SQL type."""
         columns = {**formats.COMMON_COLUMNS, **formats.FORMAT_COLUMNS[self.line_reader]}
         for declared in self.declared():
             columns[declared.name] = declared.type
@@ -206,11 +206,11 @@ class InputSection(Section):
 
     @property
     def line_reader(self) -> str:
-        """How lines are taken apart, whatever the format is called."""
+        """The reader that splits the lines, whatever the name of the format."""
         return self.reader or self.format
 
     def declared(self) -> list[formats.Declared]:
-        """The declared columns, and the groups or fields that are not declared, as text."""
+        """Return declared columns, then undeclared groups or fields as text columns."""
         given = [
             declared_column(name, given, self.line_reader)
             for name, given in (self.columns or {}).items()
@@ -225,7 +225,7 @@ class InputSection(Section):
         return given + undeclared
 
     def _fields(self) -> Iterator[tuple[str, str]]:
-        """The groups of a pattern, or the fields of headers, and the columns they are."""
+        """Yield the groups of a pattern, or the fields of headers, with their columns."""
         if self.line_reader == "regex" and self.pattern is not None:
             yield from ((group, group) for group in groups.group_names(self.pattern))
         for header in self.header or ():
@@ -236,5 +236,5 @@ class InputSection(Section):
 
 
 def _reader_of(info: ValidationInfo) -> object:
-    """What takes lines apart; None while the format is at fault."""
+    """Return the reader that splits the lines; None if the format has a fault."""
     return info.data.get("reader") or info.data.get("format")

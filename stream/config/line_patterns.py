@@ -1,7 +1,7 @@
 """The patterns of access logs, syslog and W3C, for the stream's SQL and for recognising lines.
 
-Ground of `stream`. Pure. They are Java's; repeats of groups are possessive, because Java recurses
-on others and the stack then bounds the length of a field.
+Ground of `stream`. Pure. They are Java patterns. Repeats of groups are possessive, because Java
+recurses on others, and the stack would then limit the length of a field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ _QUOTED = r'([^"\\]*+(?:\\.[^"\\]*+)*+)'
 IPV4 = r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}"
 IPV6 = r"[0-9A-Fa-f.]*+:[0-9A-Fa-f.]*+:[0-9A-Fa-f:.]*+(?:%[0-9A-Za-z._-]++)?"
 CLIENT_NAME = r"[0-9A-Za-z_][0-9A-Za-z._-]*+"
-# nginx calls a client that came through a UNIX socket `unix:`.
+# nginx writes `unix:` for a client that connected through a UNIX socket.
 _ADDRESS = rf"(?:-|unix:\S*+|{IPV6}|\[{IPV6}\]|{CLIENT_NAME})"
-# An address as the ident, or a hyphen as one word of the user's name, means that a field stands in
-# front of the client's address.
+# An address in the place of the ident, or a hyphen as one word of the user's name, shows that there
+# is an additional field before the client's address.
 _IDENT = rf"(?!(?:{IPV4}|{IPV6}) )\S++"
 _USER = r"(?!- [^\[]|[^\[]* - ).+?"
 _HEAD = (
@@ -21,7 +21,7 @@ _HEAD = (
     rf'"{_QUOTED}" (\d{{3}}|-) (\d++|-)'
 )
 COMMON = _HEAD + r"(?:\s.*)?$"
-# A line may end within a quoted field.
+# A line can end inside a quoted field.
 COMBINED = _HEAD + rf'(?: "{_QUOTED}(?:"(?: "{_QUOTED}(?:"(?:\s.*)?)?)?)?)?\s*$'
 
 _STRUCTURED_DATA = r"-|(?:\[[^\]\\]*+(?:\\.[^\]\\]*+)*+\])++"
@@ -30,7 +30,7 @@ _SHORT_TIME = (
     r"(?: \d{4}(?=[: ]))?(?: [A-Z]{3,5}(?=:))?"
 )
 _ISO_TIME = r"\d{4}-\d\d-\d\dT\S+?(?=:? )"
-# A token that ends with one colon, or has a bracket in it, is a program.
+# A token that ends with one colon, or contains a bracket, is a program.
 _HOST = r"[^\s\[\]]++(?<![^:]:)|\[[0-9A-Fa-f:.]++\]"
 _WORD = r"[^\s\[\]:]++"
 SYSLOG = (
@@ -48,7 +48,7 @@ SYSLOG_GROUPS = 18
 _IP = r"[0-9A-Fa-f.:]++(?:%\S*+)?"
 _NUMBER = r"\d++(?:\.\d*+)?"
 _METHOD = r"[A-Z][A-Z_-]*+"
-# What a field of W3C holds by its name; all others hold anything.
+# The form of W3C fields with certain names; other fields can hold anything.
 _KINDS: Mapping[str, str] = {
     "date": r"\d{4}-\d\d-\d\d",
     "time": r"\d\d:\d\d(?::\d\d(?:\.\d++)?)?",
@@ -70,7 +70,7 @@ _ANYTHING = r'"(?:[^"]|"")*+"|[^\s"]\S*+'
 
 
 def w3c_pattern(names: Sequence[str], kept: Sequence[str]) -> str:
-    """A line with these fields; those in `kept` are groups."""
+    """Return a pattern for a line with these fields; those in `kept` are groups."""
     fields = []
     for name in names:
         kind = _KINDS.get(name)

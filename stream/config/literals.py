@@ -1,8 +1,8 @@
-r"""Text literals of users' expressions: what they mean to us, and to Spark's parser.
+r"""Text literals in users' expressions: their meaning for us, and for Spark's parser.
 
-Ground of `stream`. Pure. Spark's parser drops the backslash before a character that needs none, so
-`'^/v\d+/'` became `^/vd+/` and matched other lines than it says. Here a backslash keeps its place
-unless it is one of few escapes (decision 0113). `expression.quote_text` tells Spark so.
+Ground of `stream`. Pure. Spark's parser drops a backslash before a character that needs none, so
+`'^/v\d+/'` became `^/vd+/` and matched other lines. Here a backslash is kept unless it begins one
+of a few escapes (decision 0113). `expression.quote_text` writes the literal for Spark.
 """
 
 import re
@@ -54,11 +54,11 @@ def literal_text_to_spark(literal: str) -> str:
 
 
 def _content(literal: str) -> str | None:
-    """What stands between the quotes, each doubled quote as one; None of a raw literal."""
+    """Return the text between the quotes with doubled quotes as one; None for a raw literal."""
     if literal[0] in "rR":
         return None
     quote = literal[0]
-    # A doubled quote is no escape of the backslash before it: 'a\\''b' is a\'b.
+    # A doubled quote is not escaped by the backslash before it: 'a\\''b' is a\'b.
     pieces = re.findall(rf"\\.|{quote}{quote}|[^\\{quote}]+", literal[1:-1], re.DOTALL)
     return "".join(quote if piece == quote * 2 else piece for piece in pieces)
 

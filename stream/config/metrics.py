@@ -1,7 +1,7 @@
-"""Metrics as the rest of the room works with them: slices, defaults filled in, definition hashes.
+"""Metrics in the form for the rest of the room: slices, defaults, and definition hashes.
 
-Floor: above `config`. Pure, no JVM. A metric's *slice* is the span of time by which a batch is
-folded; the sinks add each slice to every configured window that holds it.
+Floor: above `config`. Pure, no JVM. A metric's *slice* is the period by which a batch is folded;
+the sinks add each slice to every configured window that contains it.
 """
 
 import json
@@ -22,16 +22,16 @@ from stream.config.zones import window_zone
 
 HASH_BYTES = 16
 
-# By which rules the text literals of expressions are read (decision 0113); Spark's were the first.
+# The version of the rules for text literals (decision 0113); version 1 was Spark's own rules.
 LITERALS_VERSION = 2
 
 _LATER_KEYS = ("comment", "escape", "header", "reader")
-"""Keys of an input that earlier versions did not have."""
+"""Keys of an input that earlier versions lacked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric with everything decided: what the fold computes, and what the sinks are told."""
+    """One metric with all defaults applied: its section, and its definition for the sinks."""
 
     section: MetricSection
     inputs: tuple[str, ...]
@@ -48,12 +48,12 @@ class Metric:
 
 
 def resolve_metrics(section: StreamSection) -> tuple[Metric, ...]:
-    """All metrics of a checked section, in the order of the file."""
+    """Return all metrics of a checked section, in the order of the file."""
     return tuple(_resolve(metric, section) for metric in section.metrics)
 
 
 def slice_of(windows_s: Sequence[int]) -> int:
-    """The greatest common divisor of the windows, at least 10 s; 0 where `all` stands alone."""
+    """Return the windows' greatest common divisor, at least 10 s; 0 if there is only `all`."""
     sizes = [size for size in windows_s if size]
     return max(SLICE_S, math.gcd(*sizes)) if sizes else 0
 
@@ -64,11 +64,11 @@ def definition_hash(
     windows_s: Sequence[int],
     zone: LocalZone | None = None,
 ) -> bytes:
-    """A hash of what the metric's numbers mean: `from` with its format, filter, key, measure.
+    """Return a hash of what a metric's numbers mean: inputs, formats, filter, key, measure.
 
-    Of an input's declared columns only those the metric names take part, so that a further column
-    declared for another metric does not change this one. Neither does the order of windows. An
-    expression with a literal that older versions let Spark read otherwise means something else now.
+    Of an input's declared columns only those that the metric names are included. So declaring a
+    column for another metric does not change this one; nor does the order of windows. An expression
+    gets a new hash if older versions let Spark read one of its literals differently.
     """
     meaning: dict[str, object] = {
         "from": [_input_meaning(metric, inputs[name]) for name in sorted(metric.from_)],
@@ -79,7 +79,7 @@ def definition_hash(
         "windows": sorted(windows_s),
     }
     if zone is not None:
-        # Left out where windows are those of UTC: then they are what they were without the key.
+        # Left out if the windows are those of UTC, so that the hash is the same as without the key.
         meaning["tz"] = zone.name
     expressions = (metric.where, metric.value)
     if any(text is not None and reads_otherwise_in_spark(text) for text in expressions):
@@ -113,7 +113,7 @@ def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
 
 
 def _tz(metric: MetricSection, section: StreamSection) -> str:
-    """By whose clock a metric's days begin: as it says, or the one zone of all its inputs."""
+    """Return the zone in which a metric's days begin: its own, or the zone of all its inputs."""
     said = metric.tz or section.defaults.tz
     zones = {section.from_[name].tz for name in metric.from_}
     return said or (zones.pop() if len(zones) == 1 else "UTC")
@@ -134,10 +134,10 @@ def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, ob
 
 
 def _keys_of_its_own(section: InputSection) -> dict[str, object]:
-    """An input's keys as far as they take part in a definition.
+    """Return the keys of an input that are part of a definition.
 
-    Keys that older versions did not have take part where they are set. What the file of a shipped
-    format says does not, so a later version may read its lines better without changing the metric.
+    Keys that older versions lacked are included only if they are set. The content of a shipped
+    format's file is not included, so a later version can improve it without changing the metric.
     """
     meaning = section.model_dump(mode="json", exclude={"columns"})
     shipped = shipped_input(section.format)

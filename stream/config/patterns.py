@@ -1,6 +1,6 @@
-r"""The literal patterns of an expression: where they stand, and what they are matched against.
+r"""The literal patterns of an expression: where they are, and what is matched against them.
 
-Ground of `stream`. Pure, no JVM. Patterns that a line or a column makes are not found here.
+Ground of `stream`. Pure. Patterns that are computed from a line or a column are not found here.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _NO_OPERANDS = words(
 
 
 class PatternKind(StrEnum):
-    """Whose rules a pattern follows: Java's regular expressions, or SQL's LIKE."""
+    """The rules of a pattern: Java's regular expressions, or SQL's LIKE."""
 
     REGEX = "regex"
     LIKE = "like"
@@ -37,7 +37,7 @@ class PatternKind(StrEnum):
 class LiteralPattern:
     """A pattern that is a literal; `position` counts its first character from 1.
 
-    `subject` is the text of what it is matched against, None where that cannot be told apart.
+    `subject` is the text of the matched operand, None if it cannot be determined.
     """
 
     kind: PatternKind
@@ -48,7 +48,7 @@ class LiteralPattern:
 
 
 def literal_patterns(text: str) -> list[LiteralPattern]:
-    """Return the literal patterns of an expression that can be cut into tokens, in their order."""
+    """Return the literal patterns of a tokenizable expression, in their order."""
     found = list(_Finder(text).patterns())
     return sorted(found, key=lambda one: one.position)
 
@@ -102,7 +102,7 @@ class _Finder:
     def _literal(
         self, begin: int, stop: int, kind: PatternKind, subject: str | None, escape: str = "\\"
     ) -> Iterator[LiteralPattern]:
-        """One pattern of literals that stand beside each other, if there is nothing else."""
+        """Yield the pattern of adjacent literals, if nothing else is between the positions."""
         while self._symbol(begin) == "(" and self._symbol(stop - 1) == ")":
             begin, stop = begin + 1, stop - 1
         tokens = self._tokens[begin:stop]
@@ -111,7 +111,7 @@ class _Finder:
             yield LiteralPattern(kind, text, tokens[0].start + 1, subject, escape)
 
     def _arguments(self, opening: int, closing: int) -> Iterator[tuple[int, int]]:
-        """The stretches of tokens between the commas of a list."""
+        """Yield the token ranges between the commas of a list."""
         begin, depth = opening + 1, 0
         for at in range(opening + 1, closing):
             symbol = self._symbol(at)
@@ -123,7 +123,7 @@ class _Finder:
             yield begin, closing
 
     def _closing(self, opening: int) -> int:
-        """The place of the symbol that closes a list, or the end."""
+        """Return the index of the symbol that closes a list, or the end."""
         depth = 0
         for at in range(opening, len(self._tokens)):
             symbol = self._symbol(at)
@@ -145,7 +145,7 @@ class _Finder:
         return token.kind is not TokenKind.SYMBOL or token.text in _CLOSING
 
     def _subject_before(self, at: int) -> str | None:
-        """The operand before an operator: a column, a literal or a call."""
+        """Return the operand before an operator: a column, a literal or a call."""
         stop = at - 1 if self._symbol(at - 1) in ("not", "!") else at
         begin = stop - 1
         while self._symbol(begin) in _CLOSING:
@@ -175,7 +175,7 @@ class _Finder:
         return self._text[self._tokens[begin].start : last.start + len(last.text)]
 
     def _symbol(self, at: int) -> str:
-        """The text of a word or a symbol in small letters; empty for all else."""
+        """Return the text of a word or symbol in lower case; empty for other tokens."""
         if not 0 <= at < len(self._tokens):
             return ""
         token = self._tokens[at]
@@ -187,7 +187,7 @@ class _Finder:
 
 
 def like_fault(pattern: LiteralPattern) -> tuple[str, str] | None:
-    """Return what is wrong with a pattern of LIKE: found and expected; None if nothing is."""
+    """Return the fault of a LIKE pattern: found and expected; None if there is none."""
     place = 0
     while (place := pattern.text.find(pattern.escape, place)) >= 0:
         after = pattern.text[place + 1 : place + 2]
@@ -203,7 +203,7 @@ def like_fault(pattern: LiteralPattern) -> tuple[str, str] | None:
 
 
 def glob_hint(text: str) -> str:
-    """Return how a glob is written as a regular expression, where the pattern looks like one."""
+    """Return the regular expression for a glob, if the pattern looks like one."""
     if not text.startswith("*") or len(text) < 2:
         return ""
     rest = "".join("\\" + one if one in ".+()[]{}^$|" else one for one in text[1:])
@@ -212,10 +212,10 @@ def glob_hint(text: str) -> str:
 
 
 def attacks(pattern: str, characters: int) -> Iterator[str]:
-    """Texts of a length on which a pattern that tries too many ways is likely to do so.
+    """Yield texts of a length on which a pattern with too many alternatives needs many steps.
 
-    Each repeats a piece of the pattern behind its fixed beginning, and ends with what nothing
-    matches.
+    Each repeats a piece of the pattern after its fixed beginning, and ends with a character that
+    nothing matches.
     """
     start = pattern.removeprefix("^")
     head = ""

@@ -1,7 +1,7 @@
-"""Whether lines have a format, judged without a JVM.
+"""Tells whether lines have a format, without a JVM.
 
-Ground of `stream`. Pure. Each reader has a test of its own that says of lines what the reader's SQL
-says of them; patterns are read by Python's `re`.
+Ground of `stream`. Pure. Each reader has its own test, which agrees with the reader's SQL; patterns
+are read by Python's `re`.
 """
 
 import csv
@@ -24,7 +24,7 @@ Verdict = bool | None
 
 
 class Recognised(Protocol):
-    """What of a format its recognition needs."""
+    """The parts of a format that its recognition needs."""
 
     @property
     def reader(self) -> str: ...
@@ -43,7 +43,7 @@ class Recognised(Protocol):
 
 
 def plain_text(line: str) -> str:
-    """A line without its end, a byte order mark and colours, as `java/Plain.java` has it."""
+    """Return a line without its end, a byte order mark and colours, like `java/Plain.java`."""
     return _CONTROL_SEQUENCE.sub("", line.removeprefix("\ufeff")).rstrip("\r\n")
 
 
@@ -55,7 +55,7 @@ class LineTest:
         self._judge = judge
 
     def verdicts(self, lines: Sequence[str]) -> Iterator[Verdict]:
-        """The verdicts over plain lines, in their order."""
+        """Yield the verdicts on plain lines, in order."""
         for line, verdict in zip(lines, self._judge(lines), strict=True):
             if not line.strip():
                 yield None
@@ -66,7 +66,7 @@ class LineTest:
 
 
 def line_test(given: Recognised) -> LineTest:
-    """The test of a format."""
+    """Return the test of a format."""
     judges: dict[str, Callable[[Sequence[str]], list[Verdict]]] = {
         "combined": _by_pattern(COMBINED),
         "common": _by_pattern(COMMON),
@@ -99,7 +99,7 @@ def _is_json(line: str) -> bool:
 
 
 def _is_logfmt(line: str) -> bool:
-    """Whether a line is pairs for the most part: a sentence may hold a single one."""
+    """Tell whether a line is mostly pairs, because a sentence can contain a single pair."""
     pairs = _PAIR.findall(line)
     return len(pairs) > 1 and 2 * sum(map(len, pairs)) > len(line)
 
@@ -116,7 +116,7 @@ def _fields(given: Recognised, line: str) -> list[str] | None:
 
 
 def _of_csv(given: Recognised, lines: Sequence[str]) -> list[Verdict]:
-    """Rows have as many fields as a header; without one as many as most rows, and two at least."""
+    """Judge rows by the size of a header; without one, by the most common size above one."""
     headers = [header_names(header, _Keys(given)) for header in given.header or ()]
     sizes = {len(names) for names in headers}
     rows = [_fields(given, line) for line in lines]
@@ -139,7 +139,7 @@ def _is_left_out(
 
 
 def _of_w3c(given: Recognised, lines: Sequence[str]) -> list[Verdict]:
-    """Rows fit one header; comments are left out, headers that are not declared are not."""
+    """Judge rows, which must fit one header; comments are left out, unknown headers fail."""
     headers = [header_names(header, _Keys(given)) for header in given.header or ()]
     patterns = [re.compile(python_pattern(w3c_pattern(names, ())), re.ASCII) for names in headers]
     verdicts: list[Verdict] = []
@@ -155,7 +155,7 @@ def _of_w3c(given: Recognised, lines: Sequence[str]) -> list[Verdict]:
 
 
 class _Keys:
-    """A format's keys as `header_names` asks for them."""
+    """A format's keys in the form for `header_names`."""
 
     def __init__(self, given: Recognised) -> None:
         self.line_reader = given.reader

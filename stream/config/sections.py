@@ -1,8 +1,8 @@
-"""Inputs and metrics as the configuration file says them.
+"""Inputs and metrics of the configuration file.
 
-Ground of the room; touches nothing but the values it is given, and starts no JVM. Every fault
-names what was found and what was expected, at the key where it stands. Values stay as the user
-wrote them; `metrics.py` reads them into what the rest of the room works with.
+Ground of the room; uses only the values it is given, and starts no JVM. Every fault names what was
+found and what was expected, at its key. Values stay as the user wrote them; `metrics.py` converts
+them for the rest of the room.
 """
 
 import re
@@ -34,7 +34,7 @@ KEY_COLUMNS_MAX = 3
 TOP_MAX = 1_000
 METRICS_MAX = 500
 
-# Names of the sinks' tables, columns and keys; a metric's view and keys stand beside them.
+# Names of the sinks' tables, columns and keys, which a metric's view and keys must not have.
 RESERVED_NAMES = words(
     """
     archived batch batch_id count day definition_hash end_offset epoch file file_hash guard hll id
@@ -60,13 +60,13 @@ _inputs: ContextVar[_Inputs | None] = ContextVar("inputs", default=None)
 
 
 def check_against(inputs: _Inputs) -> None:
-    """Let the metrics' own validators see the inputs; None stands for an input with faults."""
+    """Give the inputs to the metrics' validators; None stands for an input with faults."""
     _inputs.set(inputs)
 
 
 @contextmanager
 def checked_against(inputs: _Inputs | None) -> Iterator[None]:
-    """As `check_against`, until the end of the context."""
+    """Do the same until the end of the context."""
     token = _inputs.set(inputs)
     try:
         yield
@@ -176,7 +176,7 @@ class MetricSection(Section):
 
 
 def _columns_of(info: ValidationInfo) -> list[tuple[str, dict[str, str]]]:
-    """Of each known input of the metric under check: its name, its columns by lower case."""
+    """Return for each valid input of the checked metric its name, and its columns by lower case."""
     inputs, names = _inputs.get() or {}, info.data.get("from_", ())
     return [
         (name, {column.lower(): column for column in given.column_types()})
@@ -186,7 +186,7 @@ def _columns_of(info: ValidationInfo) -> list[tuple[str, dict[str, str]]]:
 
 
 class DefaultsSection(Section):
-    """What a metric has that says nothing itself."""
+    """The defaults for metrics."""
 
     windows: Names = ("1m", "1h", ALL_WINDOW)
     tz: str | None = None
@@ -196,7 +196,7 @@ class DefaultsSection(Section):
     @field_validator("keep")
     @classmethod
     def _fill(cls, value: KeepSection) -> KeepSection:
-        """What holds, so that `config show` shows it: the presets under what is said."""
+        """Return the values in effect, for `config show`: presets, replaced by the file's."""
         return KeepSection(redis=over(KEEP_REDIS, value.redis), mysql=over(KEEP_MYSQL, value.mysql))
 
     @field_validator("tz")

@@ -1,8 +1,8 @@
 """The stream's settings: inputs, metrics, and how Spark runs.
 
-Ground of the room; touches nothing but the values it is given, and starts no JVM. `StreamSection`
-is the part `stream:` of the configuration file, `StreamSettings` what a stream process is started
-with. What only Spark can judge (the syntax and types of expressions) `check.py` asks it.
+Ground of the room; uses only the values it is given, and starts no JVM. `StreamSection` is the part
+`stream:` of the configuration file, `StreamSettings` are the settings of one stream process.
+`check.py` lets Spark check the rest: syntax and types of expressions.
 """
 
 import re
@@ -42,7 +42,7 @@ ARCHIVE_EVERY_MS_MAX = 86_400_000
 _INPUT_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 _MASTER = re.compile(r"local(\[([0-9]+|\*)\])?\Z|(spark|k8s)://\S+\Z|yarn\Z")
 
-# Spark's keys that the mill sets itself, because counts would not be exact with other values.
+# Spark's keys that the mill sets itself, because other values would make counts inexact.
 _OWN_SPARK_KEYS = (
     "spark.jars",
     "spark.master",
@@ -57,7 +57,7 @@ _OWN_SPARK_KEYS = (
 
 
 def _sound(given: object) -> InputSection | None:
-    """An input without faults, else None."""
+    """Return an input if it has no faults, else None."""
     try:
         return InputSection.model_validate(given)
     except ValidationError:
@@ -65,7 +65,7 @@ def _sound(given: object) -> InputSection | None:
 
 
 class ArchiveSection(Section):
-    """Where raw lines are kept as Parquet files, and how often those that came are added."""
+    """Where raw lines are kept as Parquet files, and how often new lines are added."""
 
     folder: str
     every: DurationText = "10m"
@@ -142,7 +142,7 @@ class StreamSection(Section):
     @field_validator("from_", mode="wrap")
     @classmethod
     def _note_inputs(cls, value: object, handler: ValidatorFunctionWrapHandler) -> object:
-        """Let metrics be checked against the inputs that have no fault, whatever others have."""
+        """Check metrics against the valid inputs, even if other inputs have faults."""
         if isinstance(value, Mapping):
             check_against({str(name): _sound(given) for name, given in value.items()})
         return handler(value)
@@ -184,7 +184,7 @@ class StreamSection(Section):
 
 
 class TopicSettings(Section):
-    """A topic that is made when it is missing; None means the cluster's own default."""
+    """A topic to create if it is missing; None means the cluster's default."""
 
     name: str
     partitions: int | None = None
@@ -193,23 +193,23 @@ class TopicSettings(Section):
 
 
 class StatusSettings(Section):
-    """Where the part serves its own health, status and metrics."""
+    """The address for health, status and metrics."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8092, ge=0, le=65535)
 
 
 class Wish(Section):
-    """What of the stream's settings a configuration file asks for."""
+    """The part of a configuration file that concerns the stream."""
 
     section: StreamSection
     topics: tuple[TopicSettings, ...] = ()
 
 
-class ReloadSettings(Section):
-    """A file that is looked at for changes, and the command that prints a Wish out of it.
+class StreamReloadSettings(Section):
+    """A file that is watched for changes, and the command that prints its Wish.
 
-    `sha256` is that of the content which the settings were made of, in hexadecimal.
+    `sha256` is that of the content from which the settings were made, in hexadecimal.
     """
 
     file: Path
@@ -218,9 +218,9 @@ class ReloadSettings(Section):
 
 
 class StreamSettings(Section):
-    """What one stream process is started with; `home` is where a relative archive's folder begins.
+    """The settings of one stream process. A relative archive folder starts at `home`.
 
-    Without it that is the folder the process works in.
+    By default `home` is the working folder.
     """
 
     part: str = "stream"
@@ -233,5 +233,5 @@ class StreamSettings(Section):
     class_data_archive: str | None = None
     topics: tuple[TopicSettings, ...] = ()
     status: StatusSettings = StatusSettings()
-    reload: ReloadSettings | None = None
+    reload: StreamReloadSettings | None = None
     home: Path = Path()

@@ -1,7 +1,7 @@
-"""Where a line's time is and how it is spelled, as the configuration file says it.
+"""The time of a line in the configuration file: its fields and its format.
 
-Ground of the room. Pure; a `ValueError` says what was found and what was expected. The plain form
-of `time:` names one field or several; the long form adds layouts, and what becomes of a line whose
+Ground of the room. Pure; a `ValueError` says what was found and what was expected. The short form
+of `time:` names one field or several. The long form adds layouts, and what happens to a line whose
 time is missing or unreadable.
 """
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, mo
 
 from stream.config.windows import fault
 
-# Directives that stand for others.
+# Directives that are abbreviations for others.
 _LONG = {
     "D": "%m/%d/%y", "F": "%Y-%m-%d", "R": "%H:%M", "T": "%H:%M:%S", "A": "%a", "B": "%b",
     "h": "%b", "e": "%d", "k": "%H", "l": "%I", "L": "%f", "N": "%f", "n": " ", "t": " ",
@@ -25,7 +25,7 @@ _JOINED = re.compile(r"\s+\+\s+")
 
 
 def compile_layout(layout: str) -> str:
-    """A layout with the directives that `TimeLayout.java` knows; raises ValueError for others."""
+    """Return a layout in the directives of `TimeLayout.java`; raises ValueError for others."""
     if len(layout) > _LAYOUT_MAX:
         raise fault(f"a layout of {len(layout)} characters", f"at most {_LAYOUT_MAX}")
     text = re.sub(r"%(.?)", _expanded, layout, flags=re.DOTALL)
@@ -52,14 +52,14 @@ def _expanded(match: re.Match[str]) -> str:
 
 
 def _check_parts(layout: str, given: set[str]) -> None:
-    """Refuse a layout that does not say which day, or that says a part in two ways."""
+    """Refuse a layout that does not name the day, or that names a part twice."""
     if "s" in given:
         more = sorted(given - {"s", "f", "a"})
         if more:
             raise fault(f"%s and %{more[0]} in layout {layout!r}", "%s, seconds since 1970, alone")
         return
     for one, other in (("Y", "y"), ("m", "b"), ("H", "I"), ("z", "Z")):
-        # A zone may be given both ways; its offset counts.
+        # A zone may be given in both ways; then its offset is used.
         if {one, other} <= given and one != "z":
             raise fault(f"%{one} and %{other} in layout {layout!r}", "one of the two")
     has_month = "m" in given or "b" in given
@@ -76,12 +76,12 @@ def _check_parts(layout: str, given: set[str]) -> None:
 
 
 def joined(address: str) -> tuple[str, ...]:
-    """The fields whose texts make one time together: ``date + time``."""
+    """Return the fields whose texts together make one time: ``date + time``."""
     return tuple(_JOINED.split(address.strip()))
 
 
 def listed(value: object) -> object:
-    """One text as a list of one."""
+    """Return a single text as a list of one."""
     return (value,) if isinstance(value, str) else value
 
 
@@ -91,9 +91,9 @@ _Texts = Annotated[tuple[str, ...], BeforeValidator(listed)]
 class TimeSection(BaseModel):
     """Where a line's time is.
 
-    `column` names the fields that may hold it: the first that is there and readable counts. With
-    `layout`, only texts spelled like one of the layouts are times. `fallback` says when a line
-    without a readable time counts: at its arrival, or in `all` alone.
+    `column` names the fields that can hold it; the first field that exists and is readable is used.
+    With `layout`, only texts in one of the layouts are times. `fallback` says when a line without a
+    readable time counts: at its arrival, or in `all` only.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,7 +119,7 @@ class TimeSection(BaseModel):
 
     @model_serializer
     def _as_written(self) -> object:
-        """The shortest form, which is how a file without layouts says it."""
+        """Return the shortest form, as in a file without layouts."""
         column = self.column[0] if len(self.column) == 1 else list(self.column)
         if not self.layout and self.fallback == "none":
             return column
@@ -129,12 +129,12 @@ class TimeSection(BaseModel):
         return said if self.fallback == "none" else {**said, "fallback": self.fallback}
 
     def fields(self) -> tuple[tuple[str, ...], ...]:
-        """Each field that may hold the time, as the addresses whose texts make it together."""
+        """Return each field that can hold the time, as the addresses of its joined texts."""
         return tuple(joined(name) for name in self.column)
 
 
 def _as_section(value: object) -> object:
-    """Any form of `time:` as the long one."""
+    """Return any form of `time:` in the long form."""
     if isinstance(value, str | list | tuple):
         if not value:
             raise fault("no field", "a field's name, or a list of names")

@@ -1,4 +1,4 @@
-"""Sizes of windows, and how long they are kept, as the configuration file says them.
+"""Sizes of windows, and how long they are kept, in the configuration file.
 
 Ground of the room. Pure; a `ValueError` says what was found and what was expected.
 """
@@ -10,13 +10,13 @@ from pydantic import BeforeValidator
 
 from protocol.units import parse_duration_ms
 
-SLICE_S = 10  # the smallest slice, and what every window is a multiple of
+SLICE_S = 10  # the smallest slice; every window is a multiple of it
 WINDOW_S_MAX = 86_400
 ALL_WINDOW = "all"
 FOREVER = "forever"
 
-# How long windows are kept when nobody says; any other size as the next smaller one. MySQL's are
-# the history: of it goes only what fills a disk, and decision 0098 says after which notice.
+# How long windows are kept by default; any other size like the next smaller one. MySQL's windows
+# are the history, so only sizes that fill a disk are deleted, after the notice of decision 0098.
 KEEP_REDIS = {"10s": "1h", "1m": "1d", "1h": "30d"}
 KEEP_MYSQL = {"1m": "90d", "5m": "forever"}
 
@@ -26,7 +26,7 @@ def fault(found: object, expected: str) -> ValueError:
 
 
 def window_s(text: str) -> int:
-    """Seconds of a window as written, 0 for `all`; raises ValueError for what cannot be one."""
+    """Return the seconds of a window, 0 for `all`; raises ValueError for other texts."""
     if text == ALL_WINDOW:
         return 0
     try:
@@ -39,7 +39,7 @@ def window_s(text: str) -> int:
 
 
 def keep_s(text: str) -> int | None:
-    """Seconds a sink keeps a window after its end; None for ever."""
+    """Return how many seconds a sink keeps a window after its end; None for ever."""
     if text == FOREVER:
         return None
     duration_ms = parse_duration_ms(text)
@@ -61,7 +61,7 @@ def check_windows(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _checked(value: object) -> object:
-    """One time for all window sizes, or one per size; its fault is one sentence, not two."""
+    """Check one time for all window sizes, or one per size, with a single fault at most."""
     for size, keep in value.items() if isinstance(value, dict) else (("1m", value),):
         if window_s(str(size)) == 0:
             raise fault("all", "window sizes: totals since the beginning stay for ever")
@@ -75,17 +75,17 @@ Keep = Annotated[str | dict[str, str], BeforeValidator(_checked)]
 
 
 def over(preset: Mapping[str, str], said: Keep | None) -> Keep:
-    """What is said, and beneath it what is preset for sizes that it leaves out."""
+    """Return the file's values, with presets for the sizes that the file leaves out."""
     return said if isinstance(said, str) else {**preset, **(said or {})}
 
 
 def kept_s(
     preset: Mapping[str, str], said: Sequence[Keep | None], windows_s: Sequence[int]
 ) -> dict[int, int | None]:
-    """How long each size is kept: what is preset, under what was `said`, the last of it on top.
+    """Return how long each size is kept: by the preset, replaced by each of `said` in turn.
 
-    A size that nobody names is kept as the next smaller one that has a name. A plain time stands
-    for all of them, so that a metric's own word for one size is an exception to it and no more.
+    A size without a value is kept like the next smaller one with a value. A plain time applies to
+    all sizes with a value, so a metric's own value for one size affects only that size.
     """
     table = {window_s(size): keep_s(text) for size, text in preset.items()}
     for keep in said:

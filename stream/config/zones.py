@@ -1,8 +1,8 @@
-"""Names of time zones in lines: which abbreviations are known, and what they mean.
+"""Names of time zones in lines: the known abbreviations, and their meaning.
 
 Ground of the room. Reads the system's time zone database. An abbreviation that several places use
-(BST, IST, AST) is known only where the input's `tz` uses it itself. Java's own short ids play no
-part: to Java, BST is Bangladesh and ART is Cairo.
+(BST, IST, AST) is known only if the input's `tz` uses it. Java's own short ids are ignored: for
+Java, BST is Bangladesh and ART is Cairo.
 """
 
 import re
@@ -28,10 +28,10 @@ UNAMBIGUOUS: Mapping[str, str] = {
     "AKST": "-09:00", "AKDT": "-08:00", "HST": "-10:00", "BRT": "-03:00", "BRST": "-02:00",
 }  # fmt: skip
 
-# In Australia these were said of local time until 2014, and programs still do.
+# In Australia these meant local time until 2014, and programs still use them so.
 _AUSTRALIAN = ("EST", "EDT", "CST", "CDT")
 
-# The names of UTC; windows of such a zone are those that a metric without a zone has.
+# The names of UTC; windows in such a zone are the same as without a zone.
 _UTC = ("UTC", "GMT", "Etc/UTC", "Etc/GMT", "Z", "Zulu", "+00:00", "-00:00")
 
 _FIXED = re.compile(r"[+-](0[0-9]|1[0-7]):[0-5][0-9]\Z")
@@ -42,7 +42,7 @@ _STEPS = 68 * 26
 
 
 def check_zone(value: str) -> str:
-    """A zone that there is, as it was written; raises ValueError for others."""
+    """Return an existing zone as it was written; raises ValueError for others."""
     if not _FIXED.match(value):
         try:
             ZoneInfo(value)
@@ -52,9 +52,9 @@ def check_zone(value: str) -> str:
 
 
 def window_zone(tz: str, windows_s: Sequence[int]) -> LocalZone | None:
-    """The zone by whose clock windows begin; None where they are those of UTC.
+    """Return the zone by whose clock windows begin; None if they are those of UTC.
 
-    So are windows of a size that does not divide a day: they have no place in a local day.
+    That includes windows whose size does not divide a day, because they do not fit a local day.
     """
     if tz in _UTC or any(size and DAY_S % size for size in windows_s):
         return None
@@ -64,7 +64,7 @@ def window_zone(tz: str, windows_s: Sequence[int]) -> LocalZone | None:
 
 @cache
 def zone_names(tz: str) -> Mapping[str, str]:
-    """What each abbreviation means in lines of an input with this `tz`: an offset or a region."""
+    """Return the meaning of each abbreviation with this `tz`: an offset or a region."""
     known = dict(UNAMBIGUOUS)
     if tz.startswith("Australia/"):
         for name in _AUSTRALIAN:
@@ -75,7 +75,7 @@ def zone_names(tz: str) -> Mapping[str, str]:
 
 
 def offset_text(offset: timedelta) -> str:
-    """An offset as ``+05:30``, or ``-00:44:30`` where it has seconds."""
+    """Return an offset as ``+05:30``, or ``-00:44:30`` if it has seconds."""
     seconds = round(offset.total_seconds())
     hours, rest = divmod(abs(seconds), 3_600)
     text = f"{'-' if seconds < 0 else '+'}{hours:02}:{rest // 60:02}"
@@ -83,7 +83,7 @@ def offset_text(offset: timedelta) -> str:
 
 
 def _own_names(tz: str) -> dict[str, set[timedelta]]:
-    """The abbreviations that a zone has used since 1970, each with its offsets."""
+    """Return the abbreviations that a zone has used since 1970, each with its offsets."""
     try:
         zone = ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -92,7 +92,7 @@ def _own_names(tz: str) -> dict[str, set[timedelta]]:
     for step in range(_STEPS):
         local = (_FIRST + step * _STEP).astimezone(zone)
         name, offset = local.tzname(), local.utcoffset()
-        # Zones without an abbreviation of their own are called by their offset.
+        # Zones without their own abbreviation are named by their offset.
         if name is not None and offset is not None and name.isalpha():
             found.setdefault(name.upper(), set()).add(offset)
     return found

@@ -1,13 +1,13 @@
-"""From metrics to SQL: what each line gives every metric, in one query that Spark analyses once.
+"""Compiles metrics to one SQL query that Spark analyses once: what each line gives each metric.
 
-Floor: pure, no JVM. `lines_sql` turns lines into columns (`parse/columns.py`) and columns into
-*judged lines*: why a line is not counted, when it was, and for every metric its verdict, its value
-and its key. `java_fold.py` folds judged lines.
+Floor: pure, no JVM. `lines_sql` turns lines into columns (`parse/columns.py`), and columns into
+*judged lines*: why a line is not counted, its time, and for every metric its verdict, value and
+key. `java_fold.py` folds judged lines.
 
-A query is optimised again for every batch, so what is not needed is left out here already. Whatever
-an expression raises on a line is NULL for that line (`try_expression.py`), and stands in a branch
-of its own: Spark evaluates an expression that two columns share ahead of both, outside of the
-attempt, but never out of a branch.
+Spark optimises a query again for every batch, so the query leaves out what is not needed. An
+expression that raises on a line is NULL for that line (`try_expression.py`). Each such attempt is
+in its own branch of an IF, because Spark evaluates an expression that two columns share before
+both, outside of the attempt, but never outside of a branch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,22 +35,22 @@ from stream.parse.try_expression import attempt, attempt_of_user
 
 LINES_VIEW = "millrace_lines"
 
-# What a metric makes of a line; NULL where the line is left out.
+# The verdict of a metric on a line; NULL if the metric leaves out the line.
 COUNTED = 1
 FAULTY = -1
 
 EXPRESSION_NULL = "expression_null:"
-# The reason of headers and comments, which belong to a file and are no fault of it.
+# The reason for headers and comments, which are part of a file and no error in it.
 SKIPPED = "skipped"
 
-# Columns of a judged line that are there whatever the metrics are.
+# Columns of a judged line that exist whatever the metrics are.
 LINE_COLUMNS = ("topic", "partition", "offset", "file", "reason", "seconds", "sample")
 
 _WHOLE_TYPES = ("int", "bigint")
 
 
 class ValueKind(StrEnum):
-    """How the value of a metric travels: a BIGINT, a DECIMAL(38,12), or a text to be told apart."""
+    """The type of a metric's value: BIGINT, DECIMAL(38,12), or text for distinct values."""
 
     WHOLE = "whole"
     DECIMAL = "decimal"
@@ -59,10 +59,10 @@ class ValueKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where in a judged line a metric finds what it counts; metric number n is `metrics[n]`.
+    """The columns of a judged line in which a metric finds its data; it is `metrics[number]`.
 
-    `verdict` names the column that holds COUNTED, FAULTY or NULL; None where every line that
-    parses counts. `value` and `keys` name columns, too.
+    `verdict` names the column with COUNTED, FAULTY or NULL. It is None if every line that parses
+    counts. `value` and `keys` name columns too.
     """
 
     number: int
@@ -78,11 +78,12 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What one metric makes of a line of one input.
+class MetricInput:
+    """What one metric computes from a line of one input.
 
-    `where` and `value` are SQL over the input's columns. `absent` says, for a value that is a bare
-    column, when the line simply has no such field; None where a NULL value is always a fault.
+    `where` and `value` are SQL over the input's columns. If the value is a single column, `absent`
+    is SQL for "the line has no such field". Otherwise it is None, and a NULL value is always a
+    fault.
     """
 
     where: str | None
@@ -94,10 +95,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class FoldPlan:
-    """The query of a configuration, and what its columns mean.
+    """The query of a configuration, and the meaning of its columns.
 
-    `columns` are those of a judged line, in order. `inputs` and `entries` are the parts the query
-    was made of, for `describe.py`.
+    `columns` are those of a judged line, in order. `inputs` and `entries` are the parts of the
+    query, for `describe.py`.
     """
 
     lines_sql: str
@@ -105,34 +106,34 @@ class FoldPlan:
     metrics: tuple[Metric, ...]
     readings: tuple[Reading, ...]
     inputs: Mapping[str, ParsedInput]
-    entries: Mapping[tuple[str, str], Entry]
+    entries: Mapping[tuple[str, str], MetricInput]
 
 
 def valid_text(sql: str) -> str:
-    """A value as text, with U+FFFD for octets that are no UTF-8, as Python replaces them.
+    """Return a value as text, with U+FFFD for invalid UTF-8, as Python replaces it.
 
-    Java's own way to read such octets differs, and one text would become two keys.
+    Java replaces invalid octets differently, which would make two keys of one text.
     """
     return f"make_valid_utf8(CAST(({sql}) AS STRING))"
 
 
 class _Columns:
-    """Columns of one step; equal expressions are one column."""
+    """The columns of one step; equal expressions share a column."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
     def named(self, kind: str, sql: str) -> str:
-        """The name of the column that holds an expression."""
+        """Return the name of the column for an expression."""
         return self._names.setdefault(sql, f"{kind}{len(self._names)}")
 
     def items(self) -> dict[str, str]:
-        """Expression by name."""
+        """Return the expression of each column."""
         return {name: sql for sql, name in self._names.items()}
 
 
 def compile_plan(section: StreamSection) -> FoldPlan:
-    """The judging of lines for all metrics of a checked section."""
+    """Compile the judging of lines for all metrics of a checked section."""
     metrics = resolve_metrics(section)
     inputs = {
         name: parse_input(name, given, _wanted(name, given, metrics))
@@ -154,16 +155,16 @@ def compile_plan(section: StreamSection) -> FoldPlan:
 
 
 def column_names(name: str, given: InputSection) -> dict[str, str]:
-    """What each column of an input is called within the query.
+    """Return the name within the query for each column of an input.
 
-    The colon keeps a column apart from the steps that take a line apart, such as `json.fields`.
+    The colon separates columns from the names of parsing steps, such as `json.fields`.
     """
     plain = {"file": "file", "line": "line", "time": f"{name}.time"}
     return {column: plain.get(column, f"{name}:{column}") for column in given.column_types()}
 
 
 def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[str]:
-    """The columns of an input that any metric names."""
+    """Return the columns of an input that any metric uses."""
     columns = list(given.column_types())
     wanted: set[str] = set()
     for metric in metrics:
@@ -175,34 +176,34 @@ def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[st
     return wanted
 
 
-def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> Entry:
+def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> MetricInput:
     names = column_names(parsed.name, given)
     spelling = {column.lower(): name for column, name in names.items()}
     keys = tuple(quote_name(spelling[column.lower()]) for column in metric.key)
     where, value = metric.section.where, metric.section.value
     where = spark_sql(where, names).text if where is not None else None
     if value is None:
-        return Entry(where, None, None, None, keys)
+        return MetricInput(where, None, None, None, keys)
     own = spark_sql(value, names).text
     bare = bare_column(value, list(names))
     column = parsed.columns.get(bare) if bare is not None else None
     absent = None
     if bare is not None:
-        # A text that is measured as a number is itself the text that may not fit.
+        # For a text measured as a number, the text itself can be the faulty value.
         text = own if column is None or column.raw is None else column.raw
         absent = f"{text} IS NULL"
     declared = given.column_types()[bare] if bare is not None else None
     kind, sql = _value_sql(metric.definition.measure, own, declared, column)
-    return Entry(where, sql, kind, absent, keys)
+    return MetricInput(where, sql, kind, absent, keys)
 
 
 def _value_sql(
     measure: str, own: str, declared: str | None, column: ColumnSql | None
 ) -> tuple[ValueKind, str]:
-    """How a value travels, and the SQL that is NULL where it cannot be measured.
+    """Return a value's type, and SQL that is NULL if the value cannot be measured.
 
-    Sums are exact, so a number that DECIMAL(38,12) cannot hold is a fault, never rounded. A double
-    that an expression computed is inexact by nature and is taken to 12 places, but not to zero.
+    Sums are exact, so a number that DECIMAL(38,12) cannot hold is a fault and is never rounded. A
+    double computed by an expression is inexact anyway: it is rounded to 12 places, but not to zero.
     """
     if measure == "unique":
         return ValueKind.TEXT, valid_text(own)
@@ -211,7 +212,7 @@ def _value_sql(
     if measure != "percentile" and declared in _WHOLE_TYPES:
         return ValueKind.WHOLE, f"CAST({own} AS BIGINT)"
     if declared == "double" and column is not None and column.raw is not None:
-        # The text says exactly what a double only comes near to.
+        # The text is exact, while the double only approximates it.
         return ValueKind.DECIMAL, f"IF({own} IS NULL, NULL, {exact_decimal(column.raw)})"
     rounded = f"try_cast(({own}) AS {EXACT_DECIMAL})"
     near = f"IF({rounded} = 0 AND ({own}) <> 0, NULL, {rounded})"
@@ -223,7 +224,7 @@ def _reading(
     number: int,
     metric: Metric,
     inputs: Mapping[str, ParsedInput],
-    entries: Mapping[tuple[str, str], Entry],
+    entries: Mapping[tuple[str, str], MetricInput],
     measured: _Columns,
     judged: _Columns,
 ) -> Reading:
@@ -245,7 +246,7 @@ def _reading(
         verdicts[name] = f"CASE {' '.join(cases)} ELSE {COUNTED} END" if cases else str(COUNTED)
     verdict: str | None = None
     if set(verdicts.values()) != {str(COUNTED)}:
-        # Other inputs' lines have no value, either, which is no fault of theirs.
+        # Lines of other inputs have no value either, which is not a fault.
         verdict = judged.named("verdict", f"CAST({_cases(verdicts)} AS TINYINT)")
     column: str | None = None
     if kind is not None:
@@ -270,7 +271,7 @@ def _reading(
 
 
 def _measure(parsed: ParsedInput, sql: str, measured: _Columns) -> str:
-    """A filter or value of one input as a column of its own, evaluated once a line."""
+    """Return a column for a filter or value of one input, evaluated once per line."""
     column = _of_input(parsed.name, attempt_of_user(sql))
     return quote_name(measured.named(f"{parsed.name}.measured", column))
 
@@ -314,7 +315,7 @@ def _lines_query(
         "seconds": _by_input({p.name: f"unix_seconds({_time(p)})" for p in parsed}),
     }
     steps |= {"typed": typed, "measured": {**why, **measured.items()}, "judged": judged.items()}
-    # Where nothing of a line is held, or nothing is judged, a step has no columns.
+    # A step is empty if nothing is taken from a line, or nothing is judged.
     steps = {step: columns for step, columns in steps.items() if columns}
     befores = ["lines", *steps]
     yield ",\n".join(
@@ -331,7 +332,7 @@ def _lines_query(
 
 
 def _within(name: str, sql: str) -> str:
-    """An expression over one input's columns: NULL for other inputs' lines and where it raises."""
+    """Return an expression over one input's columns: NULL for other lines, or if it raises."""
     return _of_input(name, attempt(sql))
 
 
@@ -346,13 +347,13 @@ def _of_input(name: str, sql: str) -> str:
 
 
 def _by_input(branches: Mapping[str, str]) -> str:
-    """What holds for a line of each input; where all say the same, of any line."""
+    """Return an expression for lines of each input; no CASE if all inputs have the same one."""
     same = set(branches.values())
     return same.pop() if len(same) == 1 else _cases(branches)
 
 
 def _cases(branches: Mapping[str, str]) -> str:
-    """What holds for a line of each input, NULL for lines of others."""
+    """Return an expression for lines of each input, NULL for lines of others."""
     if not branches:
         return "NULL"
     cases = " ".join(f"WHEN {quote_name(f'{n}.is')} THEN {sql}" for n, sql in branches.items())
@@ -368,7 +369,7 @@ def _time(parsed: ParsedInput) -> str:
 
 
 def _reason(parsed: ParsedInput) -> str:
-    """Why a line is not counted; NULL for a line that parses and has a time."""
+    """Return SQL for why a line is not counted; NULL for a line that parses and has a time."""
     why = quote_text(parsed.reason)
     if parsed.fault is not None:
         why = f"concat({why}, coalesce(concat(', ', {attempt(parsed.fault)}), ''))"

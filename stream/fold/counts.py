@@ -1,4 +1,4 @@
-"""What a folded batch holds: rows and blocks for the sinks, lines that were not counted, and ends.
+"""A folded batch: rows and blocks for the sinks, lines that were not counted, and offsets.
 
 Floor: pure, no JVM.
 """
@@ -28,7 +28,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionCount:
-    """What a batch holds of one partition: its lines, and the latest time among them."""
+    """The lines of one partition in a batch, and the latest time among them."""
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class PartitionCount:
     latest_s: int | None
 
     def joined(self, other: "PartitionCount") -> "PartitionCount":
-        """Both together, of the same partition."""
+        """Combine with another count of the same partition."""
         latest = [one for one in (self.latest_s, other.latest_s) if one is not None]
         return PartitionCount(
             self.topic,
@@ -52,9 +52,10 @@ class PartitionCount:
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """When the records of a partition's lines were stamped, as a histogram (`java/Stamps.java`).
+    """The time stamps of a partition's records, as a histogram (`java/Stamps.java`).
 
-    Slot n begins n times its width after 1970; `lines` are those of each from `first_slot` on.
+    Slot n begins n times its width after 1970. `lines` has the number of each slot from
+    `first_slot` on.
     """
 
     topic: str
@@ -64,9 +65,9 @@ class Stamped:
     lines: Sequence[int]
 
     def moments(self) -> Iterator[tuple[float, int]]:
-        """The middle of each slot that holds lines, in epoch milliseconds, and their number.
+        """Yield the middle of each slot with lines, in epoch milliseconds, and their number.
 
-        A record without a time is stamped with one before 1970, and is left out.
+        A record without a time stamp has one before 1970, and is left out.
         """
         half = (1 << self.width_bits) / 2
         for slot, count in enumerate(self.lines, self.first_slot):
@@ -76,7 +77,7 @@ class Stamped:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """How long reading lines, judging and folding them took, in seconds."""
+    """The seconds spent on reading, judging and folding lines."""
 
     read_s: float = 0.0
     judged_s: float = 0.0
@@ -89,12 +90,12 @@ class Spent:
             self.folded_s + other.folded_s,
         )
 
-    def over(self, lanes: float) -> "Spent":
-        """The same work where so many tasks did it beside each other."""
-        return Spent(self.read_s / lanes, self.judged_s / lanes, self.folded_s / lanes)
+    def over(self, parallel: float) -> "Spent":
+        """Return the time of the same work if this many tasks ran in parallel."""
+        return Spent(self.read_s / parallel, self.judged_s / parallel, self.folded_s / parallel)
 
     def within(self, whole_s: float) -> "Spent":
-        """The same, made shorter in proportion where all of it was done in this time."""
+        """Return the same, scaled down if its sum exceeds the total time."""
         parts_s = self.read_s + self.judged_s + self.folded_s
         return (
             self
@@ -108,7 +109,7 @@ NOTHING_SPENT = Spent()
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """A folded batch. What that took, and when its records were stamped, is beside the counts."""
+    """A folded batch, with the time it took and the time stamps of its records."""
 
     rows: Sequence[FoldRow]
     unparsed: Sequence[UnparsedRow]
@@ -123,19 +124,19 @@ class Counts:
 
     @property
     def latest_s(self) -> int | None:
-        """The latest time of any line that was counted."""
+        """The latest time of any counted line."""
         return max((p.latest_s for p in self.partitions if p.latest_s is not None), default=None)
 
 
 def fault_reason(plan: FoldPlan, number: int) -> str:
-    """Why a line is not counted that metric `number` could not measure."""
+    """Return the reason for lines that metric `number` could not measure."""
     return EXPRESSION_NULL + plan.metrics[number].name
 
 
 def unparsed_rows(
     unparsed: Mapping[Reason, tuple[int, Sequence[UnparsedSample]]],
 ) -> list[UnparsedRow]:
-    """Counts and samples by reason, as the sinks take them; headers and comments are no fault."""
+    """Return counts and samples by reason; headers and comments are left out."""
     return sorted(
         (
             UnparsedRow(

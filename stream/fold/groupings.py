@@ -1,8 +1,8 @@
-"""How a large batch is grouped: which metrics share a grouping, and what the JVM is told of them.
+"""How a large batch is grouped: which metrics share a grouping, and its description for the JVM.
 
 Floor: pure, no JVM. Metrics with the same inputs, key, slice and zone share a grouping: the cell of
-a line is found once for all of them. Metrics with a sketch stand alone, for their cells go as rows.
-`java/Fold.java` does what is said here, in one pass over the judged lines.
+a line is looked up once for all of them. A metric with a sketch has its own grouping, because its
+cells are rows. `java/Fold.java` computes the groupings in one pass over the judged lines.
 """
 
 import json
@@ -20,24 +20,23 @@ from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, FoldPlan, Reading
 from stream.parse.numbers import EXACT_DIGITS, EXACT_PLACES
 from stream.parse.times import TIME_REASON
 
-# Samples of lines that are not counted: at most this many a partition, file and reason, for the
-# sinks keep no more.
+# The most samples of uncounted lines per partition, file and reason; the sinks keep no more.
 SAMPLES = SAMPLES_PER_FILE_AND_DAY
 
-# All samples of one task are no more than this, however many files they are of.
+# The most octets of samples per task, over all files.
 SAMPLE_OCTETS = 8 << 20
 
-# Cells go from one stage to the next in pieces of this size, and the window that ends them.
+# The size of the pieces in which cells go from one stage to the next, plus one window.
 CHUNK_OCTETS = 8 << 20
 
-# The first octet of what the JVM sends: a block, rows, tallies of lines, samples, the times of a
-# task and of making text, and the end.
+# The first octet of each frame from the JVM: a block, rows, tallies of lines, samples, times of a
+# task, time for making text, and the end.
 _KINDS = ("block", "rows", "tallies", "samples", "task", "text", "end")
 FRAMES = dict(zip(_KINDS, b"BRTSJWE", strict=True))
 
 _SKETCH_SIZES = {"unique": HLL_LG_K, "percentile": KLL_K}
 
-# Stands for a column that a metric does not have.
+# The number for a column that a metric does not have.
 _NO_COLUMN = -1
 
 
@@ -57,13 +56,13 @@ class Grouping:
 
     @property
     def coarser_s(self) -> tuple[int, ...]:
-        """The windows of any of its metrics that are folded from slices."""
+        """The windows of its metrics that are larger than a slice."""
         sizes = {size for reading in self.readings for size in reading.windows_s}
         return tuple(sorted(sizes - {self.slice_s}))
 
 
 def groupings(plan: FoldPlan) -> tuple[Grouping, ...]:
-    """The groupings of a plan's metrics, in the order of their first metrics."""
+    """Return the groupings of a plan's metrics, in the order of their first metrics."""
     found: dict[tuple[object, ...], list[Reading]] = {}
     for reading in plan.readings:
         alone = reading.number if reading.measure in _SKETCH_SIZES else None
@@ -73,14 +72,14 @@ def groupings(plan: FoldPlan) -> tuple[Grouping, ...]:
 
 
 def faulty_readings(plan: FoldPlan) -> tuple[Reading, ...]:
-    """The metrics for which a line can be at fault."""
+    """Return the metrics for which a line can be faulty."""
     return tuple(reading for reading in plan.readings if reading.verdict is not None)
 
 
 def fold_spec(plan: FoldPlan, *, as_blocks: bool) -> str:
-    """What the JVM is told of a plan, as JSON; columns are places in a judged line.
+    """Return the description of a plan for the JVM as JSON; columns are numbers.
 
-    `as_blocks` says whether the sinks take cells as text; without, all cells come as rows.
+    `as_blocks`: the sinks accept cells as text; otherwise all cells come as rows.
     """
     at = {name: place for place, name in enumerate(plan.columns)}
     faulty = faulty_readings(plan)

@@ -1,6 +1,6 @@
-"""How a batch is folded: in one pass over its lines (`java/Fold.java`).
+"""Folds a batch in one pass over its lines (`java/Fold.java`).
 
-Spark's tasks do it, or the driver's JVM where a job would take longer than the lines.
+Spark's tasks do it, or the driver's JVM if a job would take longer than the lines.
 
 What comes back is as large as the cells, and not as the lines: frames, each of which is a block of
 cells as text, or a pickled list of rows, of tallies of lines, or of samples; and how long each task
@@ -36,64 +36,64 @@ from stream.fold.groupings import FRAMES, SAMPLES, faulty_readings, fold_spec
 from stream.fold.judging import Judging
 from stream.source.kafka import Span
 
-# Of a block: kind, metric, size and start of the window, keys.
+# The head of a block: kind, metric, size and start of the window, number of keys.
 _BLOCK_HEAD = struct.Struct(">BiiqI")
 
-# Nanoseconds of a task: reading, judging and folding; of one of the second stage: text of cells.
+# Nanoseconds of a task: reading, judging, folding. In the second stage: making text of cells.
 _TASK_TIMES = struct.Struct(">Bqqq")
 _TEXT_TIME = struct.Struct(">Bq")
 _NS_PER_S = 1_000_000_000
 
 
 class _Frames(FramedSerializer):
-    """Frames as they are."""
+    """Returns frames unchanged."""
 
     def loads(self, obj: bytes) -> bytes:
         return obj
 
 
 class JavaFold:
-    """Folds batches of one plan; `as_blocks` says whether cells without a sketch come as text."""
+    """Folds batches of one plan; `as_blocks`: cells without a sketch come as text."""
 
     def __init__(self, plan: FoldPlan, *, as_blocks: bool) -> None:
         self._plan = plan
         self._spec = fold_spec(plan, as_blocks=as_blocks)
 
-    def of_many(self, lines: DataFrame, judging: Judging, tasks: int, lanes: int) -> Counts:
+    def of_many(self, lines: DataFrame, judging: Judging, tasks: int, parallel: int) -> Counts:
         """Judge and fold lines, which have the columns of `kafka.COLUMNS_DDL`.
 
-        Cells meet in so many tasks of a second stage; `lanes` tasks are done beside each other.
+        `tasks` tasks of a second stage combine the cells; `parallel` tasks run at the same time.
         """
         jvm: Any = lines.sparkSession._jvm
         place = jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec, tasks)
-        return self._counts(place, lanes)
+        return self._counts(place, parallel)
 
     def of_span(self, session: SparkSession, span: Span, judging: Judging) -> Counts:
-        """Judge and fold what the running stream has between two offsets, without a job."""
+        """Judge and fold the running stream's lines between two offsets, without a job."""
         jvm: Any = session._jvm
         return self._counts(jvm.millrace.Fold.serveHere(*span, judging.java, self._spec))
 
     def of_few(self, lines: DataFrame, judging: Judging) -> Counts:
-        """Judge and fold lines in the driver, to which Spark brings them."""
+        """Judge and fold lines in the driver, after Spark has brought them there."""
         jvm: Any = lines.sparkSession._jvm
         rows = lines._jdf.queryExecution().executedPlan().executeCollect()
         return self._counts(jvm.millrace.Fold.serveRows(rows, judging.java, self._spec))
 
-    def _counts(self, place: Any, lanes: int = 1) -> Counts:
+    def _counts(self, place: Any, parallel: int = 1) -> Counts:
         with _load_from_socket(place, _Frames()) as found:
-            return counts_of(found, self._plan, lanes)
+            return counts_of(found, self._plan, parallel)
 
 
-def counts_of(frames: Iterable[bytes], plan: FoldPlan, lanes: int = 1) -> Counts:
-    """What the frames of one batch hold together; so many tasks were done beside each other.
+def counts_of(frames: Iterable[bytes], plan: FoldPlan, parallel: int = 1) -> Counts:
+    """Combine the frames of one batch; `parallel` tasks ran at the same time.
 
-    Raises OSError where the last frame is missing.
+    Raises OSError if the last frame is missing.
     """
-    return _Counting(plan).counts(_whole(frames), lanes)
+    return _Counting(plan).counts(_whole(frames), parallel)
 
 
 def _whole(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """The frames before the last one. To PySpark a socket that broke is the end of the frames."""
+    """Yield the frames before the last; PySpark takes a broken socket for the frames' end."""
     for frame in frames:
         if frame[0] == FRAMES["end"]:
             return
@@ -102,7 +102,7 @@ def _whole(frames: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Counting:
-    """Puts the frames of one batch together."""
+    """Combines the frames of one batch."""
 
     def __init__(self, plan: FoldPlan) -> None:
         self._plan = plan
@@ -116,8 +116,8 @@ class _Counting:
         self._tasks: list[Spent] = []
         self._texts: list[Spent] = []
 
-    def counts(self, frames: Iterable[bytes], lanes: int) -> Counts:
-        """What they hold together."""
+    def counts(self, frames: Iterable[bytes], parallel: int) -> Counts:
+        """Return the combined counts."""
         take: dict[int, Callable[..., None]] = {
             FRAMES["rows"]: self._row,
             FRAMES["tallies"]: self._tally,
@@ -140,7 +140,7 @@ class _Counting:
             for why, lines in self._unparsed.items()
         }
         partitions = [self._partitions[place] for place in sorted(self._partitions)]
-        spent = _beside(self._tasks, lanes) + _beside(self._texts, lanes)
+        spent = _beside(self._tasks, parallel) + _beside(self._texts, parallel)
         return Counts(
             self._rows, unparsed_rows(unparsed), partitions, self._blocks, spent, self._stamped
         )
@@ -188,13 +188,13 @@ class _Counting:
         self._samples.setdefault(Reason(topic, file, reason), []).append(sample)
 
 
-def _beside(tasks: Sequence[Spent], lanes: int) -> Spent:
-    """What tasks took together that were done on so many lanes."""
-    return sum(tasks, NOTHING_SPENT).over(max(1, min(lanes, len(tasks))))
+def _beside(tasks: Sequence[Spent], parallel: int) -> Spent:
+    """Return the time of tasks of which `parallel` ran at the same time."""
+    return sum(tasks, NOTHING_SPENT).over(max(1, min(parallel, len(tasks))))
 
 
 def _first(samples: Iterable[UnparsedSample]) -> list[UnparsedSample]:
-    """The first of each partition; every task has kept as many."""
+    """Return the first samples of each partition; every task kept as many."""
     kept: dict[int, int] = {}
     first: list[UnparsedSample] = []
     for one in sorted(samples, key=lambda one: (one.partition, one.offset)):

@@ -1,8 +1,8 @@
-"""Judges lines, by projections that Spark makes once.
+"""Judges lines by projections that Spark plans only once.
 
-To Spark each batch is a query, to be optimised and planned; the query that judges lines takes it
-some tenths of a second, whatever the lines are. So lines are put through the projections of that
-query, which Spark has planned when the first of them came, wherever they are folded.
+For Spark each batch is a query that must be optimised and planned. For the query that judges lines
+this takes some tenths of a second, however few the lines are. So lines are passed through
+projections of that query, which Spark planned for the first batch.
 """
 
 from functools import cached_property
@@ -27,5 +27,5 @@ class Judging:
 
     @cached_property
     def shared(self) -> Any:
-        """`java` for tasks, a broadcast variable of Spark's."""
+        """`java` for tasks, as a broadcast variable of Spark."""
         return self.java.shared(self._context)

@@ -6,15 +6,15 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Takes plain lines of access logs apart, and reads their times; `stream/parse/access.py` says which lines
- * are plain. Any other line is NULL, and goes to the pattern.
+ * Splits plain lines of access logs, and reads their times; `stream/parse/access.py` says which
+ * lines are plain. Any other line gives NULL, and is parsed by the pattern.
  */
 public final class Access {
-  /** The texts of a line in the common format, and in the combined one. */
+  /** The number of texts in a line of the common format, and of the combined one. */
   private static final int COMMON = 9;
   private static final int COMBINED = 11;
 
-  /** No octet. */
+  /** The value of `octet` behind the end of the line. */
   private static final int BEYOND = 256;
 
   private static final String MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec";
@@ -37,13 +37,13 @@ public final class Access {
     this.texts = new Object[texts];
   }
 
-  /** Address, ident, user, time, method, target, protocol, status, size; texts of the line. */
+  /** Return address, ident, user, time, method, target, protocol, status and size of a line. */
   public static ArrayData common(UTF8String line) {
     Access access = new Access(line, COMMON);
     return access.head() && access.hasEnded() ? new GenericArrayData(access.texts) : null;
   }
 
-  /** The same, referer and user agent. */
+  /** Return the same, with referer and user agent. */
   public static ArrayData combined(UTF8String line) {
     Access access = new Access(line, COMBINED);
     boolean isPlain =
@@ -59,12 +59,12 @@ public final class Access {
         && takes(' ') && status() && takes(' ') && size();
   }
 
-  /** Whether the fields that a line must have are over: what a server adds comes behind a blank. */
+  /** Tell whether all required fields are read; a server may add others behind a blank. */
   private boolean hasEnded() {
     return at == length || octet(at) == ' ';
   }
 
-  /** The octet in a place, BEYOND behind the last one. */
+  /** Return the octet in a place, BEYOND behind the end. */
   private int octet(int place) {
     if (place >= length) {
       return BEYOND;
@@ -80,15 +80,15 @@ public final class Access {
     return true;
   }
 
-  /** Keep what stands from `begin` on; it stays where it is. */
+  /** Keep the text from `begin` on, without copying it. */
   private boolean keep(int begin) {
     texts[found++] = UTF8String.fromAddress(base, offset + begin, at - begin);
     return at > begin;
   }
 
   /**
-   * An address or a name of a host. Two colons make it an address of IPv6; what has one colon, or
-   * a character that neither has, goes to the pattern.
+   * Read an address or a host name. Two colons make it an IPv6 address. A text with a single colon,
+   * or with a character that neither has, is left to the pattern.
    */
   private boolean address() {
     int colons = 0;
@@ -110,7 +110,7 @@ public final class Access {
     return (isName || colons > 1 && isHexadecimal) && keep(0);
   }
 
-  /** Anything without a blank; in a request without quotes and backslashes, too. */
+  /** Read a text without blanks; within a request also without quotes and backslashes. */
   private boolean word(boolean isRequest) {
     int begin = at;
     while (at < length) {
@@ -161,7 +161,7 @@ public final class Access {
     return (at > begin || takes('-')) && keep(begin);
   }
 
-  /** Anything between quotes, without quotes and backslashes. */
+  /** Read a text in quotes that contains no quotes or backslashes. */
   private boolean quoted() {
     if (!takes('"')) {
       return false;
@@ -191,7 +191,9 @@ public final class Access {
     return octet >= low && octet <= high;
   }
 
-  /** Microseconds since 1970 of a plain line's time; null where there is no such day or zone. */
+  /**
+   * Return a plain line's time in microseconds since 1970; null if there is no such day or zone.
+   */
   public static Long time(UTF8String text) {
     int day = number(text, 0, 2);
     int place = MONTHS.indexOf(text.copyUTF8String(3, 5).toString());
@@ -202,7 +204,8 @@ public final class Access {
     int second = number(text, 18, 2);
     int zoneMinute = number(text, 24, 2);
     int zone = number(text, 22, 2) * 60 + zoneMinute;
-    // As `TimeFields` has it: midnight may be the day's end, and a leap second is its minute's.
+    // As in `TimeFields`: midnight can be the end of the day, and a leap second belongs to its
+    // minute.
     boolean isEnd = hour == 24 && minute == 0 && second == 0;
     boolean isTime =
         month > 0 && day > 0 && day <= days(year, month) && (hour < 24 || isEnd) && minute < 60

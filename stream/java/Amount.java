@@ -6,14 +6,14 @@ import java.math.BigInteger;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** The exact sum, least and greatest of some values. */
+/** The exact sum, minimum and maximum of some values. */
 abstract class Amount {
-  /** One without values, of the kind that `ValueKind` of `stream/fold/compile.py` names. */
+  /** Return an empty amount of a `ValueKind` of `stream/fold/compile.py`. */
   static Amount of(boolean isWhole) {
     return isWhole ? (Amount) new Whole() : (Amount) new Exact();
   }
 
-  /** Add the value that a reading finds in a row. */
+  /** Add the value of a reading in a row. */
   abstract void add(InternalRow row, FoldSpec.Reading reading);
 
   abstract void add(Amount other);
@@ -28,7 +28,7 @@ abstract class Amount {
 
   abstract void read(Cursor in);
 
-  /** Whole numbers. The sum is kept in two halves, for one of BIGINTs is no BIGINT. */
+  /** Whole numbers. The sum has two halves, because a sum of BIGINTs can exceed a BIGINT. */
   static final class Whole extends Amount {
     private long high;
     private long low;
@@ -78,7 +78,7 @@ abstract class Amount {
     }
   }
 
-  /** Decimals; those of a row have as many digits as its reading says. */
+  /** Decimals; the reading says how many digits those of a row have. */
   static final class Exact extends Amount {
     private BigDecimal sum = BigDecimal.ZERO;
     private BigDecimal least;

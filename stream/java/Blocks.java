@@ -15,9 +15,9 @@ import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Makes of cells the text that MySQL takes; `sinks/cells/blocks.py` says how it is written. A frame of a
- * block is its kind, the metric's number, the window's size and start, the number of keys, and the
- * text. Frames that are no cells pass as they are.
+ * Turns cells into text for MySQL; `sinks/cells/blocks.py` defines the format. The frame of a block
+ * has its kind, the metric's number, the window's size and start, the number of keys, and the text.
+ * Frames without cells are passed on unchanged.
  */
 final class Blocks implements FlatMapFunction {
   private static final byte[] HEXADECIMAL =
@@ -33,7 +33,7 @@ final class Blocks implements FlatMapFunction {
     return new Task(FoldSpec.of(spec)).frames((Iterator) values);
   }
 
-  /** Where a part of a window's cells stands. */
+  /** The place of a part of a window's cells. */
   private static final class Part {
     final byte[] chunk;
     final int at;
@@ -46,7 +46,7 @@ final class Blocks implements FlatMapFunction {
     }
   }
 
-  /** A cell, with the identity of its key. */
+  /** A cell with the identity of its key. */
   private static final class Known implements Comparable {
     final byte[] id;
     final Key key;
@@ -100,7 +100,7 @@ final class Blocks implements FlatMapFunction {
       digest = MessageDigest.getInstance("SHA-256");
     }
 
-    /** The frames of all cells, then one that says how long making them took. */
+    /** Return the frames of all cells, then a frame with the time it took to make them. */
     Iterator frames(Iterator values) {
       List passed = new ArrayList();
       Map windows = new LinkedHashMap();
@@ -114,7 +114,7 @@ final class Blocks implements FlatMapFunction {
       }
       final Iterator before = passed.iterator();
       final Iterator all = windows.values().iterator();
-      // Frames are made as they are asked for, so that text and cells are not held all at once.
+      // Make frames on demand, so that text and cells are not all in memory at once.
       return new Iterator() {
         private final List made = new ArrayList();
         private long nanos = 0;
@@ -159,7 +159,7 @@ final class Blocks implements FlatMapFunction {
       }
     }
 
-    /** The blocks of a window's metrics, as frames. */
+    /** Add the blocks of a window's metrics as frames. */
     private void blocks(Window window, List made) {
       FoldSpec.Grouping grouping = spec.groupings[window.grouping];
       Block[] blocks = new Block[grouping.readings.length];
@@ -169,7 +169,7 @@ final class Blocks implements FlatMapFunction {
         }
       }
       Known[] cells = cells(window, grouping);
-      // In the order of the table, so that the server fills its pages one after the other.
+      // Sort as the table is sorted, so that the server fills its pages one after another.
       Arrays.sort(cells);
       for (int at = 0; at < cells.length; at++) {
         tuples(blocks, cells[at]);
@@ -233,7 +233,7 @@ final class Blocks implements FlatMapFunction {
       }
     }
 
-    /** The identity that `sinks.keys.key_id` makes. */
+    /** Return the identity, as `sinks.keys.key_id` makes it. */
     private byte[] id(Key key) {
       hashed.clear();
       if (isText(key)) {
@@ -258,13 +258,13 @@ final class Blocks implements FlatMapFunction {
       return id;
     }
 
-    /** Whether a key stands in its identity as it is. */
+    /** Tell whether the identity contains the key's text. */
     private boolean isText(Key key) {
       return key.parts.length == 1 && key.parts[0] != null
           && key.parts[0].numBytes() <= spec.textOctets;
     }
 
-    /** Writes the identity, and what of the key does not stand in it. */
+    /** Write the identity, and the parts of the key that it does not contain. */
     private void columns(Known found) {
       UTF8String[] parts = found.key.parts;
       if (isText(found.key)) {
@@ -299,7 +299,7 @@ final class Blocks implements FlatMapFunction {
       tail.octet(',');
     }
 
-    /** Whether a text would need escapes. */
+    /** Tell whether a text would need escapes. */
     private static boolean isAwkward(UTF8String text) {
       for (int at = 0; at < text.numBytes(); at++) {
         byte octet = text.getByte(at);
@@ -323,7 +323,7 @@ final class Blocks implements FlatMapFunction {
       this.opening = opening;
     }
 
-    /** Adds a tuple; `tail` goes from the identity to the comma behind the key. */
+    /** Add a tuple; `tail` has the text from the identity to the comma after the key. */
     void tuple(Octets tail, Cell cell, int place) {
       if (keys++ > 0) {
         body.octet(',');
@@ -340,7 +340,7 @@ final class Blocks implements FlatMapFunction {
       body.octet(')');
     }
 
-    /** Quoted, for the server would read a number with an exponent as a double. */
+    /** Quote a number, because the server would read one with an exponent as a double. */
     private static String quoted(BigDecimal number) {
       return "'" + number.toPlainString() + "'";
     }

@@ -4,7 +4,7 @@ import java.io.Serializable;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** A regular expression of Java's whose matchers end (`Steps`). For any number of threads. */
+/** A Java regular expression whose matchers always end (`Steps`). Thread-safe. */
 public final class BoundedPattern implements Serializable {
   private static final String META = "\\[](){}.*+?^$|";
 
@@ -15,7 +15,7 @@ public final class BoundedPattern implements Serializable {
     this.regex = regex;
   }
 
-  /** Whether it is found in a text; raises `Steps.TooMany`. */
+  /** Tell whether it is found in a text; raises `Steps.TooMany`. */
   public boolean isFoundIn(String text) {
     return matcher(text).find();
   }
@@ -33,7 +33,7 @@ public final class BoundedPattern implements Serializable {
     return found;
   }
 
-  /** Whether it means its own characters and nothing else. */
+  /** Tell whether it contains only literal characters. */
   boolean isPlain() {
     for (int at = 0; at < regex.length(); at++) {
       if (META.indexOf(regex.charAt(at)) >= 0) {

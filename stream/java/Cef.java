@@ -5,11 +5,11 @@ import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Takes lines of ArcSight's Common Event Format apart: `CEF:0|vendor|product|version|class|name|
- * severity|key=value key=value`, mostly behind a header of syslog.
+ * Splits lines of ArcSight's Common Event Format, `CEF:0|vendor|product|version|class|name|
+ * severity|key=value key=value`, usually behind a syslog header.
  */
 public final class Cef {
-  /** The texts of a header, and what stands before and behind it. */
+  /** The texts of a header, with those before and after it. */
   private static final int TEXTS = 9;
 
   private static final String PREFIX = "CEF:";
@@ -17,8 +17,8 @@ public final class Cef {
   private Cef() {}
 
   /**
-   * What stands before `CEF:`, the version of the format, vendor, product, version, class, name,
-   * severity and the extension, escapes of the header undone; NULL of a line of another kind.
+   * Return the text before `CEF:`, version of the format, vendor, product, version, class, name,
+   * severity and extension, with the header's escapes resolved; NULL for other lines.
    */
   public static ArrayData header(UTF8String line) {
     String text = line.toString();
@@ -43,7 +43,7 @@ public final class Cef {
       }
     }
     if (found == TEXTS - 2) {
-      // Without an extension the bar behind the severity may be missing, too.
+      // Without an extension the bar after the severity can be missing too.
       texts[found++] = UTF8String.fromString(field.toString().trim());
     }
     if (found < TEXTS - 1) {
@@ -57,7 +57,7 @@ public final class Cef {
     return next == '|' || next == '\\';
   }
 
-  /** The value of a key in an extension, escapes undone; NULL where the key is missing. */
+  /** Return the value of a key in an extension, with escapes resolved; NULL if it is missing. */
   public static UTF8String value(UTF8String extension, UTF8String key) {
     String text = extension.toString();
     String head = key.toString() + "=";
@@ -70,8 +70,8 @@ public final class Cef {
   }
 
   /**
-   * Where a value ends: it may hold blanks, so it goes on to the word before the next equals sign
-   * that is not escaped.
+   * Return the end of a value. It can contain blanks, so it ends before the word in front of the
+   * next unescaped equals sign.
    */
   private static int end(String text, int from) {
     int word = from;

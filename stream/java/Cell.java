@@ -3,13 +3,13 @@ package millrace;
 import org.apache.datasketches.kll.KllDoublesSketch;
 import org.apache.spark.sql.catalyst.InternalRow;
 
-/** What the metrics of a grouping have counted of one key in one window. */
+/** The counts of a grouping's metrics for one key in one window. */
 final class Cell {
   private static final Amount[] NO_AMOUNTS = new Amount[0];
 
-  /** How many lines, by metric. */
+  /** The number of lines, by metric. */
   final long[] counts;
-  /** What values came to, by metric; null for a metric without values. */
+  /** The amounts of values, by metric; null for a metric without values. */
   final Amount[] amounts;
   private Distinct distinct;
   private KllDoublesSketch ranked;
@@ -57,7 +57,7 @@ final class Cell {
     }
   }
 
-  /** The sketch as `sinks/values.py` reads it; null for a metric without. */
+  /** Return the sketch in the format of `sinks/values.py`; null for a metric without one. */
   byte[] sketch() {
     if (distinct != null) {
       return distinct.sketch();
@@ -65,7 +65,7 @@ final class Cell {
     return ranked == null ? null : ranked.toByteArray();
   }
 
-  /** Write all but the sketches. */
+  /** Write everything except the sketches. */
   void write(Octets out) {
     for (int place = 0; place < counts.length; place++) {
       out.varint(counts[place]);

@@ -8,10 +8,10 @@ import org.apache.spark.sql.catalyst.InternalRow;
 
 /** The cells of one grouping in one task, by slice and key. */
 final class Cells {
-  /** Stands for the time of a line that has none: it counts in `all` alone. */
+  /** The time of a line without one, which counts in `all` only. */
   static final long NO_TIME = -1;
 
-  /** Takes cells that stand in no block. */
+  /** Receives cells that are not part of a block. */
   interface Rows {
     void row(FoldSpec.Reading reading, long start, Key key, Cell cell, int place);
   }
@@ -24,7 +24,7 @@ final class Cells {
   private Map slice = null;
   private long sliceStart = 0;
 
-  /** Of lines whose verdict is `counted`. */
+  /** `counted` is the verdict of lines that count. */
   Cells(FoldSpec.Grouping grouping, byte counted) {
     this.grouping = grouping;
     this.counted = counted;
@@ -72,7 +72,7 @@ final class Cells {
     return isTimeless ? NO_TIME : grouping.windowStart(seconds, grouping.slice);
   }
 
-  /** Send the cells where they belong, those of windows as chunks for `Blocks`. */
+  /** Send the cells on: those of windows as chunks for `Blocks`. */
   void finish(FoldSpec spec, Chunks chunks, Rows rows) {
     boolean inBlocks = spec.asBlocks && !grouping.isSketched;
     Map[] coarser = new Map[inBlocks ? grouping.coarser.length : 0];
@@ -104,7 +104,7 @@ final class Cells {
       if (inBlocks && start != NO_TIME) {
         chunks.window(grouping.slice, start, cells);
       }
-      // What is written need not be kept any longer.
+      // Written cells are no longer needed.
       all.remove();
     }
     for (int at = 0; at < coarser.length; at++) {

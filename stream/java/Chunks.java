@@ -8,9 +8,9 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.Tuple2;
 
 /**
- * Cells of windows on their way from the task that counted them to the one that makes blocks of
- * them. All of a window's go to the same. A chunk begins with CELLS; what follows is, for each
- * window: grouping, size, start, number of cells, octets, and the cells, each with its key first.
+ * Cells of windows on the way from the task that counted them to the task that makes blocks. All
+ * cells of a window go to the same task. A chunk begins with CELLS. Then it has for each window:
+ * grouping, size, start, number of cells, octets, and the cells, each with its key first.
  */
 final class Chunks {
   static final int CELLS = 'C';
@@ -22,8 +22,8 @@ final class Chunks {
   private int grouping = 0;
 
   /**
-   * Chunks for so many tasks, put into `closed` as pairs of a task's number and octets. One that
-   * reaches `octetsMax` is closed.
+   * Make chunks for a number of tasks. A chunk that reaches `octetsMax` is closed; closed chunks
+   * are added to `closed` as pairs of a task's number and octets.
    */
   Chunks(int tasks, int octetsMax, List closed) {
     open = new Octets[tasks];
@@ -31,7 +31,7 @@ final class Chunks {
     this.closed = closed;
   }
 
-  /** The windows that follow are of the grouping with this number. */
+  /** Set the grouping of the windows that follow. */
   void of(int grouping) {
     this.grouping = grouping;
   }

@@ -2,7 +2,7 @@ package millrace;
 
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** A place in octets that `Octets` wrote. */
+/** A reading position in octets that `Octets` wrote. */
 final class Cursor {
   private final byte[] octets;
   private int at;
@@ -51,7 +51,7 @@ final class Cursor {
     }
   }
 
-  /** A text of so many octets, which stay where they are. */
+  /** Return a text of this length, without copying it. */
   UTF8String text(int length) {
     UTF8String text = UTF8String.fromBytes(octets, at, length);
     at += length;

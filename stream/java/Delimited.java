@@ -9,15 +9,14 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Takes lines of delimited fields apart (CSV, TSV). Spark's own parser refuses lines whose plain
- * fields hold quotes, and knows one way to write a quote within quotes.
+ * Splits lines of delimited fields (CSV, TSV). Spark's own parser refuses lines with quotes in
+ * unquoted fields, and knows only one way to write a quote within quotes.
  *
- * <p>A field whose first character is a quote ends at the next one, behind which only blanks may
- * stand. A quote within it is doubled or has the escape character before it. Quotes elsewhere mean
- * themselves.
+ * <p>A field that begins with a quote ends at the next quote, after which only blanks are allowed.
+ * A quote within it is doubled, or follows the escape character. Quotes elsewhere are literal.
  */
 public final class Delimited {
-  /** A line with more fields is NULL: it is no table, and would take much memory. */
+  /** A line with more fields gives NULL, because it is no table and would need much memory. */
   private static final int FIELDS_MAX = 20480;
 
   private static final int NONE = -1;
@@ -41,9 +40,9 @@ public final class Delimited {
   }
 
   /**
-   * The fields of a line; NULL where its quotes are in disorder. `quote` and `escape` are one
-   * ASCII character or empty; of a line that doubled quotes do not explain, an empty `escape`
-   * has the backslash tried.
+   * Return the fields of a line; NULL if its quotes are not balanced. `quote` and `escape` are one
+   * ASCII character or empty. With an empty `escape`, the backslash is tried for a line that
+   * doubled quotes do not explain.
    */
   public static ArrayData fields(
       UTF8String line, UTF8String delimiter, UTF8String quote, UTF8String escape) {
@@ -63,7 +62,7 @@ public final class Delimited {
     return text.getByte(0);
   }
 
-  /** Where the line ends without the carriage return that Windows writes. */
+  /** Return the end of the line without the carriage return that Windows writes. */
   private static int end(UTF8String line) {
     int length = line.numBytes();
     return length > 0 && line.getByte(length - 1) == '\r' ? length - 1 : length;
@@ -83,13 +82,13 @@ public final class Delimited {
       }
       found.add(field);
       isOver = at >= length;
-      // Behind the delimiter another field begins, also where the line ends there.
+      // A field follows each delimiter, even at the end of the line.
       at++;
     }
     return new GenericArrayData(found.toArray());
   }
 
-  /** The field that begins here; `at` is then at its delimiter, or at the end. */
+  /** Return the field that begins here; afterwards `at` is at its delimiter, or at the end. */
   private UTF8String field() {
     int begin = at;
     while (at < length && octet(at) == ' ' && delimiter != ' ') {
@@ -111,7 +110,7 @@ public final class Delimited {
     return hasEscape ? unescaped(begin, at) : text(begin, at);
   }
 
-  /** A field behind its first quote. */
+  /** Return the rest of a field after its first quote. */
   private UTF8String quoted() {
     int begin = at;
     boolean hasEscape = false;
@@ -145,7 +144,7 @@ public final class Delimited {
     return UTF8String.fromAddress(base, offset + begin, end - begin);
   }
 
-  /** A text in which an escape before a quote, a delimiter or an escape is left out. */
+  /** Return a text without the escapes before quotes, delimiters and escapes. */
   private UTF8String unescaped(int begin, int end) {
     byte[] made = new byte[end - begin];
     int size = 0;

@@ -7,29 +7,29 @@ import java.util.Arrays;
 import org.apache.datasketches.hash.MurmurHash3;
 
 /**
- * The distinct texts of one cell: their words, each 64 bits of the text's hash, as long as they are
- * few, and the registers of an HLL sketch from then on. `sinks/distinct.py` says what a word is and how
- * a sketch is written.
+ * The distinct texts of one cell. While they are few, it holds their words, each 64 bits of a
+ * text's hash; then it holds the registers of an HLL sketch. `sinks/distinct.py` defines words and
+ * the format of sketches.
  */
 final class Distinct {
   private static final byte EXACT_MARK = 'E';
   private static final byte MANY_MARK = 'M';
   private static final long SEED = 9001;
-  /** Hashed in place of the empty text, for the hash function takes no empty array. */
+  /** Hashed instead of the empty text, because the hash function refuses an empty array. */
   private static final byte[] EMPTY = {(byte) 0xff};
-  /** Bits of a word that stand for the second half of the hash, and of the first half. */
+  /** How many bits of a word come from the second half of the hash, and from the first half. */
   private static final int SECOND_BITS = 38;
   private static final int FIRST_BITS = 26;
   private static final int HEAD_OCTETS = 40;
-  /** Registers from this on are summed apart. */
+  /** Registers from this value on have their own sum. */
   private static final int HIGH_REGISTER = 32;
 
   private final int lgRegisters;
   private final int exactMax;
-  /** Words by open addressing; 0 stands for a free place. */
+  /** A hash table of words with open addressing; 0 is a free place. */
   private long[] words = new long[8];
   private int size = 0;
-  /** Null as long as the words are few. */
+  /** Null while there are few words. */
   private byte[] registers = null;
 
   Distinct(int lgRegisters, int exactMax) {
@@ -55,7 +55,7 @@ final class Distinct {
     }
   }
 
-  /** Keep a word; false if it is there already. */
+  /** Keep a word; false if it is already there. */
   private boolean keep(long word) {
     int at = placeOf(word, words);
     if (words[at] == word) {
@@ -75,7 +75,7 @@ final class Distinct {
     return true;
   }
 
-  /** The place of a word, or the free one in which to put it. */
+  /** Return the place of a word, or the free place for it. */
   private static int placeOf(long word, long[] words) {
     int at = (int) word & words.length - 1;
     while (words[at] != 0 && words[at] != word) {
@@ -86,7 +86,7 @@ final class Distinct {
 
   private void raise(long word) {
     int slot = (int) (word >>> SECOND_BITS) & (1 << lgRegisters) - 1;
-    // Zeros at the front of the second half, and one more.
+    // The leading zeros of the second half, plus one.
     int zeros = Long.numberOfLeadingZeros(word << FIRST_BITS);
     byte register = (byte) (Math.min(zeros, SECOND_BITS) + 1);
     if (registers[slot] < register) {
@@ -94,7 +94,7 @@ final class Distinct {
     }
   }
 
-  /** The sketch as octets. */
+  /** Return the sketch as octets. */
   byte[] sketch() {
     return registers == null ? exact() : many();
   }
@@ -133,7 +133,8 @@ final class Distinct {
     ByteBuffer octets = ByteBuffer.allocate(1 + HEAD_OCTETS + registers.length);
     octets.order(ByteOrder.LITTLE_ENDIAN);
     octets.put(MANY_MARK);
-    // The octets of `sinks/distinct.py`: preamble, version, family; flags 8 and 16, and the mode HLL_8.
+    // The octets of `sinks/distinct.py`: preamble, version, family; flags 8 and 16, and the mode
+    // HLL_8.
     octets.put(new byte[] {10, 1, 7, (byte) lgRegisters, 0, (byte) 24, 0, (byte) 10});
     octets.putDouble(0).putDouble(low).putDouble(high);
     octets.putInt(zeros).putInt(0);

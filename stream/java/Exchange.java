@@ -51,12 +51,12 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
 /**
- * Exchanges functions of an expression for such as end on every line, and do not make more of one
- * than memory holds. Of a user's expression, whole numbers that do not fit are NULL, too, or raise:
- * Spark lets them wrap where it is not to raise for all that is wrong with a line.
+ * Replaces functions of an expression by variants that always end, and whose results fit in memory.
+ * In a user's expression, whole numbers that do not fit are also made NULL. Otherwise Spark would
+ * let them wrap around, unless it raised for every kind of error in a line.
  *
- * <p>It works on expressions that Spark has resolved, so that it meets every spelling of a function
- * (`REGEXP`, `rlike()`, `regexp_like`), also those of which Spark makes others.
+ * <p>It works on expressions that Spark has resolved, so it covers every notation of a function
+ * (`REGEXP`, `rlike()`, `regexp_like`), including functions that Spark rewrites to others.
  */
 final class Exchange extends AbstractFunction1 {
   private static final DataType TEXT = DataTypes.StringType;
@@ -64,7 +64,7 @@ final class Exchange extends AbstractFunction1 {
 
   private final boolean isChecked;
 
-  /** `isChecked` is whether arithmetic is, too. */
+  /** `isChecked`: arithmetic is checked for overflow too. */
   Exchange(boolean isChecked) {
     this.isChecked = isChecked;
   }
@@ -129,7 +129,7 @@ final class Exchange extends AbstractFunction1 {
     return one;
   }
 
-  /** Spark makes a comparison of the beginning, the end or a part of such a LIKE. */
+  /** Tell whether Spark turns this LIKE into a comparison of a beginning, an end or a part. */
   private static boolean isSimple(Like like) {
     if (!(like.right() instanceof Literal) || ((Literal) like.right()).value() == null) {
       return false;
@@ -163,7 +163,7 @@ final class Exchange extends AbstractFunction1 {
     return call(Matching.class, PATTERN, "likePattern", arguments);
   }
 
-  /** The LIKEs that one of several patterns stands for. */
+  /** Return the single LIKEs of a LIKE with several patterns. */
   private static Expression each(
       Expression one, Expression text, Seq patterns, boolean isAll, boolean isNot) {
     Expression together = null;
@@ -188,7 +188,7 @@ final class Exchange extends AbstractFunction1 {
     return found(method, one, text, pattern, more, null);
   }
 
-  /** A method of `Matching`; texts with a collation of their own stay Spark's. */
+  /** Return a call to a method of `Matching`; texts with their own collation are left to Spark. */
   private static Expression found(
       String method,
       Expression one,
@@ -300,7 +300,7 @@ final class Exchange extends AbstractFunction1 {
     return new NumericEvalContext(EvalMode.TRY(), context.allowDecimalPrecisionLoss());
   }
 
-  /** A static method over arguments; NULL where one is NULL. */
+  /** Return a call of a static method; NULL if an argument is NULL. */
   static Expression call(Class of, DataType type, String method, Expression[] arguments) {
     List all = new ArrayList();
     for (int at = 0; at < arguments.length; at++) {

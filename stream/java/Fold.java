@@ -25,14 +25,14 @@ import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Judges lines and folds them in one pass: each task counts its lines for all metrics, and the cells of each
- * window meet in one task of a second stage, which writes them as text (`Blocks`).
+ * Judges lines and folds them in one pass. Each task counts its lines for all metrics. One task of
+ * a second stage combines the cells of a window and writes them as text (`Blocks`).
  *
- * <p>Spark's own grouping would take a query for each key, each with its sort of bookkeeping for
- * every line, and lines kept in memory in between.
+ * <p>Spark's own grouping would need a query for each key, with its overhead for every line, and
+ * would keep the lines in memory in between.
  */
 public final class Fold implements FlatMapFunction {
-  /** Where a record has its time stamp. */
+  /** The column of a record's time stamp. */
   private static final int STAMP_AT = 5;
 
   private static final int IN_FRAME = 1_000;
@@ -41,7 +41,7 @@ public final class Fold implements FlatMapFunction {
   private final String spec;
   private final int tasks;
 
-  /** `tasks` is how many tasks the second stage has. */
+  /** `tasks` is the number of tasks of the second stage. */
   private Fold(Broadcast judge, String spec, int tasks) {
     this.judge = judge;
     this.spec = spec;
@@ -49,15 +49,14 @@ public final class Fold implements FlatMapFunction {
   }
 
   /**
-   * Folds the lines that a `Judge` judges, and offers the frames at a local socket, of which the
-   * port and the secret come back; frames have their length before them. The second stage has so
-   * many tasks.
+   * Folds lines with a `Judge`, and serves the frames at a local socket; returns the socket's port
+   * and secret. Each frame is preceded by its length. The second stage has `tasks` tasks.
    */
   public static Object[] serve(Dataset lines, Broadcast judge, String spec, int tasks)
       throws Exception {
     JavaRDD rows = lines.queryExecution().toRdd().toJavaRDD();
     JavaRDD chunks = rows.mapPartitions(new Fold(judge, spec, tasks));
-    // So that expressions find the session's settings in a task, as they do within Spark's plans.
+    // So that expressions find the session's settings in a task, as within Spark's own plans.
     SQLExecutionRDD set = new SQLExecutionRDD(chunks.rdd(), lines.sparkSession().sessionState().conf());
     JavaPairRDD placed = JavaPairRDD.fromJavaRDD(set.toJavaRDD());
     JavaRDD values = placed.partitionBy(new HashPartitioner(tasks)).values();
@@ -65,8 +64,8 @@ public final class Fold implements FlatMapFunction {
   }
 
   /**
-   * As `serve`, for the lines between two offsets of the running stream, and all of it here, in one
-   * thread: a job takes longer than some thousand lines.
+   * Does the same for the lines between two offsets of the running stream, in this thread, because
+   * a job takes longer than some thousand lines.
    */
   public static Object[] serveHere(String starts, String ends, Judge judge, String spec)
       throws Exception {
@@ -78,7 +77,7 @@ public final class Fold implements FlatMapFunction {
     }
   }
 
-  /** As `serveHere`, for rows that were brought here. */
+  /** Does the same as `serveHere` for rows that are already in the driver. */
   public static Object[] serveRows(InternalRow[] rows, Judge judge, String spec) throws Exception {
     return foldedHere(Arrays.asList(rows).iterator(), judge, spec);
   }
@@ -113,7 +112,7 @@ public final class Fold implements FlatMapFunction {
     return frames;
   }
 
-  /** One task's lines. */
+  /** The lines of one task. */
   private static final class Task implements Cells.Rows {
     private final FoldSpec spec;
     private final FoldSpec.Columns columns;
@@ -127,7 +126,7 @@ public final class Fold implements FlatMapFunction {
     private Tally tally = null;
     /** Which groupings count lines of the tally's topic. */
     private boolean[] isActive;
-    /** Whether the lines of the tally count in `all` alone, because they have no time. */
+    /** Whether the tally's lines count in `all` only, because they have no time. */
     private boolean isTimeless;
 
     Task(FoldSpec spec, int tasks) {
@@ -260,7 +259,7 @@ public final class Fold implements FlatMapFunction {
       }
     }
 
-    /** Put a list into frames, and empty it. */
+    /** Put a list into frames, and empty the list. */
     private void send(int kind, List some) {
       for (int from = 0; from < some.size(); from += IN_FRAME) {
         List part = some.subList(from, Math.min(from + IN_FRAME, some.size()));
@@ -269,7 +268,7 @@ public final class Fold implements FlatMapFunction {
       some.clear();
     }
 
-    /** Let a frame pass through any task of the second stage. */
+    /** Send a frame through any task of the second stage. */
     private void add(byte[] frame) {
       frames.add(new Tuple2(Integer.valueOf(frames.size() % tasks), frame));
     }

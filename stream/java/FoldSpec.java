@@ -8,28 +8,28 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What `stream/fold/groupings.py` says of a plan, in its JSON. Columns are places in a judged line. */
+/** The JSON description of a plan by `stream/fold/groupings.py`. Columns are numbers. */
 final class FoldSpec {
-  /** Where a metric finds what it counts; -1 stands for no column. */
+  /** The columns of a metric's data; -1 stands for no column. */
   static final class Reading {
     final int number;
     final String name;
     final int verdictAt;
     final int valueAt;
-    /** A decimal value has so many digits, so many of them behind the point. */
+    /** The digits of a decimal value, and how many of them follow the point. */
     final int digits;
     final int places;
     final boolean hasAmount;
     final boolean isWhole;
     final String measure;
     final int[] windows;
-    /** How the sketch of a metric is made that has one. */
+    /** The size of the sketch, for a metric that has one. */
     final int sketchSize;
-    /** Distinct values of one cell are kept one by one up to this number. */
+    /** Up to this number of distinct values a cell keeps them all. */
     final int exactMax;
     final boolean isDistinct;
     final boolean isRanked;
-    /** Whether it has the window that holds lines without a time, too. */
+    /** Whether it has the window `all`, which also counts lines without a time. */
     final boolean hasAll;
 
     Reading(JsonNode json) {
@@ -66,7 +66,7 @@ final class FoldSpec {
     final int[] keysAt;
     final int slice;
     final int[] coarser;
-    /** By whose clock windows begin; null for UTC. */
+    /** The zone whose clock begins windows; null for UTC. */
     final LocalZone zone;
     final Reading[] readings;
     final boolean hasAmounts;
@@ -91,7 +91,7 @@ final class FoldSpec {
       isSketched = readings[0].isDistinct || readings[0].isRanked;
     }
 
-    /** The start of the window of a size, 0 for `all`, that holds a moment. */
+    /** Return the start of the window that contains a moment; 0 for `all`. */
     long windowStart(long seconds, int size) {
       if (size == 0) {
         return 0;
@@ -109,7 +109,7 @@ final class FoldSpec {
     }
   }
 
-  /** Places of the columns that every judged line has. */
+  /** The columns that every judged line has. */
   static final class Columns {
     final int topic;
     final int partition;
@@ -132,44 +132,44 @@ final class FoldSpec {
 
   final boolean asBlocks;
   final Columns columns;
-  /** The first octet of a frame for Python; those of lists are pickled. */
+  /** The first octet of each kind of frame for Python; lists in frames are pickled. */
   final int blockFrame;
   final int rowsFrame;
   final int talliesFrame;
   final int samplesFrame;
   final int taskFrame;
   final int textFrame;
-  /** Of the last frame. Without it a socket that broke would look like the end of the cells. */
+  /** The first octet of the last frame. Without it a broken socket would look like the end. */
   final byte endFrame;
-  /** Why a line counts in `all` alone begins with this. */
+  /** The reason of a line that counts in `all` only begins with this. */
   final UTF8String timeReason;
-  /** What a verdict says. */
+  /** The values of a verdict. */
   final byte counted;
   final byte faulty;
-  /** Of the hash in an identity. */
+  /** The octets of the hash in an identity. */
   final int hashOctets;
-  /** A text of at most so many stands in its identity as it is. */
+  /** A text of up to this many octets is contained in its identity. */
   final int textOctets;
-  /** How a tuple of a block begins; becomes the number of the window. */
+  /** The beginning of a block's tuple; it becomes the window's number. */
   final byte[] opening;
-  /** Longer texts stand in no block. */
+  /** Longer texts are not part of a block. */
   final int keyCharacters;
-  /** So many samples of one reason a task keeps, and so many octets of all together. */
+  /** The most samples per reason in a task, and the most octets of all samples. */
   final int samples;
   final int sampleOctets;
-  /** A chunk of cells is ended at so many octets. */
+  /** A chunk of cells ends at this many octets. */
   final int chunkOctets;
-  /** By metric with a verdict: its number, and the verdict's column. */
+  /** For each metric with a verdict: its number, and the verdict's column. */
   final int[] faultyNumbers;
   final int[] faultyAt;
   final Grouping[] groupings;
 
-  /** The last ones that were read: a small batch takes less time than reading what it is told. */
+  /** How many specifications are kept, because parsing one takes longer than a small batch. */
   private static final int KEPT = 8;
 
   private static final Map known = new HashMap();
 
-  /** The specification in a text. It is immutable, so that all who fold by the text share it. */
+  /** Return the specification in a text. It is immutable, so all folds with that text share it. */
   static synchronized FoldSpec of(String text) throws Exception {
     FoldSpec found = (FoldSpec) known.get(text);
     if (found == null) {
@@ -220,7 +220,7 @@ final class FoldSpec {
     return numbers;
   }
 
-  /** Cast, since to the compiler this is the method's older form. */
+  /** The cast is needed because the compiler sees the older form of this method. */
   private static JsonNode item(JsonNode list, int at) {
     return (JsonNode) list.get(at);
   }

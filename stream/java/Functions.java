@@ -15,9 +15,9 @@ import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
 
-/** Functions of ours for Spark's SQL; `stream/parse/try_expression.py` says what they are. */
+/** Our functions for Spark's SQL; `stream/parse/try_expression.py` describes them. */
 public final class Functions {
-  /** Lets a registry know them. */
+  /** Register the functions. */
   public static void register(FunctionRegistry registry) {
     add(registry, "millrace_try", new Attempt(false));
     add(registry, "millrace_try_of_user", new Attempt(true));
@@ -39,7 +39,9 @@ public final class Functions {
     registry.createOrReplaceTempFunction(name, builder, "built-in");
   }
 
-  /** Catalyst's TryEval, for which SQL has no name, over what ends on every line (`Exchange`). */
+  /**
+   * Catalyst's TryEval, which has no name in SQL, over an expression that always ends (`Exchange`).
+   */
   private static final class Attempt extends AbstractFunction1 {
     private final Exchange exchange;
 
@@ -52,7 +54,7 @@ public final class Functions {
     }
   }
 
-  /** A static method of a class of ours; NULL where an argument is NULL. */
+  /** A static method of one of our classes; NULL if an argument is NULL. */
   private static final class OfClass extends AbstractFunction1 {
     private final Class of;
     private final String method;
@@ -71,7 +73,7 @@ public final class Functions {
     }
   }
 
-  /** The texts of a line at the paths that a literal names; NULL of NULL. */
+  /** The texts of a line at the paths in a literal; NULL for NULL. */
   private static final class OfJson extends AbstractFunction1 {
     public Object apply(Object arguments) {
       Expression line = (Expression) ((Seq) arguments).apply(0);

@@ -18,14 +18,14 @@ import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * The texts at some paths of a JSON document, read in one pass; `stream/parse/json_paths.py` makes
- * the paths. What a path finds never depends on the other paths:
+ * Reads the texts at some paths of a JSON document in one pass; `stream/parse/json_paths.py` makes
+ * the paths. The result of a path never depends on the other paths:
  *
  * <ul>
- *   <li>Keys are compared exactly, with regard to case. The last of equal keys counts.
- *   <li>A scalar's text is spelled as in the document, an object or an array is written without
- *       blanks. A null, and a place that the document does not have, has no text.
- *   <li>A path leads through a text that is itself a whole JSON document of the wanted shape.
+ *   <li>Keys are compared exactly, with case. The last of equal keys is used.
+ *   <li>A scalar's text is spelled as in the document; an object or array is written without
+ *       blanks. A null, or a place that the document lacks, has no text.
+ *   <li>A path can lead through a text that is itself a whole JSON document of the right shape.
  * </ul>
  */
 public final class JsonTexts implements Serializable {
@@ -33,9 +33,9 @@ public final class JsonTexts implements Serializable {
   private static final JsonFactory FACTORY =
       new JsonFactory()
           .enable(JsonParser.Feature.ALLOW_SINGLE_QUOTES)
-          // A raw tab within a text means itself, though JSON wants it escaped.
+          // A raw tab within a text is accepted, although JSON requires an escape.
           .enable(JsonParser.Feature.ALLOW_UNQUOTED_CONTROL_CHARS)
-          // Lines may hold any number of different keys, which would stay in memory.
+          // Lines can have any number of different keys, which would stay in memory.
           .disable(JsonFactory.Feature.INTERN_FIELD_NAMES);
 
   private final String paths;
@@ -58,13 +58,13 @@ public final class JsonTexts implements Serializable {
     }
   }
 
-  /** The texts of a line, in the order of the paths; NULL unless it is one JSON object. */
+  /** Return the texts of a line, in the order of the paths; NULL unless it is one JSON object. */
   public static ArrayData texts(UTF8String line, JsonTexts wanted) {
     Object[] texts = new Object[wanted.count];
     return read(line.toString(), wanted.root, texts) ? new GenericArrayData(texts) : null;
   }
 
-  /** Read one whole document of the shape that a place leads through; false for any other text. */
+  /** Read a whole document of the shape for a place; false for any other text. */
   private static boolean read(String document, Place place, Object[] texts) {
     try {
       JsonParser parser = FACTORY.createParser(document);
@@ -82,7 +82,7 @@ public final class JsonTexts implements Serializable {
     }
   }
 
-  /** Read the object or the array that begins at the parser's token. */
+  /** Read the object or array that begins at the parser's token. */
   private static void readWithin(JsonParser parser, Place place, Object[] texts)
       throws IOException {
     boolean isArray = parser.currentToken() == JsonToken.START_ARRAY;
@@ -122,7 +122,7 @@ public final class JsonTexts implements Serializable {
     }
   }
 
-  /** Read what a text holds, if it is a document. A broken document gives nothing. */
+  /** Read the content of a text if it is a document. A broken document gives nothing. */
   private static void readText(String text, Place place, Object[] texts) {
     int first = 0;
     while (first < text.length() && text.charAt(first) <= ' ') {
@@ -139,7 +139,7 @@ public final class JsonTexts implements Serializable {
     }
   }
 
-  /** The object or array at the parser's token, without blanks, its numbers as they are. */
+  /** Return the object or array at the parser's token without blanks; numbers are unchanged. */
   private static String written(JsonParser parser) throws IOException {
     StringWriter written = new StringWriter();
     JsonGenerator generator = FACTORY.createGenerator(written);
@@ -174,11 +174,11 @@ public final class JsonTexts implements Serializable {
     return paths;
   }
 
-  /** A place in a document at which a path ends, or through which it leads. */
+  /** A place in a document where a path ends, or that it passes. */
   private static final class Place implements Serializable {
-    /** Which text the path makes that ends here, or NONE. */
+    /** The number of the path's text if a path ends here, or NONE. */
     int text = NONE;
-    /** Places by key, and by position; null where no path goes on so. */
+    /** The next places by key, and by position; null if no path continues that way. */
     Map below;
     Map elements;
 
@@ -205,7 +205,7 @@ public final class JsonTexts implements Serializable {
           || (token == JsonToken.START_ARRAY && elements != null);
     }
 
-    /** Forget what an equal key before has given. */
+    /** Drop the texts that an earlier equal key has given. */
     void clear(Object[] texts) {
       if (text != NONE) {
         texts[text] = null;

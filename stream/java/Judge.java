@@ -20,28 +20,27 @@ import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
 /**
- * The projections of a plan, to be applied to rows as often as there are some, in the driver or in
- * tasks: Spark plans a query anew each time that it runs, which takes as long as some ten thousand
- * lines do.
+ * The projections of a plan, which are applied to rows in the driver or in tasks. Spark would plan
+ * a query again for each batch, which takes as long as about ten thousand lines.
  */
 public final class Judge implements Serializable {
   private static final ClassTag ANY = ClassTag$.MODULE$.Object();
 
   /**
-   * What each projection adds, and the columns that it finds (all that were there before), as Spark
-   * writes them for its tasks. Expressions keep what they work on in themselves, a lambda's variable
-   * for one, so each task needs expressions of its own.
+   * The expressions of each projection, and the columns before it, in Spark's format for tasks.
+   * Each task needs its own expressions, because they contain state, such as the variable of a
+   * lambda.
    */
   private final byte[] expressions;
-  /** Of each column: 0 for one of the record, n for one of the projection n, and its place there. */
+  /** For each column: 0 for the record or n for projection n, and its number there. */
   private final int[] rowOf;
   private final int[] placeOf;
-  /** Of each column of a judged line, its place among all. */
+  /** For each column of a judged line, its number among all. */
   private final int[] judged;
-  /** Projections that are made and that nobody uses just now. */
+  /** Projections that exist and are not in use. */
   private transient List idle;
 
-  /** `plan` consists of projections over one leaf, whose columns those of the rows are. */
+  /** `plan` consists of projections over one leaf, which has the columns of the rows. */
   public Judge(SparkPlan plan) {
     List projects = new ArrayList();
     SparkPlan leaf = plan;
@@ -63,7 +62,7 @@ public final class Judge implements Serializable {
       List added = new ArrayList();
       Seq all = ((ProjectExec) projects.get(step)).projectList();
       for (int at = 0; at < all.size(); at++) {
-        // What a projection hands on is there already.
+        // A column that a projection only passes on exists already.
         if (!(all.apply(at) instanceof Attribute)) {
           added.add(all.apply(at));
         }
@@ -101,12 +100,12 @@ public final class Judge implements Serializable {
     throw new IllegalArgumentException("no projection has made " + column.name());
   }
 
-  /** Itself, for tasks: an executor gets it once. */
+  /** Return this object for tasks; each executor receives it once. */
   public Broadcast shared(SparkContext context) {
     return new JavaSparkContext(context).broadcast(this);
   }
 
-  /** The projections, for one task at a time; `giveBack` lets another one have them. */
+  /** Return projections for one task; `giveBack` makes them available to others. */
   synchronized Projections take() {
     if (idle != null && !idle.isEmpty()) {
       return (Projections) idle.remove(idle.size() - 1);

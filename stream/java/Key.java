@@ -2,7 +2,7 @@ package millrace;
 
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** The key of a cell: its texts in the order of the metric's key columns, null for NULL. */
+/** The key of a cell: its texts in the order of the key columns, null for NULL. */
 final class Key {
   final UTF8String[] parts;
 
@@ -10,7 +10,7 @@ final class Key {
     parts = new UTF8String[columns];
   }
 
-  /** A key of its own; texts of a row are gone with the row. */
+  /** Return a copy with its own texts, because those of a row vanish with the row. */
   Key copy() {
     Key copy = new Key(parts.length);
     for (int at = 0; at < parts.length; at++) {
@@ -19,7 +19,7 @@ final class Key {
     return copy;
   }
 
-  /** Whether any text has more than so many characters. */
+  /** Tell whether any text has more characters than this. */
   boolean isLongerThan(int characters) {
     for (int at = 0; at < parts.length; at++) {
       UTF8String part = parts[at];

@@ -3,17 +3,17 @@ package millrace;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Limits of what an expression may make of one line where a number says how much: a line can hold
- * any number, and a text of two thousand million characters ends the JVM. All raise where a limit
- * is passed, and else give back what they were given.
+ * Limits for expressions whose result grows with a number: a line can contain any number, and a
+ * text of two thousand million characters ends the JVM. All methods raise if a limit is exceeded,
+ * and otherwise return their argument.
  */
 public final class Limits {
-  /** So many characters of a text, or elements of an array; lines are a megabyte by default. */
+  /** The most characters of a text, or elements of an array; lines are a megabyte by default. */
   static final int MADE_MAX = 4 << 20;
 
   private Limits() {}
 
-  /** How many characters or elements are asked for. */
+  /** Check a number of characters or elements. */
   public static int size(int wanted) {
     if (wanted > MADE_MAX) {
       throw new IllegalArgumentException(wanted + " is more than " + MADE_MAX);
@@ -21,7 +21,7 @@ public final class Limits {
     return wanted;
   }
 
-  /** How often a text is repeated. */
+  /** Check how often a text is repeated. */
   public static int times(UTF8String text, int wanted) {
     if ((long) text.numBytes() * wanted > MADE_MAX) {
       throw new IllegalArgumentException("a text of more than " + MADE_MAX + " bytes");
@@ -29,7 +29,7 @@ public final class Limits {
     return wanted;
   }
 
-  /** A format of java.util.Formatter, whose widths and precisions are numbers in it. */
+  /** Check a format of java.util.Formatter, which contains widths and precisions. */
   public static UTF8String format(UTF8String format) {
     long number = 0;
     byte[] octets = format.getBytes();

@@ -10,13 +10,13 @@ import org.apache.spark.unsafe.types.CalendarInterval;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.unsafe.types.VariantVal;
 
-/** A row whose columns stand in other rows, so that none of them is copied. It cannot be changed. */
+/** A read-only row whose columns are in other rows, so that none is copied. */
 final class Line extends InternalRow {
   private final InternalRow[] rows;
   private final int[] rowOf;
   private final int[] placeOf;
 
-  /** Column `at` is that of `rows[rowOf[at]]` in place `placeOf[at]`; `rows` may change. */
+  /** Column `at` is column `placeOf[at]` of `rows[rowOf[at]]`; `rows` may change. */
   Line(InternalRow[] rows, int[] rowOf, int[] placeOf) {
     this.rows = rows;
     this.rowOf = rowOf;

@@ -18,9 +18,9 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager;
 
 /**
- * Checkpoints on the driver's own disk: Hadoop's local file system runs a command of the system to
- * set the mode of every file, and of the checksum that it writes beside it; of a live batch these
- * took a tenth of its time. Elsewhere everything is as it was.
+ * Writes checkpoints on the driver's own disk faster than Hadoop's local file system. That runs a
+ * system command to set the mode of every file and of its checksum, which took a tenth of a live
+ * batch's time. On other file systems nothing changes.
  */
 public class LocalCheckpoint extends FileSystemBasedCheckpointFileManager {
   public LocalCheckpoint(Path path, Configuration configuration) {
@@ -70,7 +70,7 @@ public class LocalCheckpoint extends FileSystemBasedCheckpointFileManager {
         return;
       }
       try {
-        // A link fails where the target exists; a move would replace it.
+        // A link fails if the target exists; a move would replace it.
         Files.createLink(target, draft);
       } catch (FileAlreadyExistsException error) {
         throw new org.apache.hadoop.fs.FileAlreadyExistsException(
@@ -89,7 +89,7 @@ public class LocalCheckpoint extends FileSystemBasedCheckpointFileManager {
         underlyingStream().close();
         Files.deleteIfExists(draft);
       } catch (IOException error) {
-        // Left behind, it is in nobody's way.
+        // A file that is left behind does no harm.
       }
     }
   }

@@ -3,8 +3,8 @@ package millrace;
 import com.fasterxml.jackson.databind.JsonNode;
 
 /**
- * Starts of windows by the clock of a place, from a table of offsets; `sinks/local_time.py` makes
- * the table, and says which windows there are.
+ * Computes starts of windows by a local clock from a table of offsets. `sinks/local_time.py` makes
+ * the table and defines the windows.
  */
 final class LocalZone {
   private static final int HOUR = 3_600;
@@ -25,7 +25,7 @@ final class LocalZone {
     return numbers;
   }
 
-  /** The start of the window of a size that holds a moment, both in seconds since 1970. */
+  /** Return the start of the window that contains a moment, both in seconds since 1970. */
   long start(long seconds, int size) {
     int found = java.util.Arrays.binarySearch(begins, seconds);
     int place = found >= 0 ? found : -found - 2;

@@ -10,21 +10,21 @@ import org.apache.spark.sql.catalyst.util.StringUtils;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * What Spark's functions of regular expressions give, by matchers that end: `Exchange` puts these
- * in their place. All raise `Steps.TooMany`; no argument is null.
+ * Replaces Spark's functions of regular expressions by matchers that always end (see `Exchange`).
+ * All methods raise `Steps.TooMany`; no argument is null.
  */
 public final class Matching {
-  /** The pattern that was made last here, for patterns that a line may change. */
+  /** The last pattern of this thread, for patterns that are computed per line. */
   private static final ThreadLocal LAST = new ThreadLocal();
 
   private Matching() {}
 
-  /** The pattern of a text. */
+  /** Return the pattern of a text. */
   public static BoundedPattern pattern(UTF8String text) {
     return made(text.toString());
   }
 
-  /** The pattern of a text of LIKE's. */
+  /** Return the pattern of a LIKE text. */
   public static BoundedPattern likePattern(UTF8String text, int escape) {
     return made(StringUtils.escapeLikeRegex(text.toString(), (char) escape));
   }
@@ -100,7 +100,7 @@ public final class Matching {
       UTF8String[] parts = text.split(UTF8String.fromString(pattern.toString()), limit);
       return new GenericArrayData((Object[]) parts);
     }
-    // Of Java a limit of 0 asks for no empty parts at the end, of Spark for all parts.
+    // For Java a limit of 0 drops empty parts at the end; for Spark it means all parts.
     String[] parts =
         pattern.compiled().split(new Steps(text.toString()), limit == 0 ? -1 : limit);
     Object[] texts = new Object[parts.length];

@@ -6,7 +6,7 @@ import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Octets that are being written, in memory; those of java.io take a lock for each. */
+/** A buffer for writing octets; those of java.io take a lock for each octet. */
 final class Octets {
   private byte[] octets = new byte[1 << 12];
   private int size = 0;
@@ -40,12 +40,12 @@ final class Octets {
     size += other.size;
   }
 
-  /** A text of ASCII characters. */
+  /** Write a text of ASCII characters. */
   void ascii(String text) {
     all(text.getBytes(StandardCharsets.US_ASCII));
   }
 
-  /** The octets of a text as they are. */
+  /** Write the octets of a text unchanged. */
   void text(UTF8String text) {
     int length = text.numBytes();
     reserve(length);
@@ -53,7 +53,7 @@ final class Octets {
     size += length;
   }
 
-  /** Decimal digits of a number that is not negative. */
+  /** Write the decimal digits of a non-negative number. */
   void digits(long number) {
     if (number >= 10) {
       digits(number / 10);
@@ -73,7 +73,7 @@ final class Octets {
     fourOctets((int) number);
   }
 
-  /** A number in as few groups of seven bits as it needs, the lowest first. */
+  /** Write a number in as few groups of seven bits as it needs, the lowest first. */
   void varint(long number) {
     while ((number & ~0x7fL) != 0) {
       octet((int) (number | 0x80));

@@ -11,17 +11,17 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A step of judging for a line that is too much for it: each expression by itself, and those that
- * take all of the stack or of the memory are NULL, as are those that raise an exception. Left to
- * Spark, such an Error ends the JVM, and the line would have to be searched for among all.
+ * A step of judging for a line that is too large for it. It evaluates each expression alone;
+ * expressions that use up the stack or the memory are NULL, like those that raise an exception. In
+ * Spark such an Error would end the JVM, and the line would have to be searched for.
  */
 final class OneByOne {
-  /** So much memory must be free, or it was not the one expression that has taken it. */
+  /** If less memory than this is free, the one expression did not use all of it. */
   private static final int FREE_MIN = 64 << 20;
 
   /**
-   * So often an expression has to take all memory by itself. Another thread may be about to do the
-   * same with a line of its own; it then comes here, too, and waits.
+   * How often a single expression must use up the memory before it is blamed. Another thread may do
+   * the same at that time with its own line; it then waits here for its turn.
    */
   private static final int TRIES = 3;
 
@@ -36,7 +36,7 @@ final class OneByOne {
     this.columns = columns;
   }
 
-  /** What the step makes of a line; raises what is no fault of a single expression. */
+  /** Return the result of the step for a line; raises errors that no single expression caused. */
   InternalRow judge(InternalRow line) {
     synchronized (TURN) {
       if (each == null) {
@@ -83,7 +83,7 @@ final class OneByOne {
     }
   }
 
-  /** Whether there is memory again, now that the expression has given up. */
+  /** Tell whether memory is free again, after the expression has ended. */
   private static boolean isFree() {
     try {
       return new byte[FREE_MIN].length > 0;

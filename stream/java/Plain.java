@@ -2,7 +2,7 @@ package millrace;
 
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** A line without what programs write around its text: marks, colours, escapes of nginx's. */
+/** Removes what programs write around a line's text: marks, colours, escapes of nginx. */
 public final class Plain {
   private static final int ESCAPE = 0x1b;
   private static final int BACKSLASH = '\\';
@@ -10,8 +10,8 @@ public final class Plain {
   private Plain() {}
 
   /**
-   * A line without a byte order mark at its begin and without the control sequences by which
-   * terminals change colours. A line that has neither is given back as it is.
+   * Return a line without a byte order mark at its beginning, and without the control sequences
+   * that change colours. A line with neither is returned unchanged.
    */
   public static UTF8String text(UTF8String line) {
     int length = line.numBytes();
@@ -43,7 +43,7 @@ public final class Plain {
         && line.getByte(2) == (byte) 0xbf;
   }
 
-  /** Where the control sequence ends that begins here; `at` where none does. */
+  /** Return the end of the control sequence that begins here; `at` if there is none. */
   private static int sequenceEnd(byte[] octets, int at) {
     int end = at + 1;
     if (end == octets.length || octets[end] != '[') {
@@ -57,8 +57,8 @@ public final class Plain {
   }
 
   /**
-   * A JSON document in which nginx's escapes are JSON's. Without `escape=json` nginx writes an
-   * octet as `\xHH`, which JSON does not know; octets above 127 are those of UTF-8.
+   * Convert nginx's escapes in a JSON document to JSON's. Without `escape=json` nginx writes an
+   * octet as `\xHH`, which is not valid JSON; octets above 127 are UTF-8.
    */
   public static UTF8String json(UTF8String line) {
     byte[] octets = line.getBytes();
@@ -67,7 +67,7 @@ public final class Plain {
     for (int at = 0; at < octets.length; ) {
       int value = octets[at] == BACKSLASH ? escapedOctet(octets, at) : -1;
       if (value < 0) {
-        // An escape of JSON's is two octets at least, and its second may be a backslash.
+        // An escape of JSON has two octets at least, and the second can be a backslash.
         int many = octets[at] == BACKSLASH && at + 1 < octets.length ? 2 : 1;
         for (int end = at + many; at < end; at++) {
           if (made != null) {
@@ -78,7 +78,7 @@ public final class Plain {
         continue;
       }
       if (made == null) {
-        // The four octets of an escape become six at most.
+        // The four octets of an escape become at most six.
         made = new byte[octets.length + octets.length / 2 + 2];
         System.arraycopy(octets, 0, made, 0, size);
       }
@@ -99,7 +99,7 @@ public final class Plain {
     return size + spelled.length;
   }
 
-  /** The octet that `\xHH` stands for; -1 where there is no such escape. */
+  /** Return the octet that `\xHH` stands for; -1 if there is no such escape. */
   private static int escapedOctet(byte[] octets, int at) {
     if (at + 3 >= octets.length || octets[at + 1] != 'x') {
       return -1;

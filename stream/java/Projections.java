@@ -4,18 +4,18 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import scala.collection.immutable.Seq;
 
-/** The projections of a `Judge`, with the code that Spark makes of them; for one task at a time. */
+/** The projections of a `Judge` with their generated code; for one task at a time. */
 final class Projections {
   private final UnsafeProjection[] steps;
   private final OneByOne[] oneByOne;
-  /** The record, then what each step made of it. */
+  /** The record, then the result of each step. */
   private final InternalRow[] rows;
   private final Line known;
   private final Line judged;
 
   /**
-   * Step n makes `made[n]`, which belong to these projections alone, over the columns `columns[n]`,
-   * which are the first of `known`; `judged` are places in `known`.
+   * Step n evaluates `made[n]`, which belong only to this object, over the columns `columns[n]`,
+   * the first of `known`; `judged` are numbers in `known`.
    */
   Projections(Seq[] made, Seq[] columns, int[] rowOf, int[] placeOf, int[] judged) {
     steps = new UnsafeProjection[made.length];
@@ -36,7 +36,9 @@ final class Projections {
     this.judged = new Line(rows, judgedRowOf, judgedPlaceOf);
   }
 
-  /** The judged line of a record; it stands until the next one is judged, or the record changes. */
+  /**
+   * Return the judged line of a record; valid until the next call, or until the record changes.
+   */
   InternalRow judge(InternalRow record) {
     rows[0] = record;
     for (int step = 0; step < steps.length; step++) {

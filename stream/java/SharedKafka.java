@@ -31,17 +31,17 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Spark's Kafka source, except for one decision: how much of each partition a batch takes is asked
- * of `admission`. Spark's own rule, in proportion to what waits, lets live lines wait for all of a
- * backlog. And the driver may read what it decided on.
+ * Spark's Kafka source, with two changes. `admission` decides how much of each partition a batch
+ * takes: Spark's own rule, in proportion to the backlog, makes live lines wait for a whole backlog.
+ * And the driver can read records of the running stream itself.
  */
 public class SharedKafka implements TableProvider {
   private static final String KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider";
 
-  /** Who decides; one stream runs in a JVM. */
+  /** Decides the sizes of batches; there is one stream per JVM. */
   private static volatile Admission admission;
 
-  /** That stream. */
+  /** The running stream. */
   private static volatile MicroBatchStream running;
 
   private final TableProvider kafka;
@@ -51,15 +51,15 @@ public class SharedKafka implements TableProvider {
     kafka = (TableProvider) loader.loadClass(KAFKA).getDeclaredConstructor().newInstance();
   }
 
-  /** Let every batch that is planned from now on be divided by this. */
+  /** Use this object to divide every batch that is planned from now on. */
   public static void admitBy(Admission decides) {
     admission = decides;
   }
 
   /**
-   * The records between two offsets of the running stream, which are written as the source writes
-   * them; a record stands until the next one is asked for. They are read here, by the readers that
-   * tasks have: a job takes longer than some thousand records. To be closed.
+   * Return the records between two offsets of the running stream; offsets are in the source's
+   * format. A record is valid until the next one is requested. They are read in this thread by the
+   * readers of tasks, because a job takes longer than some thousand records. Close the result.
    */
   static Records records(String starts, String ends) {
     MicroBatchStream stream = running;
@@ -69,7 +69,7 @@ public class SharedKafka implements TableProvider {
     return new Records(parts, stream.createReaderFactory());
   }
 
-  /** Reads one part after the other. */
+  /** Reads one part after another. */
   static final class Records implements Iterator {
     private final InputPartition[] parts;
     private final PartitionReaderFactory factory;
@@ -114,7 +114,7 @@ public class SharedKafka implements TableProvider {
       }
     }
 
-    /** A reader tells the log of whose task it is, so that there must be one. */
+    /** A reader logs the task it belongs to, so there must be one. */
     private PartitionReader opened(InputPartition part) {
       TaskContext$.MODULE$.setTaskContext(TaskContext$.MODULE$.empty());
       try {
@@ -133,11 +133,11 @@ public class SharedKafka implements TableProvider {
     return new SharedTable(kafka.getTable(schema, partitioning, properties));
   }
 
-  /** How much a batch takes of each partition. */
+  /** Decides how much of each partition a batch takes. */
   public interface Admission {
     /**
-     * The ends of a batch that begins at `starts`, where the topics end at `latest`; all three as
-     * the source writes offsets. Null lets the source decide.
+     * Return the ends of a batch that begins at `starts`; topics end at `latest`. All three are in
+     * the source's format. Null leaves the decision to the source.
      */
     String ends(String starts, String latest);
   }

@@ -3,26 +3,26 @@ package millrace;
 import java.util.Arrays;
 
 /**
- * When the records of some lines were stamped, as a histogram that becomes coarser and not larger:
- * whoever counts lines of a backlog keeps no more than whoever counts those of a moment.
+ * The time stamps of some lines' records, as a histogram that becomes coarser instead of larger. So
+ * the stamps of a backlog take no more memory than those of a moment.
  *
- * <p>The collector stamps a batch of lines when it hands it over, so that lines which follow each
- * other mostly stand in one slot.
+ * <p>The collector stamps a batch of lines when it sends it, so consecutive lines mostly have the
+ * same slot.
  */
 final class Stamps {
-  /** How many slots there are, a power of two: a slot's number finds its place by its last bits. */
+  /** The number of slots, a power of two: the last bits of a slot's number are its index. */
   private static final int SLOTS = 64;
 
-  /** A slot is 1,024 microseconds wide at first. */
+  /** The first width of a slot is 1,024 microseconds. */
   private static final int WIDTH_BITS_LEAST = 10;
 
   private final long[] counts = new long[SLOTS];
   private int widthBits = WIDTH_BITS_LEAST;
-  /** Numbers of the first and the last slot that may hold a line; at first there is none. */
+  /** The numbers of the first and last slot that can hold a line; at first there is none. */
   private long low = 0;
   private long high = -1;
 
-  /** Counts a line whose record was stamped so many microseconds after 1970. */
+  /** Count a line whose record was stamped this many microseconds after 1970. */
   void add(long micros) {
     long slot = micros >> widthBits;
     if (slot < low || slot > high) {
@@ -32,7 +32,7 @@ final class Stamps {
     counts[place(slot)]++;
   }
 
-  /** Let there be a slot of this number, or of what becomes of it where slots become wider. */
+  /** Make room for a slot of this number; slots may become wider for it. */
   private void reach(long slot) {
     if (high < low) {
       low = slot;
@@ -65,7 +65,9 @@ final class Stamps {
     return (int) (slot & (SLOTS - 1));
   }
 
-  /** For Python: the number of the first slot, how wide each is, as bits, and their lines. */
+  /**
+   * Return for Python: the number of the first slot, the width in bits, and the lines per slot.
+   */
   Object[] told() {
     long[] lines = new long[(int) (high - low + 1)];
     for (int at = 0; at < lines.length; at++) {

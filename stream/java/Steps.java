@@ -1,13 +1,11 @@
 package millrace;
 
 /**
- * A text that counts how often a matcher reads it, and raises when that is too often: Java's
- * matcher tries all ways to match, whose number may double with every character, and cannot be
- * told to give up.
+ * A text that counts how often a matcher reads it, and raises if that is too often. Java's matcher
+ * tries all ways to match, which can double with every character, and it cannot be cancelled.
  *
- * <p>What a match reads grows with the text where the pattern is a usual one, by some dozens of
- * reads for each character. A short text may be read READS_MIN times, which takes some
- * milliseconds.
+ * <p>With a usual pattern the reads grow with the text, by some dozens per character. A short text
+ * can be read READS_MIN times, which takes some milliseconds.
  */
 final class Steps implements CharSequence {
   static final int READS_MIN = 1_000_000;
@@ -40,7 +38,10 @@ final class Steps implements CharSequence {
     return text;
   }
 
-  /** The line is too much for the pattern. It has no trace, which would cost more than the match. */
+  /**
+   * The pattern needs too many steps for the line. Without a trace, which costs more than the
+   * match.
+   */
   static final class TooMany extends RuntimeException {
     static final TooMany ONE = new TooMany();
 

@@ -1,11 +1,11 @@
 package millrace;
 
 /**
- * How long a task reads, judges and folds its lines.
+ * Measures how long a task reads, judges and folds its lines.
  *
- * <p>Reading, judging and folding a line take turns in one loop. A look at the clock takes as long as
- * a small part of a line does, so after the first lines only each sixteenth is timed and stands for
- * as many; what remains of the whole time is reading.
+ * <p>Reading, judging and folding alternate in one loop. Reading the clock costs a small part of a
+ * line's time, so after the first lines only each sixteenth is timed, and counts sixteen times. The
+ * rest of the total time is reading.
  */
 final class Stopwatch {
   private static final long ALL_UP_TO = 64;
@@ -17,30 +17,30 @@ final class Stopwatch {
   private long lines = 0;
   private long read = 0;
 
-  /** Whether the next line is to be timed. */
+  /** Tell whether to time the next line. */
   boolean isDue() {
     long line = lines++;
     return line < ALL_UP_TO || line % EVERY == 0;
   }
 
-  /** A timed line was judged between the first two of these moments, then folded until the last. */
+  /** Note a timed line: judged between the first two moments, then folded until the last. */
   void line(long before, long between, long after) {
     long weight = lines > ALL_UP_TO ? EVERY : 1;
     judging += weight * (between - before);
     folding += weight * (after - between);
   }
 
-  /** All lines are there: what remains is folding. */
+  /** Note that all lines were read: the remaining time is folding. */
   void hasRead() {
     long passed = System.nanoTime() - began;
-    // The timed lines may have been slower than those that they stand for.
+    // The timed lines may have been slower than the lines they represent.
     double share = Math.min(1.0, (double) passed / Math.max(1, judging + folding));
     judging = (long) (judging * share);
     folding = (long) (folding * share);
     read = passed - judging - folding;
   }
 
-  /** The frame of a task that is done: nanoseconds of reading, judging and folding. */
+  /** Return the frame of a finished task: nanoseconds of reading, judging and folding. */
   byte[] frame(int kind) {
     Octets frame = new Octets();
     frame.octet(kind);
@@ -50,7 +50,7 @@ final class Stopwatch {
     return frame.copy();
   }
 
-  /** The frame of a task of the second stage: nanoseconds of making text of cells. */
+  /** Return the frame of a task of the second stage: nanoseconds of making text of cells. */
   static byte[] text(int kind, long nanos) {
     Octets frame = new Octets();
     frame.octet(kind);

@@ -2,15 +2,15 @@ package millrace;
 
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** The lines of one partition and file that have the same reason not to be counted, or none. */
+/** The lines of one partition and file with the same reason for not being counted, or none. */
 final class Tally {
   final UTF8String topic;
   final int partition;
   final UTF8String file;
   final UTF8String reason;
-  /** By metric with a verdict: the lines at fault for it. */
+  /** For each metric with a verdict, the number of faulty lines. */
   final long[] faults;
-  /** How many samples are kept: of all lines, or by metric of those at fault. */
+  /** The number of kept samples: of all lines, or per metric of the faulty ones. */
   private final int[] kept;
   private long lines = 0;
   private long low = Long.MAX_VALUE;
@@ -18,7 +18,7 @@ final class Tally {
   private Long latest = null;
   private final Stamps stamps = new Stamps();
 
-  /** The texts are those of a row, and are copied. */
+  /** The texts belong to a row, and are copied. */
   Tally(UTF8String topic, int partition, UTF8String file, UTF8String reason, int metrics) {
     this.topic = topic.clone();
     this.partition = partition;
@@ -35,7 +35,7 @@ final class Tally {
         && same(this.reason, reason);
   }
 
-  /** Whether all of these but the reason are the same. */
+  /** Return a key that is equal for equal arguments. */
   static Object place(UTF8String topic, int partition, UTF8String file, UTF8String reason) {
     Key place = new Key(4);
     place.parts[0] = topic;
@@ -51,7 +51,7 @@ final class Tally {
     high = Math.max(high, offset);
   }
 
-  /** A line's record was stamped so many microseconds after 1970. */
+  /** Note that a line's record was stamped this many microseconds after 1970. */
   void stamp(long micros) {
     stamps.add(micros);
   }
@@ -62,12 +62,15 @@ final class Tally {
     }
   }
 
-  /** Whether another sample is kept; `which` is 0 for the reason, else 1 and the metric's place. */
+  /**
+   * Tell whether to keep another sample; `which` is 0 for the reason, else 1 and the metric's
+   * place.
+   */
   boolean takesSample(int which, int samples) {
     return kept[which]++ < samples;
   }
 
-  /** As a tuple for Python: all of the above in the order of `stream/fold/java_fold.py`. */
+  /** Return all of this as a tuple for Python, in the order of `stream/fold/java_fold.py`. */
   Object[] told() {
     return new Object[] {
       topic.toString(), Integer.valueOf(partition), text(file), text(reason), Long.valueOf(lines),

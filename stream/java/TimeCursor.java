@@ -1,6 +1,8 @@
 package millrace;
 
-/** Reads the parts of a time text from left to right. A part that does not fit moves nothing. */
+/**
+ * Reads the parts of a time text from left to right. After a failed read the position is unchanged.
+ */
 class TimeCursor {
   private static final String[] MONTHS = {
     "january", "february", "march", "april", "may", "june", "july", "august", "september",
@@ -28,7 +30,7 @@ class TimeCursor {
     blanks();
   }
 
-  /** The octet in a place, 0 behind the last one. */
+  /** Return the octet in a place, 0 behind the end. */
   int octet(int place) {
     return place >= 0 && place < end ? octets[place] & 255 : 0;
   }
@@ -50,7 +52,7 @@ class TimeCursor {
     return octet == ' ' || octet == '\t';
   }
 
-  /** Pass over blanks, tabs and the no-break spaces that Java and browsers put before AM and PM. */
+  /** Skip blanks, tabs and the no-break spaces that Java and browsers put before AM and PM. */
   boolean blanks() {
     int begin = at;
     while (!isAtEnd()) {
@@ -77,7 +79,7 @@ class TimeCursor {
     return octet >= 'a' && octet <= 'z' || octet >= 'A' && octet <= 'Z';
   }
 
-  /** How many digits stand from a place on. */
+  /** Return the number of digits from a place on. */
   int digits(int place) {
     int found = 0;
     while (isDigit(place + found)) {
@@ -86,7 +88,7 @@ class TimeCursor {
     return found;
   }
 
-  /** The number that so many digits make, and move behind them. */
+  /** Read a number of this many digits. */
   int number(int digits) {
     int number = 0;
     for (int place = 0; place < digits; place++) {
@@ -95,7 +97,7 @@ class TimeCursor {
     return number;
   }
 
-  /** The letters from here on, in lower case; empty where there are none. */
+  /** Return the letters from here on, in lower case; empty if there are none. */
   String word() {
     int begin = at;
     while (isLetter(at) && at - begin < WORD_MAX) {
@@ -108,7 +110,7 @@ class TimeCursor {
     return new String(octets, begin, end - begin, java.nio.charset.StandardCharsets.ISO_8859_1);
   }
 
-  /** Read a month's name in English, whole or cut to three letters (`Sept` as well); else 0. */
+  /** Read an English month name, whole or its first three letters (also `Sept`); else return 0. */
   int month() {
     int begin = at;
     String word = word();
@@ -122,7 +124,7 @@ class TimeCursor {
     return 0;
   }
 
-  /** Read a weekday's name in English. What it says is not compared with the date. */
+  /** Read an English weekday name. It is not compared with the date. */
   boolean weekday() {
     int begin = at;
     String word = word();
@@ -139,7 +141,7 @@ class TimeCursor {
     return word.equals(name) || word.length() == 3 && name.startsWith(word);
   }
 
-  /** Read the digits of a fraction of a second; those after the ninth do not count. */
+  /** Read the digits of a fraction of a second; those after the ninth are ignored. */
   boolean fraction() {
     int digits = digits(at);
     int nanos = 0;
@@ -198,7 +200,9 @@ class TimeCursor {
     return true;
   }
 
-  /** Read a zone's name: `Z`, `CEST`, `Europe/Berlin`, `GMT+3`. Behind an offset it is a comment. */
+  /**
+   * Read a zone's name: `Z`, `CEST`, `Europe/Berlin`, `GMT+3`. After an offset it is a comment.
+   */
   boolean zone() {
     int begin = at;
     while (isLetter(at)) {

@@ -8,11 +8,11 @@ import java.time.zone.ZoneRules;
 /**
  * The fields of one time text, and the instant that they mean.
  *
- * <p>A local time that occurs twice, when clocks are set back, means the first of the two. A local
- * time that is skipped, when clocks are set forward, is moved forward by the length of the gap.
+ * <p>A local time that occurs twice, when clocks go back, means the first one. A local time that is
+ * skipped, when clocks go forward, is moved forward by the length of the gap.
  */
 final class TimeFields {
-  /** Stands for an instant that does not exist. */
+  /** The value for an instant that does not exist. */
   static final long NONE = Long.MIN_VALUE;
 
   static final long MICROS = 1_000_000L;
@@ -21,9 +21,9 @@ final class TimeFields {
   private static final long DAY_S = 86_400L;
   /** MySQL's DATETIME ends before the year 10000. */
   private static final long END_S = 253_402_300_800L;
-  /** A year of two digits from here on is of the twentieth century. */
+  /** A two-digit year from here on belongs to the twentieth century. */
   private static final int PIVOT = 70;
-  /** The 29th of February is at most so many years back: 1900 was no leap year, 2100 is none. */
+  /** How many years to search back for a 29th of February: 1900 and 2100 are no leap years. */
   private static final int YEARS_BACK = 9;
 
   int year = UNKNOWN;
@@ -37,11 +37,11 @@ final class TimeFields {
   boolean hasClock = false;
   /** 0: a 24-hour clock, 1: before noon, 2: after noon. */
   int half = 0;
-  /** Seconds since 1970, for a text that gives those. */
+  /** Seconds since 1970, if the text gives these. */
   long epoch = NONE;
   private int offset = UNKNOWN;
   private ZoneRules rules = null;
-  /** Why the text is no time, where that can be named; else null. */
+  /** Why the text is no time, if the reason has a name; else null. */
   String fault = null;
 
   boolean hasYear() {
@@ -69,7 +69,7 @@ final class TimeFields {
     this.day = day;
   }
 
-  /** Whether such a day exists. */
+  /** Tell whether such a day exists. */
   static boolean isDay(int year, int month, int day) {
     return month >= 1 && month <= 12 && day >= 1 && day <= days(year, month);
   }
@@ -82,9 +82,9 @@ final class TimeFields {
   }
 
   /**
-   * Microseconds since 1970; NONE where the fields are no time. `ownRules` are those of the input's
-   * zone, null for UTC. A date without a year is in the latest year that puts it at most one day
-   * after the arrival.
+   * Return microseconds since 1970; NONE if the fields are no time. `ownRules` are those of the
+   * input's zone, null for UTC. A date without a year gets the latest year in which it is at most
+   * one day after the arrival.
    */
   long micros(ZoneRules ownRules, long arrival) {
     if (epoch != NONE) {
@@ -110,14 +110,14 @@ final class TimeFields {
     return NONE;
   }
 
-  /** Hours since midnight, at most 24; -1 where there is no such hour. */
+  /** Return hours since midnight, at most 24; -1 if there is no such hour. */
   private int hours() {
     if (half == 0) {
       boolean isEnd = hour == 24 && minute == 0 && second == 0 && nanos == 0;
       return hour < 24 || isEnd ? hour : -1;
     }
     if (hour > 12) {
-      // `13:05 PM` is written by programs that format both.
+      // Some programs write `13:05 PM`, in both formats at once.
       return half == 2 && hour < 24 ? hour : -1;
     }
     return hour % 12 + (half == 2 ? 12 : 0);
@@ -145,7 +145,7 @@ final class TimeFields {
       return local;
     }
     LocalDateTime at = LocalDateTime.ofEpochSecond(local, 0, ZoneOffset.UTC);
-    // In a gap and in an overlap this is the offset before the transition.
+    // In a gap or an overlap this is the offset before the transition.
     return local - zone.getOffset(at).getTotalSeconds();
   }
 

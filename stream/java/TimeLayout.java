@@ -1,8 +1,8 @@
 package millrace;
 
 /**
- * Reads a time by a layout, such as `%d/%b/%Y:%H:%M:%S %z`; `stream/config/times.py` says which
- * directives there are, and refuses others. A blank stands for any blanks, also for none.
+ * Reads a time by a layout, such as `%d/%b/%Y:%H:%M:%S %z`; `stream/config/times.py` defines the
+ * directives, and refuses others. A blank matches any number of blanks, including none.
  */
 final class TimeLayout extends TimeCursor {
   private final String layout;
@@ -12,7 +12,7 @@ final class TimeLayout extends TimeCursor {
     this.layout = layout;
   }
 
-  /** Fill the fields; false where the text is spelled otherwise. */
+  /** Fill the fields; false if the text does not fit the layout. */
   boolean read() {
     for (int place = 0; place < layout.length(); place++) {
       char one = layout.charAt(place);

@@ -3,20 +3,22 @@ package millrace;
 import java.math.BigDecimal;
 import java.math.RoundingMode;
 
-/** Reads times that are numbers: since 1970, as digits of a calendar, and TAI64N labels. */
+/** Reads times that are numbers: since 1970, as calendar digits, and TAI64N labels. */
 class TimeNumber extends TimeCursor {
   private static final int NUMBER_MAX = 400;
-  /** Numbers below: seconds, milliseconds, microseconds since 1970; others are nanoseconds. */
+  /**
+   * Numbers below these are seconds, milliseconds, microseconds since 1970; others nanoseconds.
+   */
   private static final BigDecimal SECONDS_END = new BigDecimal("1e11");
   private static final BigDecimal MILLIS_END = new BigDecimal("1e14");
   private static final BigDecimal MICROS_END = new BigDecimal("1e17");
-  /** March 1973: a smaller number in a field that was found by its name is a duration. */
+  /** March 1973: in a field found by its name, a smaller number is a duration. */
   private static final long PICKED_MIN_S = 100_000_000L;
   /** TAI64N labels of daemontools begin with 2^62, and are 10 s ahead of Unix time. */
   private static final long TAI_ZERO = (1L << 62) + 10;
   private static final int TAI_DIGITS = 24;
 
-  /** Whether the field was found by its name: then short numbers and bare dates are no times. */
+  /** Whether the field was found by its name; then short numbers and bare dates are no times. */
   final boolean isPicky;
 
   TimeNumber(byte[] octets, TimeZones zones, boolean isPicky) {
@@ -40,7 +42,7 @@ class TimeNumber extends TimeCursor {
     return place == end && end - at <= NUMBER_MAX && whole + Math.max(places, 0) > 0;
   }
 
-  /** Read `20240907`, `20240907161201` or more digits, where they are a day of 1970 to 2099. */
+  /** Read `20240907`, `20240907161201` or more digits, if they are a day of 1970 to 2099. */
   boolean compact() {
     int digits = digits(at);
     if (digits != 8 && digits != 14 && digits != 17 || at + digits < end && digits != 14) {

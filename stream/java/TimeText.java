@@ -1,8 +1,8 @@
 package millrace;
 
 /**
- * Reads a time that is spelled in one of the common ways; `configs/README.md` lists them. A date
- * whose day and month cannot be told apart is not guessed.
+ * Reads a time in one of the common formats; `configs/README.md` lists them. If day and month of a
+ * date cannot be told apart, the date is not guessed.
  */
 final class TimeText extends TimeNumber {
   private static final String AMBIGUOUS = "time:ambiguous";
@@ -11,7 +11,7 @@ final class TimeText extends TimeNumber {
     super(octets, zones, isPicky);
   }
 
-  /** Fill the fields; false where the text is no time. */
+  /** Fill the fields; false if the text is no time. */
   boolean read() {
     if (isAtEnd()) {
       return false;
@@ -37,7 +37,7 @@ final class TimeText extends TimeNumber {
     return (fields.hasClock || separator() && clock()) && tail();
   }
 
-  /** Leave out brackets around the text, and Cisco's marks before and behind it. */
+  /** Remove brackets around the text, and Cisco's marks before and after it. */
   private void unwrap() {
     if (octet(at) == '[' && octet(end - 1) == ']' && text(at + 1, end).indexOf('[') < 0) {
       at++;
@@ -143,7 +143,7 @@ final class TimeText extends TimeNumber {
     return true;
   }
 
-  /** Read a date of three numbers where only one order of them is a date. */
+  /** Read a date of three numbers if only one order of them is a date. */
   private boolean threeNumbers(int first, int firstDigits, int mark) {
     int digits = digits(at);
     if (digits > 2) {
@@ -161,7 +161,7 @@ final class TimeText extends TimeNumber {
     int candidates = 0;
     if (thirdDigits != 1) {
       candidates += candidate(third, thirdDigits, second, first);
-      // With dots, the day stands first.
+      // With dots, the day is first.
       if (mark != '.' && first != second) {
         candidates += candidate(third, thirdDigits, first, second);
       }
@@ -175,7 +175,7 @@ final class TimeText extends TimeNumber {
     return candidates > 0;
   }
 
-  /** Take a date if there is such a day; the number of dates taken. */
+  /** Take a date if there is such a day; return the number of dates taken. */
   private int candidate(int year, int digits, int month, int day) {
     TimeFields full = new TimeFields();
     full.setYear(year, digits);
@@ -198,7 +198,7 @@ final class TimeText extends TimeNumber {
     return true;
   }
 
-  /** Read a year, where what follows is not the time of day already. */
+  /** Read a year, unless the next part is already the time of day. */
   private void yearBehind(boolean isShortTaken) {
     int begin = at;
     takes(',');

@@ -12,11 +12,11 @@ import java.util.Set;
 import com.fasterxml.jackson.databind.JsonNode;
 
 /**
- * The zones that times of one input may name. `stream/config/zones.py` says which abbreviations
- * are known; Java's own short ids are not asked, because to them BST is Bangladesh.
+ * The zones that times of one input can name. `stream/config/zones.py` defines the abbreviations;
+ * Java's own short ids are not used, because for Java BST is Bangladesh.
  */
 final class TimeZones {
-  /** A longer word is no abbreviation. */
+  /** A longer word is not an abbreviation. */
   static final int SHORT_MAX = 5;
 
   private static final Set REGIONS = ZoneId.getAvailableZoneIds();
@@ -42,7 +42,7 @@ final class TimeZones {
         : zone.getRules();
   }
 
-  /** Give the fields the zone of this name; false where the name is unknown or ambiguous. */
+  /** Set the zone of the fields; false if the name is unknown or ambiguous. */
   boolean take(String name, TimeFields fields) {
     Object found =
         name.length() <= SHORT_MAX ? known.get(name.toUpperCase(Locale.ROOT)) : null;

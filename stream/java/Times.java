@@ -8,12 +8,12 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Reads texts as times. `stream/parse/times.py` writes the specification, a JSON text: the input's
- * zone, the zones that texts may name, and layouts; without layouts the common spellings are read.
+ * Reads texts as times. `stream/parse/times.py` writes the specification as JSON: the input's zone,
+ * the zones that texts can name, and layouts; without layouts the common formats are read.
  */
 public final class Times {
   private static final int OCTETS_MAX = 512;
-  /** Specifications are found by the object that holds them; so many objects are remembered. */
+  /** How many specifications are remembered; each is found by the object that holds it. */
   private static final int REMEMBERED = 64;
 
   private static final Map known = new HashMap();
@@ -31,7 +31,7 @@ public final class Times {
     this.isPicky = isPicky;
   }
 
-  /** Microseconds since 1970, null where the text is no time. `arrival` is the record's. */
+  /** Return microseconds since 1970, null if the text is no time. `arrival` is the record's. */
   public static Long time(UTF8String text, UTF8String spec, long arrival) throws Exception {
     if (text.numBytes() > OCTETS_MAX) {
       return null;
@@ -48,7 +48,7 @@ public final class Times {
     return null;
   }
 
-  /** Why a text is no time, where that can be named; else null. */
+  /** Return why a text is no time, if the reason has a name; else null. */
   public static UTF8String fault(UTF8String text, UTF8String spec) throws Exception {
     Times times = of(spec);
     if (text.numBytes() > OCTETS_MAX) {
@@ -64,7 +64,9 @@ public final class Times {
     return null;
   }
 
-  /** The fields of a text by the layout in a place, or by the common spellings; null for none. */
+  /**
+   * Return the fields of a text by one of the layouts, or by the common formats; null for none.
+   */
   private TimeFields read(byte[] octets, int place) {
     if (layouts.length == 0) {
       TimeText text = new TimeText(octets, zones, isPicky);

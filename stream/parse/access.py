@@ -1,22 +1,21 @@
-"""Access logs' lines (`common`, `combined`): taken apart at their blanks, or else by a pattern.
+"""Splits lines of access logs (`common`, `combined`) at blanks, or else by a pattern.
 
-Floor: pure, no JVM. The pattern says what such a line is, and costs several times what all other
-reading of a line does. So a plain line is cut by `java/Access.java`: one whose request has three
-words, with no ident, no backslash, no quotes but those around its fields, no user's name with a
-blank, and a time spelled as both of the usual servers do. Cutting gives what the pattern gives,
-text by text; a test compares the two on lines made to tell them apart. Any other line goes to the
-pattern.
+Floor: pure, no JVM. The pattern defines such a line, but it costs several times as much as all
+other parsing. So `java/Access.java` splits plain lines. A plain line has a request of three words,
+no ident, no backslash, no quotes except around its fields, no blank in the user's name, and a time
+in the format of the usual servers. Splitting gives exactly the texts of the pattern; a test
+compares both on lines made to find differences. The pattern parses any other line.
 
-Fields that a server adds behind the user agent are passed over, because nginx's `main` and the
-logs of ingress-nginx and Traefik differ from `combined` in nothing else. A field in front of the
-client's address makes another format: its lines are refused, because each column would hold the
+Fields that a server adds after the user agent are ignored, because that is the only difference
+between `combined` and nginx's `main` or the logs of ingress-nginx and Traefik. A field before the
+client's address means another format. Such lines are refused, because each column would have the
 text of its neighbour.
 """
 
 from stream.config.expression import quote_text
 from stream.config.line_patterns import CLIENT_NAME, COMBINED, COMMON, IPV4, IPV6
 
-# What stands in front of a line of another format, and the shipped format that reads it.
+# The beginning of a line in another format, and the shipped format that reads it.
 _ONE = rf"(?:{IPV4}|{IPV6}|{CLIENT_NAME}|-)"
 _CLIENT = rf"(?:{IPV4}|{IPV6}|unix:\S*+|[0-9A-Za-z_-]++\.[0-9A-Za-z._-]++)"
 _OTHER_FORMATS = (
@@ -24,7 +23,7 @@ _OTHER_FORMATS = (
     ("vhost_combined", rf'^\S++ {_CLIENT} \S++ [^"]*\[[^\[\]]++\] "'),
 )
 
-# The texts of a plain line, as `java/Access.java` gives them.
+# The texts of a plain line, in the order of `java/Access.java`.
 _PLAIN_TEXTS = (
     "remote_addr", "ident", "user", "time", "method", "target", "protocol", "status", "bytes",
     "referer", "user_agent",
@@ -33,12 +32,12 @@ _COMBINED_ALONE = ("referer", "user_agent")
 
 
 def access_pattern(*, combined: bool) -> tuple[str, int]:
-    """The pattern of a format, and how many groups it has."""
+    """Return the pattern of a format, and its number of groups."""
     return (COMBINED, 9) if combined else (COMMON, 7)
 
 
 def other_format_sql() -> str:
-    """The name of the format that a line seems to have instead, NULL where none is known."""
+    """Return SQL for the format that a line seems to have instead; NULL if unknown."""
     cases = (
         f"WHEN line RLIKE {quote_text(pattern)} THEN {quote_text(name)}"
         for name, pattern in _OTHER_FORMATS
@@ -47,12 +46,12 @@ def other_format_sql() -> str:
 
 
 def words_sql(*, combined: bool) -> str:
-    """The texts of a plain line, NULL of any other."""
+    """Return SQL for the texts of a plain line, NULL for any other line."""
     return "millrace_combined(line)" if combined else "millrace_common(line)"
 
 
 def plain_texts(words: str, *, combined: bool) -> dict[str, str]:
-    """The texts of a plain line by column."""
+    """Return the texts of a plain line by column."""
     texts = {
         name: _word(words, name) for name in _PLAIN_TEXTS if combined or name not in _COMBINED_ALONE
     }
@@ -66,12 +65,12 @@ def _word(words: str, name: str) -> str:
 
 
 def plain_time_sql(words: str) -> str:
-    """The time of a plain line, NULL where there is no such day, hour or zone."""
+    """Return SQL for the time of a plain line, NULL if there is no such day, hour or zone."""
     return f"millrace_access_time({_word(words, 'time')})"
 
 
 def pattern_texts(field: list[str], request: str, *, combined: bool) -> dict[str, str]:
-    """The texts of any line by column, from the pattern's groups and the text of the request."""
+    """Return the texts of any line by column, from the pattern's groups and the request."""
     first = f"locate(' ', {request})"
     last = f"(length({request}) - locate(' ', reverse({request})) + 1)"
     three = f"({first} > 0 AND {last} > {first})"

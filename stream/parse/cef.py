@@ -1,19 +1,16 @@
-"""Lines of ArcSight's Common Event Format as SQL; `java/Cef.java` takes them apart.
-
-Floor: pure, no JVM.
-"""
+"""Parses ArcSight's Common Event Format by SQL; `java/Cef.java` splits the lines."""
 
 from stream.config.expression import quote_text
 from stream.config.formats import Declared
 from stream.parse.texts import ColumnSql, LineSql, Texts
 
-# The texts of a line as `java/Cef.java` gives them, between its head and its extension.
+# The texts of a line from `java/Cef.java`, between its head and its extension.
 _HEADER = ("version", "vendor", "product", "product_version", "event_class", "name", "severity")
 _EXTENSION = len(_HEADER) + 1
 
 
 def read_cef(texts: Texts) -> LineSql:
-    """The reading of a CEF input; declared columns are keys of the extension."""
+    """Return how to read a CEF input; declared columns are keys of the extension."""
     fields = texts.fields
 
     def text(column: Declared) -> str:

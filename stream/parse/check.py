@@ -1,6 +1,6 @@
-"""What only Spark can judge of a configuration: syntax, types and functions of expressions.
+"""Check what only Spark can check in a configuration: syntax, types, functions of expressions.
 
-Everything is analysed, nothing is run. Each fault carries the path of its key in the configuration
+Everything is analysed, and nothing is run. Each fault has the path of its key in the configuration
 file, so that the appliance can show file and line.
 """
 
@@ -25,7 +25,7 @@ _NUMERIC_MEASURES = ("sum", "min", "max", "mean", "percentile")
 
 
 def check_section(session: SparkSession, section: StreamSection) -> list[Fault]:
-    """All faults that Spark finds in a section that is right otherwise."""
+    """Return all faults that Spark finds in a section that is valid otherwise."""
     faults: list[Fault] = []
     for name, given in section.from_.items():
         if given.pattern is not None:
@@ -48,11 +48,11 @@ def _empty(session: SparkSession, given: InputSection) -> DataFrame:
 def _check_expression(
     path: KeyPath, metric: MetricSection, text: str, frames: dict[str, DataFrame]
 ) -> Iterator[Fault]:
-    """At most one fault: the first input's on which the expression fails."""
+    """Yield at most one fault: that of the first input for which the expression fails."""
     for name in metric.from_:
         sql = spark_sql(text, {column: column for column in frames[name].columns})
         try:
-            # Beside a plain column and inside a struct, aggregates and generators are refused.
+            # Next to a plain column and inside a struct, Spark refuses aggregates and generators.
             wrapped = F.struct(F.expr(sql.text).alias("e")).alias("s")
             probe = frames[name].select(wrapped, F.col("line")).select("s.e")
             kind = probe.schema["e"].dataType
@@ -74,9 +74,9 @@ def _check_expression(
 
 
 def _expected_type(measure: str, key: str, kind: DataType) -> str | None:
-    """What the type should have been; None when it is right."""
+    """Return the expected type; None if the type is right."""
     if key == "where" or measure == "share":
-        return None if isinstance(kind, BooleanType) else "one that is true or false"
+        return None if isinstance(kind, BooleanType) else "an expression that is true or false"
     if measure in _NUMERIC_MEASURES and not isinstance(kind, NumericType | StringType):
         return "a number (or a text that holds one)"
     if measure == "unique" and kind.typeName() in ("array", "map", "struct", "variant"):
@@ -85,7 +85,7 @@ def _expected_type(measure: str, key: str, kind: DataType) -> str | None:
 
 
 def _first_sentence(error: PySparkException) -> str:
-    """Spark's message without its code, its suggestions and the plan below it."""
+    """Return Spark's message without its code, its suggestions and the plan below it."""
     lines = [line.strip() for line in (error.getMessage() or str(error)).splitlines()]
     text = next((line for line in lines if line), "an error without a message")
     text = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text)
@@ -95,7 +95,7 @@ def _first_sentence(error: PySparkException) -> str:
 
 
 def _position(error: PySparkException, sql: SparkSql) -> str:
-    """Where in the user's expression Spark found the fault."""
+    """Return where in the user's expression Spark found the fault."""
     match = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
     if match is not None:
         before = sql.text.splitlines(keepends=True)[: int(match[1]) - 1]

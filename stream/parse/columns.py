@@ -1,13 +1,13 @@
-"""From a line's text to columns, as SQL expressions of Spark.
+"""Turns a line's text into columns, as SQL expressions of Spark.
 
-Floor: pure, no JVM. Every input becomes a `ParsedInput`, steps of expressions: the first take the
-line apart (once a line, and only for lines of its topic), the next cut single texts out of it, and
-`columns` gives them their types. Each step reads the columns of the steps before, so that nothing
-expensive stands in a plan twice. Text that does not fit a column's type is NULL; `raw` tells such
-a fault from a field that is absent (missing, null, `-`, or empty where the type is not text).
+Floor: pure, no JVM. Every input becomes a `ParsedInput` with steps of expressions. The first steps
+split the line (once per line, and only for lines of its topic), the next extract single texts, and
+`columns` converts these to their types. Each step reads the columns of earlier steps, so nothing
+expensive appears twice in a plan. Text that does not fit a column's type is NULL; `raw` tells this
+fault from an absent field (missing, null, `-`, or empty if the type is not text).
 
-Java's regular expressions recurse on a repeated group, and the stack then bounds the length of a
-field: repeats of groups are possessive here, which Java runs as a loop.
+Java's regular expressions recurse on a repeated group, so the stack would limit the length of a
+field. Therefore all repeats of groups here are possessive, which Java runs as a loop.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -34,9 +34,9 @@ from stream.parse.times import TimeSql, line_time
 
 _LOGFMT_PAIR = r'[^\s="]++(?:=(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]*+))?'
 
-# Java recurses on a repeated group, and a line could take all of the stack, which ends the JVM. So
-# a user's pattern with one is tried on lines of at most this length; the worst patterns took 4 KiB
-# of stack a character, and a quarter of the stack is what this bound leaves to them.
+# Java recurses on a repeated group, and a line could use up the stack, which ends the JVM. So a
+# user's pattern with such a group is tried only on lines up to this length. The worst patterns took
+# 4 KiB of stack per character, and this limit allows them a quarter of the stack.
 RECURSIVE_CHARACTERS_MAX = 8_192
 STACK_BYTES = 128 << 20
 
@@ -49,11 +49,11 @@ _NGINX_ESCAPE = r"\x"
 class ParsedInput:
     """How one input's lines become columns. Expressions name `line`, `arrival`, and each other.
 
-    `steps` take the line apart: columns, each over those of the steps before it; the last of them
-    are single texts. `matches` says whether taking apart succeeded. `time` is NULL where the line's
-    time is absent or unreadable, and `time_fault` is the reason for that. `reason` is why a line
-    does not match, and `fault`, where there is one, SQL for more about it. `skipped` says which
-    lines are headers or comments.
+    `steps` split the line: columns, each computed from those of earlier steps; the last step has
+    single texts. `matches` tells whether the split succeeded. `time` is NULL if the line's time is
+    absent or unreadable, and `time_fault` is the reason. `reason` is the reason for a line that
+    does not match, and `fault` is SQL for details, if there are any. `skipped` tells which lines
+    are headers or comments.
     """
 
     name: str
@@ -69,9 +69,9 @@ class ParsedInput:
 
 
 def parse_input(name: str, section: InputSection, wanted: Collection[str]) -> ParsedInput:
-    """The expressions of one input, as far as the columns in `wanted` need them.
+    """Return the expressions of one input that the columns in `wanted` need.
 
-    What Spark need not analyse, it need not optimise away again in every batch.
+    Spark need not analyse what is left out, nor optimise it in every batch.
     """
     texts = Texts(name, section, {column.lower() for column in wanted})
     reading = _READERS[section.line_reader](texts)
@@ -114,7 +114,7 @@ def _access(texts: Texts) -> LineSql:
     columns["status"] = texts.typed("status", either["status"], "int")
     columns["bytes"] = texts.typed("bytes", either["bytes"], "bigint")
     if combined:
-        # An optional field that is not there leaves an empty text behind.
+        # An optional field that is missing gives an empty text.
         for name in ("referer", "user_agent"):
             columns[name] = ColumnSql(f"nullif(nullif({either[name]}, '-'), '')")
     given = texts.section.time
@@ -160,7 +160,7 @@ def _logfmt(texts: Texts) -> LineSql:
         pair = f"get(filter({fields}, pair -> startswith(pair, {quote_text(head)})), 0)"
         value = f"substring({pair}, {len(head) + 1})"
         inner = f"substring({value}, 2, length({value}) - 2)"
-        # Writers of logfmt quote as JSON does; what JSON refuses stands for itself.
+        # logfmt quotes like JSON does; text that JSON refuses is taken literally.
         read = f"get_json_object(concat('{{\"v\":', {value}, '}}'), '$.v')"
         bare = f"regexp_replace({inner}, {quote_text(_ESCAPED)}, '$1')"
         escaped = (
@@ -178,14 +178,14 @@ def _regex(texts: Texts) -> LineSql:
     names = sorted({str(column.steps[0]) for column in texts.columns})
     names += [name for name in section.time_names() if name not in names]
     groups = [f"{{{java_names[name]}}}" for name in names]
-    # A user's own pattern sees the line as it is, because it may look for colours itself.
+    # A user's own pattern gets the unchanged line, because it may search for colours itself.
     line = "line" if section.format == "regex" else texts.text
     taken, matches = by_groups(pattern, groups, texts.fields, line)
     if repeats_groups(pattern):
         taken = f"IF(length(line) <= {RECURSIVE_CHARACTERS_MAX}, {taken}, NULL)"
 
     def text(column: Declared) -> str:
-        # A group that took no part leaves an empty text behind, too.
+        # A group that did not take part also gives an empty text.
         return f"nullif({texts.fields}[{names.index(str(column.steps[0])) + 1}], '')"
 
     in_steps = texts.in_one_step if line == "line" else texts.in_two_steps

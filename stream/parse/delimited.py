@@ -1,10 +1,10 @@
-"""Lines of delimited fields as SQL: csv with or without a header, and W3C's extended log format.
+"""Parses delimited fields by SQL: csv with or without a header, and the W3C extended log format.
 
-Floor: pure, no JVM. Lines come one by one and from any file, so a header is recognised by its
-content: a line that holds the names that the input declares is no row. Where an input declares
-several headers, a line has the columns of the header that fits it: by the number of fields, and for
-W3C also by the kinds of fields (an address, a number, a path). A line that no header fits, or more
-than one, is refused by name.
+Floor: pure, no JVM. Lines arrive one by one and from any file, so a header is recognised by its
+content: a line with the names that the input declares is not a row. If an input declares several
+headers, a line has the columns of the header that fits: by the number of fields, and for W3C also
+by the kinds of fields (an address, a number, a path). A line that fits no header, or more than one,
+is refused with that reason.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ FIELDS_MAX = 20_480
 
 
 def read_csv(texts: Texts) -> LineSql:
-    """The reading of a csv input."""
+    """Return how to read a csv input."""
     section, fields = texts.section, texts.fields
     given = [
         section.delimiter or ",",
@@ -65,7 +65,7 @@ def read_csv(texts: Texts) -> LineSql:
 
 
 def _skipped(texts: Texts, headers: Sequence[Sequence[str]]) -> str | None:
-    """Which lines are headers or comments. A header may leave its last names out."""
+    """Return SQL that tells headers and comments. A header can lack its last names."""
     section, fields = texts.section, texts.fields
     cases = []
     if section.comment is not None:
@@ -83,7 +83,7 @@ def _skipped(texts: Texts, headers: Sequence[Sequence[str]]) -> str | None:
 
 
 def read_w3c(texts: Texts) -> LineSql:
-    """The reading of a W3C input: one pattern for each header, lines that begin with # skipped."""
+    """Return how to read a W3C input: one pattern per header; lines with # are skipped."""
     section, text = texts.section, texts.text
     headers = [header_names(line, section) for line in section.header or ()]
     wanted = {str(column.steps[0]) for column in texts.columns}
@@ -129,7 +129,7 @@ def read_w3c(texts: Texts) -> LineSql:
 
 
 def _directive(text: str) -> str:
-    """The names of a `#Fields:` line with one blank between them."""
+    """Return SQL for the names of a `#Fields:` line, separated by single blanks."""
     names = f"substring({text}, {len(_FIELDS) + 1})"
     return f"trim(regexp_replace({names}, '[\\\\s]+', ' '))"
 

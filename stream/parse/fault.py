@@ -3,14 +3,14 @@
 from dataclasses import asdict, dataclass
 
 KeyPath = tuple[str | int, ...]
-"""Where a key stands in the configuration file: keys, and positions in lists counted from 0."""
+"""The place of a key in the configuration file: keys, and list positions from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault: the key's path, what was found there, what was expected.
 
-    A note is advice: what it names can be counted.
+    A note is only advice: lines can be counted in spite of it.
     """
 
     path: KeyPath

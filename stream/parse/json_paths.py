@@ -1,7 +1,7 @@
-"""Declared json paths as one function call that gives the text at each of them.
+"""Reads declared json paths with one function call that returns the text at each path.
 
-Floor: pure, no JVM. `java/JsonTexts.java` reads a line once, whatever the number of paths. What it
-finds at a path is the same whether or not other paths exist, so a metric never changes another.
+Floor: pure, no JVM. `java/JsonTexts.java` reads a line once, whatever the number of paths. The
+result at a path does not depend on other paths, so a metric never changes another.
 """
 
 import json
@@ -13,5 +13,5 @@ Steps = tuple[str | int, ...]
 
 
 def json_texts(line: str, paths: Sequence[Steps]) -> str:
-    """The texts of a line at some paths, as an array; NULL unless the line is one JSON object."""
+    """Return SQL for the texts at some paths, as an array; NULL unless the line is an object."""
     return f"millrace_json({line}, {quote_text(json.dumps([list(path) for path in paths]))})"

@@ -1,6 +1,6 @@
-"""What Java says of the patterns that a user wrote: whether they compile, and whether they end.
+"""Asks Java about patterns that a user wrote: whether they compile, and whether they end.
 
-Asked through the bridge, which hands a stack overflow back as an error. Nothing of a line is read.
+The bridge returns a stack overflow as an error. No line is read.
 """
 
 from collections.abc import Iterator
@@ -15,25 +15,25 @@ from stream.config.patterns import PatternKind, attacks, glob_hint, like_fault, 
 from stream.parse.columns import RECURSIVE_CHARACTERS_MAX
 from stream.parse.fault import Fault, KeyPath
 
-# Long lines a user's pattern is tried on; one on which Java recurses never sees longer ones than
-# RECURSIVE_CHARACTERS_MAX.
+# The length of lines for trying a user's pattern. A pattern on which Java recurses never gets lines
+# above RECURSIVE_CHARACTERS_MAX.
 _TRIAL_CHARACTERS = 100_000
 _TRIALS = ("a", "a ", "1", '"', "\\", 'k="v\\"" ', "[x] ", "/a.b?c=d&")
 
-# A text on which a usual pattern takes some thousand steps. Where it takes more than are allowed
-# (`java/Steps.java`), their number doubles with each character, or grows with its third power.
+# The length of a text on which a usual pattern needs some thousand steps. If a pattern exceeds the
+# limit of steps (`java/Steps.java`), they double with each character, or grow with the third power.
 _ATTACK_CHARACTERS = 500
 
-# What our matcher raises (`java/Steps.java`).
+# The exception of our matcher (`java/Steps.java`).
 _TOO_MANY_STEPS = "millrace.Steps$TooMany"
 
 _POSSESSIVE = "possessive repeats such as [^x]*+ instead of repeated groups"
 
 
 def check_input_pattern(name: str, pattern: str) -> Iterator[Fault]:
-    """Whether Java takes the pattern of an input, and whether it survives long lines.
+    """Check that Java accepts the pattern of an input, and that it survives long lines.
 
-    A line that is too much for the pattern by its steps does not parse, which is no fault.
+    A pattern that needs too many steps for a line is no fault; such a line does not parse.
     """
     path = ("stream", "from", name, "pattern")
     reason = _compile_fault(pattern)
@@ -54,7 +54,7 @@ def check_input_pattern(name: str, pattern: str) -> Iterator[Fault]:
 
 
 def check_literal_patterns(path: KeyPath, text: str) -> Iterator[Fault]:
-    """The faults of the patterns that stand in an expression, which Spark has parsed."""
+    """Yield the faults of literal patterns in an expression that Spark has parsed."""
     for one in literal_patterns(text):
         where = f" at character {one.position}"
         if one.kind is PatternKind.LIKE:
@@ -69,14 +69,14 @@ def check_literal_patterns(path: KeyPath, text: str) -> Iterator[Fault]:
 
 
 def note_patterns(path: KeyPath, text: str) -> Iterator[Fault]:
-    """The patterns of an expression that try too many ways on a short text, as notes."""
+    """Yield notes on patterns of an expression that need too many steps on a short text."""
     for one in literal_patterns(text):
         if one.kind is PatternKind.REGEX and _compile_fault(one.text) is None:
             yield from _note_attack(path, one.text, f" at character {one.position}")
 
 
 def note_input_pattern(name: str, pattern: str) -> Iterator[Fault]:
-    """The same of the pattern of an input."""
+    """Yield the same note on the pattern of an input."""
     yield from _note_attack(("stream", "from", name, "pattern"), pattern, "")
 
 
@@ -96,7 +96,7 @@ def _note_attack(path: KeyPath, pattern: str, where: str) -> Iterator[Fault]:
 
 
 def _compile_fault(pattern: str) -> str | None:
-    """Why Java does not take a pattern; None if it does."""
+    """Return why Java refuses a pattern; None if it accepts it."""
     try:
         _jvm().java.util.regex.Pattern.compile(pattern)
     except (Py4JError, PySparkException) as error:
@@ -105,7 +105,7 @@ def _compile_fault(pattern: str) -> str | None:
 
 
 def _match_fault(bounded: Any, text: str) -> str | None:
-    """Why a match ended with an exception: _TOO_MANY_STEPS, or what Java said; None without one."""
+    """Return the error of a match: _TOO_MANY_STEPS, or Java's message; None without one."""
     try:
         bounded.isFoundIn(text)
     except (Py4JError, PySparkException) as error:
@@ -121,6 +121,6 @@ def _jvm() -> Any:
 
 
 def _java_reason(error: Exception) -> str:
-    """The first line of what Java said; PySpark wraps some of its exceptions, and others not."""
+    """Return the first line of Java's message; PySpark wraps only some exceptions."""
     text = str(getattr(error, "java_exception", error)).split("PatternSyntaxException: ")[-1]
     return (text.splitlines() or ["no reason given"])[0]

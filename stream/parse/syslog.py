@@ -1,8 +1,8 @@
-"""Lines of syslog as SQL: RFC 5424, RFC 3164, and what programs write in place of the latter.
+"""Parses syslog by SQL: RFC 5424, RFC 3164, and common deviations from the latter.
 
-Floor: pure, no JVM. The host may be missing (Cisco's routers, lines of `/dev/log`), and so may the
-program: `last message repeated 5 times` has none. A program is what stands before a colon or before
-a process id in brackets; only with a process id may its name hold blanks.
+Floor: pure, no JVM. The host can be missing (Cisco routers, lines of `/dev/log`), and so can the
+program: `last message repeated 5 times` has none. A program stands before a colon, or before a
+process id in brackets; only with a process id can its name contain blanks.
 """
 
 from stream.config.line_patterns import SYSLOG, SYSLOG_GROUPS
@@ -11,7 +11,7 @@ from stream.parse.times import line_time
 
 
 def read_syslog(texts: Texts) -> LineSql:
-    """The reading of a syslog input."""
+    """Return how to read a syslog input."""
     groups = [str(number) for number in range(1, SYSLOG_GROUPS + 1)]
     taken, matches = by_groups(SYSLOG, groups, texts.fields)
     field = [f"nullif({texts.fields}[{index}], '')" for index in range(SYSLOG_GROUPS + 1)]

@@ -1,9 +1,9 @@
-"""Single texts cut out of a line, and the types that columns give them, as SQL.
+"""Extracts single texts from a line and converts them to the columns' types, as SQL.
 
 Floor: pure, no JVM. Each reader of a format (`columns.py`, `delimited.py`, `syslog.py`, `cef.py`)
-takes a line apart by steps of expressions and makes columns of the texts with `Texts`. Text that
-does not fit a column's type is NULL; `raw` tells such a fault from a field that is absent (missing,
-null, `-`, or empty where the type is not text).
+splits a line by steps of expressions and makes columns of the texts with `Texts`. Text that does
+not fit a column's type is NULL; `raw` tells such a fault from an absent field (missing, null, `-`,
+or empty if the type is not text).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,14 +15,14 @@ from stream.config.input_section import InputSection
 from stream.parse.numbers import number
 from stream.parse.times import TimeSql, line_time, parse_time
 
-# Stands between the fields when a pattern's groups are written out in one replacement.
+# Separates the fields when a single replacement writes out a pattern's groups.
 _SEPARATOR = "\x01"
 _BLANK = ", ' ', "
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSql:
-    """A column: its typed value, and the text it was made from (None where it is text itself)."""
+    """A column: its typed value, and the text it was made from (None if it is text itself)."""
 
     value: str
     raw: str | None = None
@@ -33,11 +33,11 @@ Steps = tuple[Mapping[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class LineSql:
-    """How a reader takes a line apart.
+    """How a reader splits a line.
 
-    `steps` do that, `matches` says whether it succeeded. `fault` is SQL for what is wrong with a
-    line that does not match, in a few words; None where the reader knows no more than that.
-    `skipped` says which lines are headers or comments, which are neither counted nor at fault.
+    `steps` do that, and `matches` tells whether it succeeded. `fault` is SQL that describes in a
+    few words what is wrong with a line that does not match, or None. `skipped` tells which lines
+    are headers or comments, which are neither counted nor faulty.
     """
 
     steps: Steps
@@ -49,7 +49,7 @@ class LineSql:
 
 
 class Texts:
-    """Collects the texts that are cut out of one input's fields, and types them."""
+    """Collects the texts extracted from one input's fields, and converts their types."""
 
     def __init__(self, name: str, section: InputSection, wanted: Collection[str]) -> None:
         self.name = name
@@ -62,21 +62,21 @@ class Texts:
         self.held: dict[str, str] = {}
 
     def in_one_step(self, taken: str) -> Steps:
-        """A line taken apart by one expression, the column `fields`."""
+        """Return the step for a line that one expression splits, the column `fields`."""
         return ({f"{self.name}.fields": taken},)
 
     def in_two_steps(self, taken: str) -> Steps:
-        """As `in_one_step`, over the line's plain text: no byte order mark and no colours."""
+        """Do the same on the line's plain text, without byte order mark and colours."""
         return ({f"{self.name}.text": "millrace_plain(line)"}, *self.in_one_step(taken))
 
     def hold(self, what: str, text: str) -> str:
-        """Make a text a column of its own and return the name it then has."""
+        """Make a text a column of its own, and return the column's name."""
         column = f"{self.name}.{what}.text"
         self.held[column] = text
         return quote_name(column)
 
     def typed(self, name: str, text: str, column_type: str) -> ColumnSql:
-        """A text as a column of a type, NULL where it does not fit."""
+        """Return a text as a column of a type, NULL if it does not fit."""
         if column_type == "string":
             return ColumnSql(f"nullif({text}, '-')")
         held = self.hold(name, f"nullif(nullif(trim({text}), '-'), '')")
@@ -87,14 +87,14 @@ class Texts:
         return ColumnSql(f"try_cast({held} AS {column_type})", held)
 
     def declared(self, text_of: Callable[[Declared], str]) -> dict[str, ColumnSql]:
-        """The declared columns, given how to find the text of each."""
+        """Return the declared columns; `text_of` returns the text of each."""
         return {
             column.name: self.typed(column.name, text_of(column), column.type)
             for column in self.columns
         }
 
     def time(self, text_of: Callable[[Declared], str]) -> TimeSql:
-        """The line's time: the first readable one of the fields that `time:` names, or its arrival.
+        """Return the line's time: the first readable field that `time:` names, or its arrival.
 
         The texts of a field such as ``date + time`` are joined by a blank.
         """
@@ -106,7 +106,7 @@ class Texts:
     def time_of(
         self, fields: Sequence[Sequence[str]], text_of: Callable[[Declared], str]
     ) -> TimeSql:
-        """The time that the first readable one of some fields says."""
+        """Return the time in the first readable one of some fields."""
         section = self.section
         texts = []
         for place, field in enumerate(fields):
@@ -122,10 +122,10 @@ class Texts:
 def by_groups(
     pattern: str, groups: Sequence[str], fields: str, line: str = "line"
 ) -> tuple[str, str]:
-    """Match once and cut the groups out of one replacement: fields 1 to n; fewer if no match.
+    """Match once, and split one replacement into fields 1 to n; fewer if there is no match.
 
-    What stands between the fields must not stand in the line. A control character does that for
-    nearly every line, and for others the control character with the line's own digest.
+    The separator must not occur in the line. For nearly every line that is a control character,
+    for others the control character followed by the line's own digest.
     """
     usual = quote_text(_SEPARATOR)
     holds_it = f"contains({line}, {usual})"

@@ -1,12 +1,11 @@
-"""Texts as times, as SQL: the common spellings, or layouts that the user writes.
+"""Converts texts to times by SQL: in the common formats, or in layouts that the user writes.
 
-Floor: pure but for the time zone database that `stream/config/zones.py` reads. `java/Times.java`
-does the work: a text is looked at once, from left to right, and generated code stays small.
+Floor: pure except for the time zone database that `stream/config/zones.py` reads. `java/Times.java`
+does the work: it reads a text once, from left to right, which keeps generated code small.
 
-A number is seconds, milliseconds, microseconds or nanoseconds since 1970, told apart by its size.
-A text without a zone is in the input's `tz`. Where clocks are set back, a local time that occurs
-twice is the first of the two; where they are set forward, a time that is skipped is moved forward
-by the length of the gap.
+A number is seconds, milliseconds, microseconds or nanoseconds since 1970, depending on its size. A
+text without a zone is in the input's `tz`. When clocks go back, a local time that occurs twice
+means the first one; when they go forward, a skipped time is moved forward by the length of the gap.
 """
 
 import json
@@ -24,22 +23,22 @@ _TIME_MAX_S = 253_402_300_800
 _ARRIVAL = "coalesce(arrival, timestamp_micros(0))"
 
 
-# Why a line is not counted in its windows, where nothing more can be said.
+# The reason for a line that is not counted in its windows, if there is no better one.
 TIME_REASON = "time"
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSql:
-    """A line's time, and the reason where that is NULL."""
+    """A line's time, and the reason if it is NULL."""
 
     value: str
     fault: str = quote_text(TIME_REASON)
 
 
 def line_time(texts: Sequence[str], tz: str, section: TimeSection | None) -> TimeSql:
-    """The time of a line: of the first text that is a time, else as the input's fallback says."""
+    """Return the time of a line: of the first text that is a time, else by the fallback."""
     given = section or TimeSection()
-    # A field that is one of several was not chosen for this log, so its name may mislead.
+    # If several fields are tried, none was chosen for this log, so a name may mislead.
     is_picky = len(texts) > 1 and not given.layout
     values = [parse_time(text, tz, given.layout, is_picky=is_picky) for text in texts]
     faults = [time_fault(text, tz, given.layout, is_picky=is_picky) for text in texts]
@@ -50,26 +49,26 @@ def line_time(texts: Sequence[str], tz: str, section: TimeSection | None) -> Tim
 
 
 def parse_time(text: str, tz: str, layout: Sequence[str] = (), *, is_picky: bool = False) -> str:
-    """The time that a text means, NULL where it is none or its meaning is not certain.
+    """Return the time of a text, NULL if it is none or its meaning is not certain.
 
-    `is_picky` is for a field that was found by its name among several: a number below 100,000,000
-    is a duration there, and a date without a time of day is half of a time.
+    `is_picky` is for a field found by its name among several. Then a number below 100,000,000
+    is taken for a duration, and a date without a time of day is not a time.
     """
     return f"millrace_time({text}, {_spec(tz, layout, is_picky)}, {_ARRIVAL})"
 
 
 def time_fault(text: str, tz: str, layout: Sequence[str] = (), *, is_picky: bool = False) -> str:
-    """The reason why `parse_time` gives NULL, such as ``time:zone BST``; NULL for no reason."""
+    """Return why `parse_time` gives NULL, such as ``time:zone BST``; NULL for no reason."""
     return f"millrace_time_fault({text}, {_spec(tz, layout, is_picky)})"
 
 
 def plausible_time(time: str) -> str:
-    """A time that can be stored, else NULL."""
+    """Return a time if it can be stored, else NULL."""
     return f"CASE WHEN unix_seconds({time}) BETWEEN 0 AND {_TIME_MAX_S - 1} THEN {time} END"
 
 
 def _spec(tz: str, layout: Sequence[str], is_picky: bool) -> str:
-    """The specification that `java/Times.java` reads, as a literal."""
+    """Return the specification for `java/Times.java`, as a literal."""
     return quote_text(
         json.dumps(
             {

@@ -1,8 +1,8 @@
-"""Counts one batch, if need be part by part: performs what `search.py` decides.
+"""Counts one batch, in parts if necessary: carries out what `search.py` decides.
 
-Floor: no Spark of its own; how a part is counted and read is handed in (`Parts`). Runs on the
-thread of the batch. The job's own thread looks at `hand`, to note what the JVM ended over, and to
-end a JVM that stands still.
+Floor: no Spark of its own; the caller passes in how to count and read a part (`BatchParts`). Runs
+on the thread of the batch. The job's own thread watches `hand`, to record what the JVM was counting
+when it ended, and to end a JVM that hangs.
 """
 
 import logging
@@ -22,9 +22,9 @@ from stream.quarantine.in_hand import HANG_OFFSETS_PER_S, HANG_S, SEARCH_HANG_S,
 from stream.quarantine.search import (
     BLAME_BELIEVED,
     DEADLY,
-    Failure,
-    Kind,
+    FailureKind,
     Part,
+    PartFailure,
     PartSize,
     PoisonLine,
     Search,
@@ -41,32 +41,32 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetsDiffer(Exception):
-    """A batch holds other lines than the offsets that Spark's log and the broker name for it."""
+    """The lines of a batch do not fit the offsets from Spark's log and the broker."""
 
 
 class StopRequested(Exception):
-    """The part stops; the batch was not begun, or is given up before the sinks have it."""
+    """The part is stopping; the batch was not started, or is given up before the sinks have it."""
 
 
-class Parts(Protocol):
-    """The batch in hand, as Spark reads it."""
+class BatchParts(Protocol):
+    """The batch being counted, as Spark can read it."""
 
     def count(self, part: Part) -> Counts:
         """Count a part."""
 
     def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
-        """The file and the first bytes of the record at a single offset, not judged."""
+        """Return file and first bytes of the record at a single offset, without judging it."""
 
     def first_offsets(self) -> Mapping[tuple[str, int], int]:
-        """The first offset that the broker holds of each partition."""
+        """Return the first offset that the broker has of each partition."""
 
     def check(self) -> None:
-        """Count lines that are known to be good; raises what stands against that."""
+        """Count lines that are known to be good; raises the error if that fails."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """A counted batch; `ranges` have every start known where the batch had to be cut."""
+class CountedBatch:
+    """A counted batch. If it was divided, every start in `ranges` is known."""
 
     ranges: Sequence[OffsetRange]
     counts: Counts
@@ -84,7 +84,7 @@ class Bisection:
         size: PartSize,
         is_held: Callable[[], bool],
     ) -> None:
-        """`is_held` says that the batch is to be given up, for another query is to count it."""
+        """`is_held` tells whether to give up the batch, because another query will count it."""
         self.hand = Hand()
         self._state = state
         self._stop = stop
@@ -93,39 +93,39 @@ class Bisection:
         self._size = size
 
     def count(
-        self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: Parts
-    ) -> Counted:
-        """Count a batch: as a whole by `whole` if that can be, else in parts.
+        self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: BatchParts
+    ) -> CountedBatch:
+        """Count a batch as a whole by `whole`, or in parts if that fails.
 
-        Raises what is no fault of the batch, and StopRequested.
+        Raises errors that the batch did not cause, and StopRequested.
         """
         batch = tuple(ranges)
         offsets = sum(one.end - max(one.start, 0) for one in batch)
         offsets_max = self._size.offsets_max
-        failure: Failure | None = None
+        failure: PartFailure | None = None
         if self._crash_record.blame_of_batch(batch) >= BLAME_BELIEVED:
             failure = DEADLY
         elif offsets_max is None or offsets <= offsets_max:
             tried = self._try(batch, whole, HANG_S + offsets / HANG_OFFSETS_PER_S)
             if isinstance(tried, Counts):
-                return Counted(ranges, tried)
+                return CountedBatch(ranges, tried)
             failure = tried
         if failure is not None:
             logger.warning(
                 "a batch cannot be counted; looking for the lines at fault",
                 extra=fields(offsets=offsets, why=failure.name),
             )
-            # Were Spark itself at fault, every single line would be found guilty.
+            # If Spark itself is at fault, the search would blame every single line.
             parts.check()
         return self._search(with_starts(ranges, parts), failure, offsets_max, parts)
 
     def _search(
         self,
         ranges: Sequence[OffsetRange],
-        failure: Failure | None,
+        failure: PartFailure | None,
         offsets_max: int | None,
-        parts: Parts,
-    ) -> Counted:
+        parts: BatchParts,
+    ) -> CountedBatch:
         search = Search(
             ranges, failure=failure, blame=self._crash_record.blame, offsets_max=offsets_max
         )
@@ -152,16 +152,18 @@ class Bisection:
             )
         elif offsets_max is not None:
             self._size.was_cut()
-        return Counted(ranges, joined([search.counts, set_aside(poison)]), poison)
+        return CountedBatch(ranges, joined([search.counts, set_aside(poison)]), poison)
 
-    def _try_part(self, part: Part, parts: Parts) -> Counts | Failure:
+    def _try_part(self, part: Part, parts: BatchParts) -> Counts | PartFailure:
         if self._stop.is_set() or self._is_held():
             raise StopRequested
         patience_s = SEARCH_HANG_S + size_of(part) / HANG_OFFSETS_PER_S
         return self._try(part, lambda: parts.count(part), patience_s)
 
-    def _try(self, part: Part, count: Callable[[], Counts], patience_s: float) -> Counts | Failure:
-        """Count, and once more where the failure is not surely one of the data."""
+    def _try(
+        self, part: Part, count: Callable[[], Counts], patience_s: float
+    ) -> Counts | PartFailure:
+        """Count, and repeat it once unless the data is surely the cause of a failure."""
         before: str | None = None
         while True:
             self.hand.take(part, patience_s)
@@ -170,7 +172,7 @@ class Bisection:
             except Exception as error:
                 origin, causes = judge(error)
                 if origin is Origin.JVM:
-                    # It stays in hand: the job's thread will find the JVM gone.
+                    # Keep it in hand: the job's thread will find that the JVM is gone.
                     raise
                 self.hand.let_go()
                 if is_java_error(causes):
@@ -182,8 +184,8 @@ class Bisection:
                 is_one = len(part) == 1 and part[0].end - part[0].start == 1
                 is_sure = origin is Origin.DATA or (origin is Origin.MEMORY and not is_one)
                 if is_sure or same == before:
-                    kind = Kind.MEMORY if origin is Origin.MEMORY else Kind.DATA
-                    return Failure(kind, causes[-1].short_name, words)
+                    kind = FailureKind.MEMORY if origin is Origin.MEMORY else FailureKind.DATA
+                    return PartFailure(kind, causes[-1].short_name, words)
                 if before is not None:
                     raise
                 before = same
@@ -191,7 +193,7 @@ class Bisection:
                 self.hand.let_go()
                 return counts
 
-    def _set_aside(self, one: OffsetRange, why: Failure, parts: Parts) -> PoisonLine:
+    def _set_aside(self, one: OffsetRange, why: PartFailure, parts: BatchParts) -> PoisonLine:
         file, line = parts.read_line(one)
         words = without_line(why.words or why.name, line)
         found = PoisonLine(one.topic, file, one.partition, one.start, line, words)
@@ -205,13 +207,13 @@ class Bisection:
 
 
 def without_line(words: str, line: bytes) -> str:
-    """What an error said, without the line if it quotes all of it."""
+    """Return an error message, without the line if the message quotes all of it."""
     text = line.decode(errors="replace").strip()
     return words.replace(text, "…") if text else words
 
 
 def places(ranges: Sequence[OffsetRange]) -> str:
-    """Offset ranges for people."""
+    """Describe offset ranges for people."""
     held = [one for one in ranges if one.end > max(one.start, 0)]
     named = [
         f"{one.topic}, partition {one.partition}, offsets {max(one.start, 0)} to {one.end - 1}"
@@ -222,7 +224,7 @@ def places(ranges: Sequence[OffsetRange]) -> str:
 
 
 def _sentence(
-    ranges: Sequence[OffsetRange], failure: Failure, left: int, poison: Sequence[PoisonLine]
+    ranges: Sequence[OffsetRange], failure: PartFailure, left: int, poison: Sequence[PoisonLine]
 ) -> str:
     text = f"a line cannot be counted ({failure.name}) of {places(ranges)}"
     if left:
@@ -238,11 +240,11 @@ def _sentence(
     )
 
 
-def with_starts(ranges: Sequence[OffsetRange], parts: Parts) -> list[OffsetRange]:
-    """The ranges with every start known.
+def with_starts(ranges: Sequence[OffsetRange], parts: BatchParts) -> list[OffsetRange]:
+    """Return the ranges with every start known.
 
-    A partition that appeared with the batch has none, and begins with what the broker holds. Raises
-    OffsetsDiffer where the broker does not say that, and what `parts.first_offsets` raises.
+    A partition that appeared with the batch begins with the first offset that the broker has.
+    Raises OffsetsDiffer if the broker does not know it, and what `parts.first_offsets` raises.
     """
     if all(one.start != EARLIEST for one in ranges):
         return list(ranges)
@@ -251,14 +253,14 @@ def with_starts(ranges: Sequence[OffsetRange], parts: Parts) -> list[OffsetRange
 
 
 def _begun(one: OffsetRange, firsts: Mapping[tuple[str, int], int]) -> OffsetRange:
-    """The range of a partition that appeared, from the first offset that is held of it."""
+    """Return the range of a new partition, from the first offset that the broker has."""
     first = firsts.get((one.topic, one.partition), NO_OFFSET)
     if first < 0:
-        # A partition without a leader has none: read from anywhere else, its lines were lost.
+        # The offset of a partition without a leader is unknown; a guess could lose its lines.
         raise OffsetsDiffer(f"the broker does not say where {one.topic}-{one.partition} begins")
     return replace(one, start=min(one.end, first))
 
 
 def _without_numbers(text: str) -> str:
-    """Spark counts its tasks and stages; two failures that differ in that are the same."""
+    """Replace numbers, because failures that differ only in task or stage numbers are equal."""
     return re.sub(r"\d+", "#", text)

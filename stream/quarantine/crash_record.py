@@ -1,7 +1,7 @@
-"""What ends of the JVM say against parts of a batch, kept on disk from one start to the next.
+"""Records which parts of a batch were being counted when the JVM ended, across restarts.
 
-Floor: one small file, `suspects.json`. Only a driver that has seen its JVM end writes it, so that
-its own end by a signal counts for nothing. It is removed when the batch is in the sinks.
+Floor: one small file, `suspects.json`. Only a driver whose JVM ended writes it, so a driver that
+was itself killed by a signal records nothing. It is removed when the batch is in the sinks.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from protocol.log import fields
 from sinks.rows import OffsetRange
 from stream.quarantine.search import Part
 
-# A search names a part at each end of the JVM; a file that has more is not of one search.
+# A search names one part for each end of the JVM; a file with more is not of a single search.
 PARTS_MAX = 1_000
 
 _VERSION = 1
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class CrashRecord:
-    """The parts, and the blame of each (`quarantine.blame_of`)."""
+    """The recorded parts, each with its blame (`search.blame_of`)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,19 +33,19 @@ class CrashRecord:
 
     @property
     def blame(self) -> Mapping[Part, int]:
-        """All parts noted, the first noted first."""
+        """All recorded parts, the oldest first."""
         return self._blame
 
     def blame_of_batch(self, part: Part) -> int:
-        """The blame of a batch that began where this one does.
+        """Return the blame of a batch that began at the same offsets.
 
-        Spark may plan a batch again with a later end.
+        Spark can plan a batch again with a later end.
         """
         starts = _starts(part)
         return max((n for known, n in self._blame.items() if _starts(known) == starts), default=0)
 
     def note(self, query_id: str, batch_id: int, part: Part, blame: int) -> None:
-        """The JVM has ended over this part; durable when this returns. Raises OSError."""
+        """Record that the JVM ended while counting this part; fsynced. Raises OSError."""
         self._blame[part] = self._blame.get(part, 0) + blame
         self.batch_id = batch_id
         for known in list(self._blame)[:-PARTS_MAX]:
@@ -73,7 +73,7 @@ class CrashRecord:
         self._sync_folder()
 
     def clear(self) -> None:
-        """The batch is in the sinks. Raises OSError."""
+        """Clear the record, because the batch is in the sinks. Raises OSError."""
         if self._blame:
             self._blame = {}
             self.batch_id = None
@@ -99,7 +99,7 @@ class CrashRecord:
             self.batch_id = int(value["batch_id"])
         except (ValueError, KeyError, TypeError) as error:
             logger.warning(
-                "what ended Java before is not known: the file cannot be read",
+                "the file about earlier ends of Java cannot be read, and is removed",
                 extra=fields(file=self._path.name, why=error),
             )
             with contextlib.suppress(OSError):

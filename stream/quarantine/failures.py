@@ -1,12 +1,12 @@
-"""Whose fault it is that a batch cannot be counted: judged by the chain of Java's causes.
+"""Find the origin of a failed count by the chain of Java's causes.
 
-Floor: reads exceptions. `origin_of` and `words_of` judge plain names and messages; `causes_of` asks
-the JVM for them, and touches nothing else.
+Floor: reads exceptions. `origin_of` and `words_of` use plain names and messages. `causes_of` asks
+the JVM for them, and does nothing else there.
 
-A wrong verdict has a price on both sides. What is of the data but taken for a fault elsewhere
-stops the stream for ever; what is elsewhere (a broker that is away, a full disk) but taken for the
-data's would set lines aside that are good. So only what is known counts at once; anything else is
-in doubt, and the very batch is tried again.
+A wrong verdict is harmful in both directions. If a failure caused by data is blamed on something
+else, the stream stops for ever. If another failure (a broker that is away, a full disk) is blamed
+on the data, good lines are set aside. So only known causes are decided at once. For any other the
+origin is in doubt, and the same batch is tried again.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from protocol.log import escape
 
 WORDS_MAX = 300
 
-# Causes of causes; a chain that is longer, or goes round, is cut.
+# The longest chain of causes that is read; a longer or circular one is cut.
 _CAUSES_MAX = 20
 _MESSAGE_MAX = 2_000
 
 
 class Origin(StrEnum):
-    """Where a failure comes from."""
+    """The origin of a failure."""
 
     DATA = "data"
     MEMORY = "memory"
@@ -37,19 +37,19 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One exception of a chain: the full name of its class, and the head of its message."""
+    """One exception of a chain: the full name of its class, and the beginning of its message."""
 
     name: str
     message: str
 
     @property
     def short_name(self) -> str:
-        """The class alone."""
+        """The name of the class without its package."""
         return self.name.rpartition(".")[2].rpartition("$")[2]
 
 
 _MEMORY = ("java.lang.OutOfMemoryError", "org.apache.spark.memory.SparkOutOfMemoryError")
-# Threads, metaspace and direct buffers run out, too; smaller parts need no less of these.
+# Threads, metaspace and direct buffers run out too, but smaller parts do not need less of these.
 _NOT_HEAP = ("thread", "metaspace", "class space", "direct buffer")
 
 _DATA = frozenset(
@@ -108,12 +108,12 @@ _ELSEWHERE = (
     "java.lang.NoSuchMethodError",
     "java.lang.UnsatisfiedLinkError",
 )
-# Spark says these by the plain SparkException, or IllegalStateException.
+# Spark reports these with a plain SparkException or IllegalStateException.
 _ELSEWHERE_WORDS = ("cancelled", "SparkContext", "Exception while awaiting", "ExecutorLostFailure")
 
 
 def origin_of(causes: Sequence[Cause]) -> Origin:
-    """Judge a chain, the outermost first."""
+    """Return the origin of a chain of causes, the outermost first."""
     if any(cause.name.startswith(_ELSEWHERE) for cause in causes):
         return Origin.ELSEWHERE
     for cause in causes:
@@ -128,21 +128,21 @@ def origin_of(causes: Sequence[Cause]) -> Origin:
 
 
 def is_java_error(causes: Sequence[Cause]) -> bool:
-    """Whether one of these is an Error, by which a JVM may end, and not an exception."""
+    """Tell whether one of them is an Error, which can end a JVM, and not an exception."""
     return any(cause.name.startswith("java.") and cause.name.endswith("Error") for cause in causes)
 
 
 def words_of(causes: Sequence[Cause]) -> str:
-    """The innermost cause for people: its class, and the first line of what it says, cut."""
+    """Describe the innermost cause: its class, and the first line of its message, shortened."""
     last = causes[-1]
     head = (last.message.strip().splitlines() or [""])[0]
     return escape(f"{last.short_name}: {head}" if head else last.short_name)[:WORDS_MAX]
 
 
 def causes_of(error: BaseException) -> list[Cause]:
-    """The chain behind an exception; never empty.
+    """Return the chain behind an exception; never empty.
 
-    Raises Py4JError or OSError when the JVM that holds the chain is gone.
+    Raises Py4JError or OSError if the JVM that holds the chain is gone.
     """
     java = getattr(error, "java_exception", None)
     if isinstance(error, CapturedException):
@@ -156,8 +156,8 @@ def causes_of(error: BaseException) -> list[Cause]:
 
 
 def judge(error: Exception) -> tuple[Origin, list[Cause]]:
-    """Whose fault an exception of counting is, with its chain."""
-    # A call that Java answered has its exception; without one there was no answer.
+    """Return the origin of an exception while counting, with its chain of causes."""
+    # If Java answered, the error has a Java exception; otherwise the JVM did not answer.
     is_answered = isinstance(error, Py4JJavaError)
     if isinstance(error, Py4JError | OSError) and not is_answered:
         return Origin.JVM, [_own_cause(error)]
@@ -171,7 +171,7 @@ def judge(error: Exception) -> tuple[Origin, list[Cause]]:
 
 
 def error_words(error: BaseException) -> str:
-    """An exception for people, with what the JVM knows of it while that lives."""
+    """Describe an exception, with what the JVM knows about it if the JVM is alive."""
     try:
         return words_of(causes_of(error))
     except (Py4JError, OSError):

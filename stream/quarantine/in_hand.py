@@ -1,8 +1,8 @@
-"""What the JVM is counting for a thread, shown to the thread that watches over the JVM.
+"""Shows what the JVM is counting for a thread, to the thread that watches the JVM.
 
-Floor: pure but for the monotonic clock. A thread that counts takes a part in hand and lets go of it
-when it is counted, or when Java answered that it cannot be. What is in hand while the JVM ends is
-what it may have ended over; what is in hand for too long is what it stands still over.
+Floor: pure except for the monotonic clock. The counting thread takes a part in hand, and lets go of
+it when it is counted or when Java reports an error. If the JVM ends, the part in hand may be the
+cause. If a part is in hand for too long, the JVM hangs.
 """
 
 import threading
@@ -11,50 +11,49 @@ from dataclasses import dataclass
 
 from stream.quarantine.search import Part, size_of
 
-# A batch may take so long to be counted, and a second more for each HANG_OFFSETS_PER_S of its
-# offsets, before Java is taken to stand still. Nothing that counts is as slow by far; the usual
-# reason is an expression whose time grows with the square of a long line or worse, and which Java
-# cannot be told to give up. A machine that was busy with other things for minutes must not cost a
-# batch.
+# A batch can take this long, plus a second for each HANG_OFFSETS_PER_S of its offsets, before Java
+# is taken to hang. Normal counting is much faster. The usual cause of a hang is an expression whose
+# time grows with the square of a long line or worse, and which Java cannot cancel. A machine that
+# was busy with other things for minutes must not cost a batch.
 HANG_S = 300.0
-# Parts of a batch that is searched already take moments.
+# The same for parts of a batch during a search, which normally take moments.
 SEARCH_HANG_S = 60.0
 HANG_OFFSETS_PER_S = 1_000
 
-# A Java that ends of an Error of a task tells of the task first, and ends while other parts are
-# counted: for so long its end is the fault of the part that met the Error.
+# A Java that ends because of an Error in a task reports the task first, and ends while other parts
+# are counted. So for this time its end is blamed on the part with the Error.
 ERROR_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class InHand:
-    """What is being counted, and the monotonic time at which Java is taken to stand still."""
+    """The part being counted, and the monotonic time from which Java is taken to hang."""
 
     part: Part
     until_s: float
 
     @property
     def is_overdue(self) -> bool:
-        """Whether Java stands still over it."""
+        """Whether Java is taken to hang while counting it."""
         return time.monotonic() >= self.until_s
 
 
 class Hand:
-    """The hand of one thread. `holds` is None while nothing is being counted for it."""
+    """What is counted for one thread. `holds` is None while nothing is."""
 
     def __init__(self) -> None:
         self.holds: InHand | None = None
         self._met_error: tuple[Part, float] | None = None
-        # The thread that watches may hurry what the counting thread lets go of.
+        # The watching thread may call `hurry` while the counting thread calls `let_go`.
         self._lock = threading.Lock()
 
     def take(self, part: Part, patience_s: float) -> None:
-        """The JVM begins to count this."""
+        """Note that the JVM begins to count this part."""
         with self._lock:
             self.holds = InHand(part, time.monotonic() + patience_s)
 
     def hurry(self) -> None:
-        """Somebody waits for the JVM: it gets no more time than a part of a search has."""
+        """Shorten the time limit, because another query waits for the JVM."""
         with self._lock:
             if self.holds is not None:
                 part = self.holds.part
@@ -62,23 +61,23 @@ class Hand:
                 self.holds = InHand(part, min(self.holds.until_s, until_s))
 
     def let_go(self) -> None:
-        """It is counted, or cannot be."""
+        """Note that the part is counted, or cannot be."""
         with self._lock:
             self.holds = None
 
     def met_error(self, part: Part) -> None:
-        """Counting this met an Error of Java's, by which the JVM may end."""
+        """Note that counting this part raised an Error of Java, which can end the JVM."""
         self._met_error = (part, time.monotonic() + ERROR_S)
 
     @property
     def blamed_by_error(self) -> Part | None:
-        """What met an Error just before, if the JVM has ended by now."""
+        """The part that recently raised an Error, the likely cause if the JVM has ended."""
         if self._met_error is None or time.monotonic() >= self._met_error[1]:
             return None
         return self._met_error[0]
 
     @property
     def to_blame(self) -> Part | None:
-        """What the JVM ended over, if it has ended by now; None where nothing is to blame."""
+        """The likely cause if the JVM has ended by now; None if nothing was being counted."""
         found = self.blamed_by_error
         return found if found is not None or self.holds is None else self.holds.part

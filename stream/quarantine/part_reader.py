@@ -1,6 +1,6 @@
-"""Parts of a batch, read from the topic again, judged and folded as the stream's frames are.
+"""Reads parts of a batch from the topic again, judged and folded like the stream's frames.
 
-Floor: Spark. What to read is decided elsewhere (`bisection.py`).
+Floor: Spark. `bisection.py` decides what to read.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ from stream.source.kafka import made_lines, read_ranges
 class SparkParts:
     """The parts of one batch.
 
-    `session` is the one that its frame belongs to, `options` are those of the stream's source.
-    `count` counts lines that cover so many offsets, and `tasks` says by how many these are read.
+    `session` is that of the batch's frame, `options` are those of the stream's source. `count`
+    counts lines that cover a number of offsets; `tasks` returns by how many tasks these are read.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SparkParts:
         return self._count(read_ranges(self._session, self._options, part, tasks), offsets)
 
     def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
-        """The file and the first bytes of the record at a single offset, not judged."""
+        """Return file and first bytes of the record at a single offset, without judging it."""
         found = (
             read_ranges(self._session, self._options, [one])
             .selectExpr(valid_text("key"), f"substring(value, 1, {SAMPLE_BYTES_MAX})")
@@ -57,7 +57,7 @@ class SparkParts:
         return NO_FILE if file is None else file, b"" if line is None else bytes(line)
 
     def check(self) -> None:
-        """Count lines made up here; raises what stands against that."""
+        """Count made-up lines; raises the error if that fails."""
         topics = {topic for reading in self._plan.readings for topic in reading.topics}
         if topics:
             lines = made_lines(self._session, sorted(topics))

@@ -1,11 +1,11 @@
-"""Which parts of a batch to count, so that a line that cannot be counted costs no other line.
+"""Decides which parts of a batch to count, so that a line that fails costs no other line.
 
-Floor: pure. A batch whose counting fails because of what is in it is halved until the guilty lines
-stand alone; all other parts are counted, and everything goes to the sinks as the one batch it was.
-`bisection.py` performs what is decided here, and counts.
+Floor: pure. If counting a batch fails because of its content, the batch is halved until the guilty
+lines are isolated. All other parts are counted, and the sinks get everything as one batch.
+`bisection.py` counts what is decided here.
 
-A *part* is a tuple of offset ranges, each of at least one offset. Offsets may have gaps
-(transaction markers), so that a part may hold fewer lines than offsets, or none.
+A *part* is a tuple of offset ranges, each of at least one offset. Offsets can have gaps
+(transaction markers), so a part can hold fewer lines than offsets, or none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,35 +18,35 @@ from stream.fold.counts import NOTHING_SPENT, Counts, PartitionCount
 
 POISON = "poison"
 
-# A part that ended the JVM before is cut into so many: passing costs a moment and an end costs a
-# start of the JVM, so a batch of 50,000 is searched by three ends, and not by sixteen.
+# The number of pieces for a part that ended the JVM. A piece that passes costs a moment, but an end
+# costs a start of the JVM; so a search in 50,000 offsets needs three ends and not sixteen.
 FAN = 40
 
-# So many parts of which nothing is known may be tried as one, where guilty lines are rare.
+# How many untested parts can be tried as one, because guilty lines are rare.
 RESTS_JOINED_MAX = 64
 
-# How much the end of a JVM says against what it was counting. Ending by itself says enough at the
-# second time, and for a piece of what is believed to be the reason at the first, but for a single
-# offset. A JVM that a signal from outside ended says half as much: mostly it was somebody, and at
-# times the kernel, which ends a process for want of memory that a batch may have brought about.
+# The blame that the end of a JVM adds to the part being counted. For an end without a signal, the
+# second one is proof, or the first one for a piece of a part already believed guilty, except for a
+# single offset. An end by a signal adds half as much: mostly a person sent it, but sometimes the
+# kernel did, which kills a process when memory runs out, perhaps because of the batch.
 BLAME_ENDED = 2
 BLAME_KILLED = 1
 BLAME_BELIEVED = 2 * BLAME_ENDED
 
-# How a JVM exits upon SIGKILL, and upon the signals that end it in an orderly way.
+# The exit codes of a JVM after SIGKILL, and after the signals for an orderly end.
 EXITS_BY_SIGNAL = (-9, 128 + 1, 128 + 2, 128 + 15)
 
-# A batch of so few offsets is not what was too large for a JVM that ended: what is too large for
-# its heap is told by an error, and no batch need become smaller after two ends by chance.
+# A smaller batch than this was not too large for a JVM that ended. The heap reports an error when a
+# batch is too large for it, so two ends by chance need not make batches smaller.
 DEADLY_OFFSETS_MIN = 50_000
 
-# After so many batches that had to be cut, parts may be larger again by a quarter.
+# After this many divided batches, parts may grow by a quarter.
 BATCHES_TO_GROW = 50
 
 Part = tuple[OffsetRange, ...]
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """How the counting of a part failed."""
 
     DATA = "data"
@@ -55,23 +55,23 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a part could not be counted: the error's own name, and what it said.
+class PartFailure:
+    """Why a part could not be counted: the name of the error, and its message.
 
     `words` may quote the line.
     """
 
-    kind: Kind
+    kind: FailureKind
     name: str
     words: str = ""
 
 
-DEADLY = Failure(Kind.DEADLY, "Java ended or stood still")
+DEADLY = PartFailure(FailureKind.DEADLY, "Java ended or stood still")
 
 
 @dataclass(frozen=True, slots=True)
 class PoisonLine:
-    """A line set aside: where it is, the first bytes of it, and why, in a person's words."""
+    """A line that was set aside: its place, its first bytes, and the reason in words."""
 
     topic: str
     file: str
@@ -82,17 +82,17 @@ class PoisonLine:
 
 
 def blame_of(exit_code: int | None) -> int:
-    """How much it says against the batch in hand that a JVM exited so; None is not known."""
+    """Return the blame for this exit code of a JVM; None: unknown."""
     return BLAME_KILLED if exit_code in EXITS_BY_SIGNAL else BLAME_ENDED
 
 
 def size_of(part: Iterable[OffsetRange]) -> int:
-    """How many offsets a part covers."""
+    """Return how many offsets a part covers."""
     return sum(one.end - one.start for one in part)
 
 
 def chopped(ranges: Iterable[OffsetRange], offsets_max: int) -> list[Part]:
-    """Ranges as parts of at most so many offsets, in order; empty ranges are left out."""
+    """Divide ranges into parts of at most `offsets_max`, in order, without empty ranges."""
     parts: list[Part] = []
     part: list[OffsetRange] = []
     room = offsets_max
@@ -110,7 +110,7 @@ def chopped(ranges: Iterable[OffsetRange], offsets_max: int) -> list[Part]:
 
 
 def halves(part: Part) -> tuple[Part, Part]:
-    """A part of several offsets as two: its partitions first, then the offsets of one."""
+    """Divide a part of several offsets in two: by partitions first, then by offsets."""
     if len(part) > 1:
         middle = len(part) // 2
         return part[:middle], part[middle:]
@@ -123,7 +123,7 @@ def halves(part: Part) -> tuple[Part, Part]:
 
 
 def _adjoined(ranges: Iterable[OffsetRange]) -> Part:
-    """Ranges in order, those that follow each other in a partition as one."""
+    """Return ranges in order; consecutive ranges of a partition are joined."""
     part: list[OffsetRange] = []
     for one in ranges:
         last = part[-1] if part else one
@@ -138,41 +138,41 @@ def _adjoined(ranges: Iterable[OffsetRange]) -> Part:
 class _Open:
     """A part to be counted.
 
-    `failure` says that it fails, as far as is known without a try. `second_of` is the failure of
-    the part whose second half this is: if the first half passes, this one is what failed. `is_rest`
-    says that the first half failed, which leaves nothing to be known of this one. `is_piece` marks
-    a piece of a part that ended the JVM.
+    `failure`: the part is known to fail, without a try. `second_of` is the failure of the part
+    whose second half this is: if the first half passes, this half caused it. `is_rest`: the first
+    half failed, so nothing is known about this one. `is_piece`: a piece of a part that ended the
+    JVM.
     """
 
     part: Part
-    failure: Failure | None = None
-    second_of: Failure | None = None
+    failure: PartFailure | None = None
+    second_of: PartFailure | None = None
     is_rest: bool = False
     is_piece: bool = False
 
 
 class Search:
-    """The search through one batch. Count `part` and say how that went, until there is none.
+    """The search through one batch. Count `part` and report the result, until `part` is None.
 
-    Of K guilty lines among N offsets each takes about log2(N) tries: a half that passes tells of
-    the other without a try, and what is unknown beside a line that was found is tried as one. A
-    single line is never given up without a try of its own, but for one with BLAME_BELIEVED.
+    For K guilty lines among N offsets, each takes about log2(N) tries. If one half passes, the
+    other must fail, which saves a try; untested parts beside a found line are tried as one. A
+    single line is blamed only after a try of its own, except with BLAME_BELIEVED.
     """
 
     def __init__(
         self,
         ranges: Iterable[OffsetRange],
         *,
-        failure: Failure | None = None,
+        failure: PartFailure | None = None,
         blame: Mapping[Part, int] | None = None,
         offsets_max: int | None = None,
     ) -> None:
-        """`failure` is how the batch as a whole failed, None where that was not tried.
+        """`failure` is how the whole batch failed, None if that was not tried.
 
-        `blame` is what ends of the JVM say against a part. No part exceeds `offsets_max` offsets.
+        `blame` is the recorded blame of each part. No part may exceed `offsets_max` offsets.
         """
         whole = tuple(one for one in ranges if one.end > one.start)
-        self.poison: list[tuple[OffsetRange, Failure]] = []
+        self.poison: list[tuple[OffsetRange, PartFailure]] = []
         self.offsets_left = size_of(whole)
         self._blame = blame or {}
         self._passed: list[Counts] = []
@@ -181,7 +181,7 @@ class Search:
         parts = [whole] if whole else []
         if offsets_max is not None and failure is None:
             parts = chopped(whole, offsets_max)
-        # The last one is the next to be tried.
+        # The last one is tried next.
         self._open = [_Open(part, failure) for part in reversed(parts)]
         if failure is not None and whole:
             self._note_size(whole, failure)
@@ -189,11 +189,11 @@ class Search:
 
     @property
     def part(self) -> Part | None:
-        """What to count next; None when everything is counted or found guilty."""
+        """The part to count next; None when everything is counted or blamed."""
         return self._open[-1].part if self._open else None
 
     def passed(self, counts: Counts) -> None:
-        """The part is counted."""
+        """Note that the part was counted."""
         one = self._open.pop()
         self._passed.append(counts)
         self.offsets_left -= size_of(one.part)
@@ -203,22 +203,22 @@ class Search:
             self._open[-1].failure = second_of
         self._settle()
 
-    def failed(self, failure: Failure) -> None:
-        """The part cannot be counted as it is."""
+    def failed(self, failure: PartFailure) -> None:
+        """Note that counting the part failed."""
         self._note_size(self._open[-1].part, failure)
         self._divide(failure)
         self._settle()
 
     @property
     def counts(self) -> Counts:
-        """All parts that passed, as one."""
+        """The counts of all parts that passed, combined."""
         return joined(self._passed)
 
     @property
     def offsets_passed(self) -> int | None:
-        """How many offsets passed where more were too many; None where the number was no reason.
+        """How many offsets passed where more were too many; None if the number was no cause.
 
-        What a guilty line broke says nothing about how much can be counted at once.
+        A failure caused by a guilty line says nothing about how much can be counted at once.
         """
         sizes = [
             size
@@ -227,12 +227,12 @@ class Search:
         ]
         return min(sizes, default=None)
 
-    def _note_size(self, part: Part, failure: Failure) -> None:
-        if failure.kind is Kind.MEMORY:
+    def _note_size(self, part: Part, failure: PartFailure) -> None:
+        if failure.kind is FailureKind.MEMORY:
             self._too_large.append((part, -(-size_of(part) // 2)))
 
     def _settle(self) -> None:
-        """Cut what is known to fail, until there is something to try."""
+        """Divide parts that are known to fail, until there is one to try."""
         while self._open:
             self._join_rests()
             top = self._open[-1]
@@ -240,25 +240,25 @@ class Search:
             believed = BLAME_ENDED if top.is_piece and not is_one else BLAME_BELIEVED
             if self._blame.get(top.part, 0) >= believed:
                 top.failure = DEADLY
-            if top.failure is None or (is_one and top.failure.kind is not Kind.DEADLY):
+            if top.failure is None or (is_one and top.failure.kind is not FailureKind.DEADLY):
                 return
             self._divide(top.failure)
 
-    def _divide(self, failure: Failure) -> None:
-        """Replace the part on top, which fails, by smaller ones; a single line is given up."""
+    def _divide(self, failure: PartFailure) -> None:
+        """Replace the top part, which fails, by smaller ones; blame it if it is a single line."""
         one = self._open.pop()
         part = one.part
         if one.is_rest:
             self._rests_joined = 1
         if self._open and self._open[-1].second_of is not None:
-            # What this part was the first half of has failed by it; the second may be innocent.
+            # The first half explains the failure of both, so the second half may be good.
             self._open[-1].second_of = None
             self._open[-1].is_rest = True
         if size_of(part) == 1:
             self.poison.append((part[0], failure))
             self.offsets_left -= 1
             return
-        if failure.kind is Kind.DEADLY:
+        if failure.kind is FailureKind.DEADLY:
             pieces = chopped(part, -(-size_of(part) // FAN))
             if size_of(part) > DEADLY_OFFSETS_MIN:
                 half = -(-size_of(part) // 2)
@@ -266,12 +266,12 @@ class Search:
             self._open += [_Open(piece, is_piece=True) for piece in reversed(pieces)]
             return
         first, second = halves(part)
-        # Where there was too little memory for both, a line of the second half is only likely to
-        # be the reason; a line that is not is found to pass.
+        # If memory was too small for both halves, the second one is only likely to be the cause.
+        # If it is not, it will pass.
         self._open += [_Open(second, second_of=failure), _Open(first)]
 
     def _join_rests(self) -> None:
-        """Make one part of the rests on top: more as they pass, fewer where lines are guilty."""
+        """Join the rests on top into one part: more while they pass, fewer after a failure."""
         ranges: list[OffsetRange] = []
         count = 0
         while self._open and self._open[-1].is_rest and count < self._rests_joined:
@@ -282,19 +282,19 @@ class Search:
 
 
 class PartSize:
-    """How many offsets are counted at once, after more have been too many for the heap."""
+    """How many offsets are counted at once, after larger parts were too large for the heap."""
 
     def __init__(self) -> None:
         self.offsets_max: int | None = None
         self._cut_batches = 0
 
     def passed(self, offsets: int) -> None:
-        """So many could be counted where more could not."""
+        """Note that this many could be counted where more could not."""
         self.offsets_max = max(1, min(offsets, self.offsets_max or offsets))
         self._cut_batches = 0
 
     def was_cut(self) -> None:
-        """A batch was counted in parts of this size."""
+        """Note that a batch was counted in parts of this size."""
         self._cut_batches += 1
         if self.offsets_max is not None and self._cut_batches >= BATCHES_TO_GROW:
             self.offsets_max += max(1, self.offsets_max // 4)
@@ -302,9 +302,9 @@ class PartSize:
 
 
 def joined(parts: Sequence[Counts]) -> Counts:
-    """Counts of disjoint parts as those of one batch.
+    """Combine the counts of disjoint parts as those of one batch.
 
-    Rows of the same cell stay beside each other, since sinks add them.
+    Rows of the same cell are not added, because the sinks do that.
     """
     rows: list[FoldRow] = []
     blocks: list[CellBlock] = []
@@ -332,7 +332,7 @@ def joined(parts: Sequence[Counts]) -> Counts:
 
 
 def set_aside(lines: Iterable[PoisonLine]) -> Counts:
-    """Lines that cannot be counted, as what is counted of them."""
+    """Return the counts for lines that were set aside."""
     return joined(
         [
             Counts(

@@ -1,49 +1,49 @@
-"""How much of each partition a batch takes, when it cannot take all that waits.
+"""Decides how much of each partition a batch takes when it cannot take everything.
 
-Partitions share a batch fairly: none takes more than an equal part while another one wants it.
-Partitions that are *live*, which the stream keeps up with, have all of their lines in each batch,
-whatever waits elsewhere; and while there are any, those that are behind get so little that a batch
-takes PACE_S, for the next live line waits that long. With nothing but old lines, batches are as
-large as memory allows, which counts the most lines per second. On a cluster batches of both kinds
-grow with its executors' cores.
+Partitions share a batch fairly: none gets more than an equal part while another wants it. *Live*
+partitions, with which the stream keeps up, get all of their lines in each batch, whatever waits
+elsewhere. While there are live ones, partitions that are behind get so little that a batch takes
+about PACE_S, because the next live line waits that long. If there are only old lines, batches are
+as large as memory allows, because that counts the most lines per second. On a cluster both kinds of
+batches grow with the cores of its executors.
 """
 
 from collections.abc import Mapping
 
 from stream.source.checkpoint import Offsets
 
-# Counting a batch takes about as long while some partition is live and others are behind.
+# The target time of a batch while some partitions are live and others are behind.
 PACE_S = 0.2
 
-# The same on a cluster, where the job of a batch takes half of that, whatever is in it.
+# The same on a cluster, where the job of a batch alone takes half of it, whatever its size.
 CLUSTER_PACE_S = 0.4
 
-# The stream stays ready for live lines for so long after the last of them.
+# The stream stays ready for live lines for this long after the last live line.
 LIVE_S = 5.0
 
-# A partition of which nothing waited is live while no more comes to it; an old file comes faster.
+# A partition without backlog stays live while lines come no faster; an old file comes faster.
 LIVE_LINES_PER_S = 20_000
 
-# What partitions that are behind get of a paced batch at least, what a paced batch is at first and
-# at most. A few thousand lines take hardly longer than a few hundred, for Spark's tasks fold them.
+# For paced batches: the least that partitions behind get, the first size, and the largest size. A
+# few thousand lines take hardly longer than a few hundred, because Spark's tasks fold them.
 PACED_LINES_MIN = 1_500
 PACED_LINES_FIRST = 2_000
 PACED_LINES_MAX = 20_000
 
-# On a cluster, by each core: what a paced batch takes at most, where that is more, and any batch.
-# One core folds the latter in some three seconds.
+# On a cluster, per core: the most of a paced batch, if that is more, and of any batch. One core
+# folds the latter in about three seconds.
 PACED_LINES_PER_CORE = 10_000
 LINES_PER_CORE = 250_000
 
-# By so much the size of a paced batch moves at once.
+# The largest factor by which the size of paced batches changes at once.
 _STEP_MAX = 1.5
 
 
 class Admission:
-    """Divides batches of one stream.
+    """Divides batches of one stream among partitions.
 
-    `lines_max` is the most that a batch takes. `kept_up` are the partitions of which the batch
-    divided last takes all, as the one before it did: none of their lines waits for older ones.
+    `lines_max` is the most that a batch takes. `kept_up` are the partitions without backlog after
+    the batch divided last and after the one before it: none of their lines waits for older ones.
     """
 
     def __init__(self, lines_max: int) -> None:
@@ -61,10 +61,10 @@ class Admission:
     def ends(
         self, starts: Offsets, latest: Offsets, now_s: float, cores: int | None = None
     ) -> Offsets | None:
-        """Where a batch ends that begins at `starts`, where the partitions end at `latest`.
+        """Return the ends of a batch that begins at `starts`; partitions end at `latest`.
 
-        `cores` are those of a cluster's executors. None for a batch in which a partition appears:
-        where that begins is not known here.
+        `cores` are those of a cluster's executors. None if a new partition appears in the batch,
+        because its beginning is not known here.
         """
         if latest.keys() - starts.keys():
             self.kept_up = self._drained = frozenset()
@@ -100,7 +100,7 @@ class Admission:
         return ends
 
     def _sized(self, cores: int | None) -> int:
-        """The most that a batch takes, which paced ones are sized by as well."""
+        """Return the most that a batch takes, and size paced batches by it."""
         if cores is None:
             return self._lines_max
         lines_max = min(self._lines_max, cores * LINES_PER_CORE)
@@ -110,7 +110,7 @@ class Admission:
         return lines_max
 
     def counted(self, lines: int, seconds: float) -> None:
-        """So many lines of the batch divided last were counted in this time."""
+        """Note the time in which these lines of the last batch were counted."""
         if self._is_paced and lines:
             step = min(_STEP_MAX, max(1 / _STEP_MAX, self._pace_s / max(seconds, 0.001)))
             wanted = int(self._paced_lines * step)
@@ -118,9 +118,9 @@ class Admission:
 
 
 def fair_part(waiting: Mapping[tuple[str, int], int], lines_max: int) -> int | None:
-    """The most that each partition may take, at least 1, so that all take `lines_max` together.
+    """Return the most that each partition may take (at least 1) to take `lines_max` in total.
 
-    None where all that waits is no more.
+    None if everything that waits is no more than that.
     """
     left, places = lines_max, len(waiting)
     for lines in sorted(waiting.values()):

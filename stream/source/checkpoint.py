@@ -1,8 +1,8 @@
-"""Spark's checkpoint as it lies on disk: which offsets a batch covers, and whether it is whole.
+"""Reads Spark's checkpoint on disk: which offsets a batch covers, and whether it is complete.
 
-Spark writes `offsets/N` before batch N runs and `commits/N` after it; `sources/0/0` holds where a
-new query began. It does not promise to survive a power cut, and the sinks' ledger is the truth: a
-checkpoint that does not fit is given up, and a new query resumes from the ledger.
+Spark writes `offsets/N` before batch N runs and `commits/N` after it; `sources/0/0` has the first
+offsets of a new query. The checkpoint may not survive a power failure, and the sinks' ledger is the
+truth. A checkpoint that does not fit is given up, and a new query resumes from the ledger.
 
 Floor: reads and writes files below one folder, nothing else.
 """
@@ -26,19 +26,19 @@ _VERSION_LINE = "v1"
 
 
 class CheckpointFault(Exception):
-    """The checkpoint is not whole, or not of this stream; the text says why."""
+    """The checkpoint is incomplete, or belongs to another stream; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What a checkpoint says: its query, the last batch planned, and the offsets last committed."""
+    """The state in a checkpoint: its query, the last planned batch, and the committed offsets."""
 
     query_id: str
     last_batch: int | None
     committed: Offsets
 
 
-class Checkpoint:
+class CheckpointFolder:
     """One checkpoint folder on the driver's own disk."""
 
     def __init__(self, folder: Path) -> None:
@@ -46,13 +46,13 @@ class Checkpoint:
 
     @property
     def location(self) -> str:
-        """The folder as Spark takes it: a URI, but with blanks and all as they are."""
+        """The folder as a URI for Spark, which expects blanks and the like unescaped."""
         return f"file://{self.folder.resolve()}"
 
     def resumption(self, topics: Collection[str]) -> Resumption | None:
-        """What to go on from; None where there is no checkpoint yet.
+        """Return where to continue; None if there is no checkpoint yet.
 
-        Raises CheckpointFault when it has holes or torn files, or belongs to other topics.
+        Raises CheckpointFault for missing or torn files, or if it belongs to other topics.
         """
         if not (self.folder / "metadata").exists():
             if self._batches("offsets"):
@@ -80,7 +80,7 @@ class Checkpoint:
         return Resumption(query_id, last, committed)
 
     def give_up(self) -> None:
-        """Remove the checkpoint, in one step for whoever looks."""
+        """Remove the checkpoint; other processes see it disappear in one step."""
         if self.folder.exists():
             given_up = self.folder.with_name(f"{self.folder.name}.given-up")
             shutil.rmtree(given_up, ignore_errors=True)
@@ -88,7 +88,7 @@ class Checkpoint:
             shutil.rmtree(given_up, ignore_errors=True)
 
     def begin(self, query_id: str) -> None:
-        """Start a checkpoint of a new query; whatever was there goes."""
+        """Start a checkpoint for a new query, replacing any other."""
         self.give_up()
         self.folder.mkdir(parents=True)
         draft = self.folder / f".metadata.{uuid.uuid4()}.tmp"
@@ -99,7 +99,7 @@ class Checkpoint:
         draft.rename(self.folder / "metadata")
 
     def ranges(self, batch_id: int) -> dict[tuple[str, int], OffsetRange]:
-        """What batch N covers of every partition.
+        """Return the offsets that a batch covers of every partition.
 
         A partition that appeared with this batch has the start EARLIEST.
         """
@@ -112,11 +112,11 @@ class Checkpoint:
         }
 
     def starts(self, batch_id: int) -> Offsets:
-        """Where batch N begins: the end of the batch before, or the query's own beginning."""
+        """Return where a batch begins: the end of the last batch, or the start of the query."""
         return self.ends(batch_id - 1) if batch_id > 0 else self._initial()
 
     def ends(self, batch_id: int) -> Offsets:
-        """Where batch N ends, from the offset log."""
+        """Return where a batch ends, from the offset log."""
         lines = self._lines(self.folder / "offsets" / str(batch_id))
         if len(lines) != 3:
             raise CheckpointFault(f"offsets/{batch_id} has {len(lines)} lines")
@@ -141,7 +141,7 @@ class Checkpoint:
     def _lines(self, path: Path) -> list[str]:
         name = path.relative_to(self.folder)
         try:
-            # Old Spark wanted a zero byte at the head of the initial offsets.
+            # Old versions of Spark wanted a zero byte before the initial offsets.
             lines = path.read_text().lstrip("\0").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise CheckpointFault(f"{name} cannot be read: {error}") from error
@@ -153,9 +153,9 @@ class Checkpoint:
 def starting_offsets(
     partitions: Mapping[str, int], ledger: Mapping[tuple[str, int], int]
 ) -> dict[str, dict[str, int]]:
-    """Where a new query begins: at the ledger's ends, and at the earliest where it has none.
+    """Return where a new query begins: at the ledger's ends, or at the earliest offsets.
 
-    `partitions` counts each topic's partitions; Spark wants all of them named.
+    `partitions` has each topic's number of partitions, because Spark needs all of them named.
     """
     return {
         topic: {str(index): ledger.get((topic, index), EARLIEST) for index in range(count)}
@@ -164,10 +164,10 @@ def starting_offsets(
 
 
 def forgotten_by(committed: Offsets, ledger: Mapping[tuple[str, int], int]) -> str | None:
-    """What Spark believes to be counted, but the ledger does not know; None when all is well.
+    """Return what Spark has committed and the ledger does not have; None if there is nothing.
 
-    A batch is committed only after the sinks have it, so that this means a sink was wiped or
-    restored from an older copy.
+    A batch is committed only after the sinks have it. So a sink was emptied, or restored from an
+    older copy.
     """
     for (topic, partition), end in sorted(committed.items()):
         counted = ledger.get((topic, partition))
@@ -184,7 +184,7 @@ def _check_dense(batches: list[int], log: str) -> None:
 
 
 def decode_offsets(line: str) -> Offsets:
-    """Offsets as Spark's Kafka source writes them; raises ValueError for anything else."""
+    """Parse offsets in the format of Spark's Kafka source; raises ValueError."""
     try:
         return {
             (topic, int(partition)): int(offset)
@@ -196,7 +196,7 @@ def decode_offsets(line: str) -> Offsets:
 
 
 def encode_offsets(offsets: Offsets) -> str:
-    """Offsets as Spark's Kafka source reads them."""
+    """Return offsets in the format of Spark's Kafka source."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset

@@ -1,4 +1,4 @@
-"""Where lines come from: the topics, what the broker holds of them, and Spark's reader."""
+"""The source of lines: topics, the offsets that the broker has, and Spark's reader."""
 
 import asyncio
 import json
@@ -27,11 +27,11 @@ from stream.spark.memory import lines_per_batch, machine_bytes
 # long. Our broker also ends such a fetch early (decision 0055); other brokers do not.
 FETCH_MAX_WAIT_MS = 5
 
-# A partition with more lines than this in a batch is read by several tasks; a batch of more, by
-# the same number on each core.
+# The most lines per task in a batch. Several tasks read a larger partition; a larger batch has the
+# same number of tasks on each core.
 LINES_PER_TASK = 60_000
 
-# Where executors share a batch, none gets fewer: starting a task takes as long as some hundred.
+# The least per task if executors share a batch, because starting a task has a cost.
 LINES_PER_TASK_MIN = 5_000
 
 ASK_TIMEOUT_MS = 10_000
@@ -40,25 +40,25 @@ MADE_LINES = 300
 
 T = TypeVar("T")
 
-# What is read of a record.
+# The columns that are read of a record.
 COLUMNS_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 )
 COLUMNS = tuple(column.split()[0] for column in COLUMNS_DDL.split(", "))
 
-# What says where a stream begins and how far a batch of it goes.
+# The options for where a stream begins and how large its batches are.
 _STREAM_OPTIONS = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
-    """The first offset held and the end, of every partition of the topics."""
+    """The first available offset and the end of every partition of the topics."""
 
     starts: Offsets
     ends: Offsets
 
     def partitions(self) -> dict[str, int]:
-        """How many partitions each topic has."""
+        """Return the number of partitions of each topic."""
         counts: dict[str, int] = {}
         for topic, _ in self.ends:
             counts[topic] = counts.get(topic, 0) + 1
@@ -68,7 +68,7 @@ class TopicOffsets:
 def _asked(
     bootstrap_servers: str, client_id: str, ask: Callable[[Cluster, Admin], Awaitable[T]]
 ) -> T:
-    """What the brokers answer; raises ApiError and ClientError when they cannot be asked now."""
+    """Ask the brokers; raises ApiError and ClientError if they cannot answer now."""
 
     async def asking() -> T:
         cluster = Cluster(bootstrap_servers, client_id=client_id)
@@ -91,9 +91,9 @@ async def _partitions(cluster: Cluster, topics: Sequence[str]) -> list[TopicPart
 def ask_topics(
     bootstrap_servers: str, client_id: str, topics: Sequence[str], wanted: Sequence[TopicSettings]
 ) -> TopicOffsets:
-    """Make the topics that are missing, and tell what the broker holds of all.
+    """Create missing topics, and return the offsets that the broker has of all topics.
 
-    Raises ApiError and ClientError when the broker cannot be asked now.
+    Raises ApiError and ClientError if the broker cannot be asked now.
     """
     specs = {spec.name: spec for spec in wanted}
     missing = [specs.get(name, TopicSettings(name=name)) for name in topics]
@@ -119,7 +119,7 @@ def ask_topics(
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What a reader of whole transactions finds of one topic; `id` is empty where unknown."""
+    """The committed offsets of one topic that can be read; `id` is empty if unknown."""
 
     id: str
     starts: Mapping[int, int]
@@ -129,7 +129,7 @@ class Readable:
 def ask_readable(
     bootstrap_servers: str, client_id: str, topics: Sequence[str]
 ) -> dict[str, Readable]:
-    """Of each topic that exists, whole: raises ApiError and ClientError where that is not known."""
+    """Return them for each existing topic; raises ApiError and ClientError if any is unknown."""
 
     async def ask(cluster: Cluster, admin: Admin) -> dict[str, Readable]:
         metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
@@ -160,9 +160,9 @@ def ask_readable(
 def offsets_since(
     bootstrap_servers: str, client_id: str, topics: Sequence[str], time_ms: int | None
 ) -> dict[tuple[str, int], int]:
-    """The first offset of each partition that arrived at or after a time, of all where None.
+    """Return the first offset of each partition that arrived at or after a time (None: of all).
 
-    Where nothing did, the partition's end. Raises ApiError and ClientError.
+    The partition's end if there is none. Raises ApiError and ClientError.
     """
 
     async def ask(cluster: Cluster, admin: Admin) -> dict[tuple[str, int], int]:
@@ -179,15 +179,15 @@ def offsets_since(
 
 
 def lost_lines(wanted: Mapping[tuple[str, int], int], held: TopicOffsets) -> str | None:
-    """Why reading cannot go on where it must; None when the broker holds all that is wanted."""
+    """Return why reading cannot continue; None if the broker has all wanted offsets."""
     for (topic, partition), offset in sorted(wanted.items()):
         start = held.starts.get((topic, partition))
         end = held.ends.get((topic, partition))
         where = f"{topic}-{partition} is counted up to {offset}"
         if start is None or end is None:
-            return f"{where}, but the topic has no such partition any more: was it made anew?"
+            return f"{where}, but the topic no longer has this partition: was it created again?"
         if offset > end >= 0:
-            return f"{where}, but the broker holds it up to {end} only: was the topic made anew?"
+            return f"{where}, but the broker has it only up to {end}: was the topic created again?"
         if 0 <= offset < start:
             return f"{where}, but its lines below {start} are deleted: the retention passed them"
     return None
@@ -198,10 +198,10 @@ def passed_over(
     ledger: Mapping[tuple[str, int], int],
     held: TopicOffsets,
 ) -> str | None:
-    """Why a batch behind `committed` cannot be read, though all is there behind the ledger.
+    """Return why a batch after `committed` cannot be read, if all uncounted lines exist.
 
-    Its lines were deleted when they had been counted. None where it can be read, and where lines
-    are lost that nobody has counted. The ledger knows all that is committed.
+    The missing lines were deleted after they had been counted. None if the batch can be read, or
+    if lines are lost that were not counted. The ledger includes everything committed.
     """
     lost = lost_lines(committed, held)
     if lost is None or lost_lines({place: ledger[place] for place in committed}, held) is not None:
@@ -214,7 +214,7 @@ def kafka_options(
     bootstrap_servers: str,
     starting: Mapping[str, Mapping[str, int]] | None,
 ) -> dict[str, str]:
-    """The options of Spark's Kafka source. `starting` counts only for a new checkpoint."""
+    """Return the options of Spark's Kafka source. `starting` is for a new checkpoint only."""
     options = {
         "kafka.bootstrap.servers": bootstrap_servers,
         "subscribe": ",".join(section.topics),
@@ -223,9 +223,9 @@ def kafka_options(
         "failOnDataLoss": "true",
         "maxOffsetsPerTrigger": str(lines_per_batch(section, machine_bytes())),
         "maxRecordsPerPartition": str(LINES_PER_TASK),
-        # Kafka's admin client waits for a leader that has died until its time is up, though another
-        # one leads by then: only the next attempt asks that. After six attempts the query is
-        # started again.
+        # Kafka's admin client waits for a dead leader until its time-out, even if another broker
+        # leads by then; only the next attempt asks that one. After six attempts the query is
+        # restarted.
         "kafka.default.api.timeout.ms": "3000",
         "kafka.request.timeout.ms": "3000",
         "kafkaConsumer.pollTimeoutMs": "20000",
@@ -240,10 +240,10 @@ def kafka_options(
 
 
 class Divider:
-    """What the JVM asks how to divide a batch among the partitions (`java/SharedKafka.java`).
+    """Divides a batch among the partitions when the JVM asks (`java/SharedKafka.java`).
 
-    `hear_ends` is told where the topics end each time that a batch is planned. `cores` tells how
-    many a cluster's executors have.
+    `hear_ends` is called with the topics' ends each time a batch is planned. `cores` returns the
+    number of cores of a cluster's executors.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Divider:
         self._cores = cores
 
     def ends(self, starts: str, latest: str) -> str | None:
-        """The ends of a batch; offsets as Spark's Kafka source writes them."""
+        """Return the ends of a batch; offsets are in the format of Spark's Kafka source."""
         topics_end = decode_offsets(latest)
         self._hear_ends(topics_end)
         cores = None if self._cores is None else self._cores()
@@ -265,13 +265,13 @@ class Divider:
         return None if ends is None else encode_offsets(ends)
 
     class Java:
-        """Which interface of the JVM's this object stands for."""
+        """The Java interface that this object implements for Py4J."""
 
         implements = ("millrace.SharedKafka$Admission",)
 
 
 def read_kafka(session: SparkSession, options: Mapping[str, str], divider: Divider) -> DataFrame:
-    """The stream of records, with the columns COLUMNS."""
+    """Return the stream of records, with the columns COLUMNS."""
     jvm: Any = session._jvm
     jvm.millrace.SharedKafka.admitBy(divider)
     lines = session.readStream.format("millrace.SharedKafka").options(**options).load()
@@ -279,7 +279,7 @@ def read_kafka(session: SparkSession, options: Mapping[str, str], divider: Divid
 
 
 def tasks_for(offsets: int, cores: int) -> int:
-    """How many tasks share so many offsets: the same number on each core, but none a few lines."""
+    """Return the number of tasks for these offsets: the same on each core, none too small."""
     most = max(1, offsets // LINES_PER_TASK_MIN)
     return min(most, math.ceil(offsets / LINES_PER_TASK / cores) * cores)
 
@@ -290,9 +290,10 @@ def read_ranges(
     ranges: Sequence[OffsetRange],
     tasks: int | None = None,
 ) -> DataFrame:
-    """Some offsets, at most one range of each partition, as the stream of these options reads them.
+    """Return some offsets, at most one range per partition, read with the stream's options.
 
-    By about so many tasks; without a number each reads what one may. No range may be empty.
+    About `tasks` tasks read them; by default each task reads the most it may. No range may be
+    empty.
     """
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
@@ -315,19 +316,19 @@ def read_ranges(
     return session.read.format("kafka").options(**{**same, **own}).load().select(*COLUMNS)
 
 
-# Where lines that the driver reads by itself begin and end, as Spark's Kafka source writes offsets.
+# Start and end of lines that the driver itself reads, in the format of Spark's Kafka source.
 Span = tuple[str, str]
 
 
 def span_of(ranges: Sequence[OffsetRange]) -> Span:
-    """The span of some ranges, at most one of each partition."""
+    """Return the span of some ranges, at most one per partition."""
     starts = {(one.topic, one.partition): one.start for one in ranges}
     ends = {(one.topic, one.partition): one.end for one in ranges}
     return encode_offsets(starts), encode_offsets(ends)
 
 
 def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:
-    """Lines made up here, of every topic, with the columns COLUMNS."""
+    """Return made-up lines of every topic, with the columns COLUMNS."""
     listed = ", ".join(f"'{topic}'" for topic in topics)
     return session.range(0, MADE_LINES, 1, 1).selectExpr(
         "CAST('made/up' AS BINARY) AS key",

@@ -1,8 +1,8 @@
-"""Spark's progress, shown to every lag monitor as the commits of a consumer group.
+"""Commits Spark's progress as a consumer group, so that every lag monitor shows it.
 
-Spark itself commits nothing. Its listener puts the end offsets of each finished batch into a slot
-where the latest wins; a thread of its own commits them. Nothing is ever read back from the group,
-so a commit that fails is logged and dropped: the next one heals it.
+Spark itself commits nothing. Its listener stores the end offsets of each finished batch, replacing
+older ones, and a thread commits them. The stream never reads these commits, so a failed one is
+logged and dropped; the next one replaces it.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from protocol.types import TopicPartition
 from stream.config.settings import CONSUMER_GROUP
 from stream.source.checkpoint import Offsets
 from stream.state import StreamState
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 
-# Commits are at least this far apart; the last one of a burst is always made. The collector goes by
-# them where old lines wait for live ones (`collector/send/lag_windows`): a late one makes it slow.
+# Least time between commits; the last one of a burst is always made. The collector follows these
+# commits when old lines wait for live ones (`collector/send/lag_windows`), so delays slow it down.
 COMMIT_INTERVAL_S = 0.1
 COMMIT_TIMEOUT_MS = 5_000
 
 logger = logging.getLogger(__name__)
 
 
-class Committer:
-    """Commits the latest offsets from a thread of its own."""
+class OffsetCommitter:
+    """Commits the latest offsets from its own thread."""
 
     def __init__(self, bootstrap_servers: str, client_id: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -46,19 +46,19 @@ class Committer:
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def start(self, keeper: Keeper) -> None:
-        """Begin to commit what `offer` brings."""
+    def start(self, keeper: ThreadKeeper) -> None:
+        """Start to commit offered offsets."""
         self._thread = keeper.keep("committer", self._run)
 
     def offer(self, offsets: Offsets, metadata: str) -> None:
-        """Commit these soon, unless newer ones come first."""
+        """Commit these offsets soon, unless newer ones are offered first."""
         if offsets:
             with self._lock:
                 self._slot = (offsets, metadata)
             self._filled.set()
 
     def close(self, timeout_s: float) -> None:
-        """Commit what is left, then end."""
+        """Commit what is left, then end the thread."""
         self._is_closed = True
         self._filled.set()
         if self._thread is not None:
@@ -99,15 +99,15 @@ class Committer:
 
 
 class ProgressListener:
-    """Spark's streaming events, taken as they are: PySpark's own classes cost many calls each."""
+    """Handles Spark's streaming events in raw form, because PySpark's classes make many calls."""
 
-    def __init__(self, committer: Committer, state: StreamState) -> None:
+    def __init__(self, committer: OffsetCommitter, state: StreamState) -> None:
         self._committer = committer
         self._state = state
         self._last: tuple[Offsets, str] | None = None
 
     def register(self, session: SparkSession) -> None:
-        """Listen from here on."""
+        """Start to listen."""
         from pyspark.java_gateway import ensure_callback_server_started
 
         gateway = SparkContext._gateway
@@ -117,37 +117,37 @@ class ProgressListener:
         session.streams._jsqm.addListener(wrapper(self))
 
     def begins_at(self, offsets: Offsets, metadata: str) -> None:
-        """What was committed before this query runs; shown until its first batch."""
+        """Offer what was committed before this query runs; shown until its first batch."""
         self._last = (offsets, metadata)
         self._committer.offer(offsets, metadata)
 
     def onQueryStarted(self, event: Any) -> None:
-        """Of no interest."""
+        """Ignored."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """A batch is over, and Spark has committed it."""
+        """Note a batch that Spark has committed."""
         progress = json.loads(event.progress().json())
         self._state.progressed(progress)
         self._last = (end_offsets(progress), f"{progress['id']} {progress['batchId']}")
         self._committer.offer(*self._last)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing came for a while: say so, for a group without members forgets."""
+        """Commit again while nothing arrives, because an empty group would expire."""
         self._state.idle()
         if self._last is not None:
             self._committer.offer(*self._last)
 
     def onQueryTerminated(self, event: Any) -> None:
-        """The job sees that itself."""
+        """Ignored, because the job checks the query itself."""
 
     class Java:
-        """Which interface of the JVM's this object stands for."""
+        """The Java interface that this object implements for Py4J."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
 def end_offsets(progress: Mapping[str, Any]) -> Offsets:
-    """Where the reported batch ended; empty where the report does not say."""
+    """Return where the reported batch ended; empty if the report lacks it."""
     found: Offsets = {}
     for source in progress.get("sources", ()):
         ends = source.get("endOffset")

@@ -1,9 +1,9 @@
 """Spark's Kafka connector: four pinned jars, fetched once at set-up by Spark's own resolver.
 
-The wheel of PySpark holds no Kafka connector. `python -m stream.spark.jars --cache DIR` resolves
-the jars of `jars.json` in a throw-away local session, checks their sha256 and puts them into the
-cache folder, each by one rename. What is there already with the right sum is left alone, so a
-second call needs neither network nor JVM. The stream itself never resolves anything.
+The wheel of PySpark has no Kafka connector. `python -m stream.spark.jars --cache DIR` resolves the
+jars of `jars.json` in a temporary local session, checks their sha256, and renames each into the
+cache folder. A jar that is already there with the right sum is kept, so a second call needs neither
+network nor JVM. The stream itself never resolves anything.
 """
 
 import argparse
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class JarError(Exception):
-    """A jar could not be had, or is not the one that was pinned; the text says what to do."""
+    """A jar is not available, or is not the pinned one; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,22 @@ class Jar:
 
 
 def pinned_jars() -> tuple[Jar, ...]:
-    """The jars of `jars.json`, in the order in which they belong on the class path."""
+    """Return the jars of `jars.json` in their order on the class path."""
     return tuple(Jar(**pin) for pin in json.loads(PINS.read_text())["jars"])
 
 
 def jar_paths(cache: Path) -> tuple[Path, ...]:
-    """Where the jars lie once they are there; what `spark.jars` is given."""
+    """Return the paths of the jars in the cache, for `spark.jars`."""
     return tuple(cache / jar.file_name for jar in pinned_jars())
 
 
 def missing_jars(cache: Path, jars: Sequence[Jar]) -> list[Jar]:
-    """The jars that are not in the cache with the sum that was pinned."""
+    """Return the jars that are not in the cache with the pinned sum."""
     return [jar for jar in jars if sha256_of(cache / jar.file_name) != jar.sha256]
 
 
 def sha256_of(path: Path) -> str | None:
-    """The sum of a file, None where there is none."""
+    """Return the sum of a file; None if there is no file."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -77,7 +77,7 @@ def sha256_of(path: Path) -> str | None:
 
 
 def store(jar: Jar, source: Path, cache: Path) -> None:
-    """Copy a jar into the cache after its sum is checked; a wrong one never gets there."""
+    """Copy a jar into the cache after checking its sum; a wrong jar is never stored."""
     found = sha256_of(source)
     if found != jar.sha256:
         raise JarError(
@@ -97,7 +97,7 @@ def store(jar: Jar, source: Path, cache: Path) -> None:
 
 
 def fetch(cache: Path, jars: Sequence[Jar] | None = None) -> int:
-    """Bring every missing jar into the cache and return how many were; does nothing twice."""
+    """Put every missing jar into the cache; return how many were missing."""
     jars = pinned_jars() if jars is None else jars
     cache.mkdir(parents=True, exist_ok=True)
     missing = missing_jars(cache, jars)
@@ -110,7 +110,7 @@ def fetch(cache: Path, jars: Sequence[Jar] | None = None) -> int:
 
 
 def _resolve(jars: Sequence[Jar], folder: Path) -> list[tuple[Jar, Path]]:
-    """Let Spark resolve the jars, without what they depend on, into `folder`."""
+    """Let Spark resolve the jars, without their dependencies, into `folder`."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -153,7 +153,7 @@ def _why_not(jar: Jar, error: Exception) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line of the set-up: 0 when all jars are in place, 1 with the reason when not."""
+    """Run the command: return 0 if all jars are in place, otherwise log the reason, return 1."""
     parser = argparse.ArgumentParser(prog="python -m stream.spark.jars", description=__doc__)
     parser.add_argument("--cache", type=Path, required=True, help="folder that keeps the jars")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Our few Java classes (`java/*.java`), compiled for the running JVM by the compiler Spark brings.
+"""Our few Java classes (`java/*.java`), compiled in the running JVM by Spark's own compiler.
 
 They stand on interfaces that Spark offers to Java and not to Python.
 The compiler is Janino, which Spark uses for its generated code. Janino knows no type parameters and
@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 
 SOURCES = Path(__file__).parents[1] / "java"
 
-# Of the language, what the interfaces of Spark's that the classes implement ask for.
+# The Java language level that Spark's interfaces require of these classes.
 _LANGUAGE = 8
 
 
 def load(session: SparkSession, folder: Path) -> None:
-    """Let the session find the classes; their jar is kept in `folder`, made where it is missing.
+    """Make the classes available to the session; keep their jar in `folder`.
 
     Raises OSError, and Py4JJavaError with file, line and reason for a class that does not compile.
     """
@@ -37,21 +37,21 @@ def load(session: SparkSession, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         _make(jvm, loader, jar)
     loader.addURL(jvm.java.io.File(str(jar.absolute())).toURI().toURL())
-    # Executors on other machines get it from here.
+    # Executors on other machines load it from here.
     session.sparkContext._jsc.addJar(jar.absolute().as_uri())
     register(session)
 
 
 @contextmanager
 def borrowed(session: SparkSession, folder: Path) -> Iterator[None]:
-    """As `load`, for who may not write to `folder`: what is missing there is made elsewhere."""
+    """Like `load`, for a process that may not write to `folder`: uses a temporary folder."""
     with TemporaryDirectory(prefix="millrace-") as own:
         load(session, folder if _jar(folder).exists() else Path(own))
         yield
 
 
 def register(session: SparkSession) -> None:
-    """Let a session, and those cloned from it, know our functions."""
+    """Register our functions with a session and those cloned from it."""
     jvm: Any = session._jvm
     registry = session._jsparkSession.sessionState().functionRegistry()
     jvm.millrace.Functions.register(registry)

@@ -1,7 +1,7 @@
-"""Whether a standalone cluster's master answers, asked before a JVM is made to find out.
+"""Check that a standalone cluster's master answers, before a JVM is started.
 
-Spark itself tries for a minute, and then ends its driver with a trace that names no address. Loads
-nothing of Spark: `up` asks as well.
+Spark itself tries for a minute and then ends its driver with a trace that names no address. This
+module loads nothing of Spark, because `up` uses it too.
 """
 
 import os
@@ -9,15 +9,15 @@ import socket
 
 SCHEME = "spark://"
 REACH_TIMEOUT_S = 3.0
-"""For each of the addresses; a machine that is there answers or refuses within milliseconds."""
+"""For each address; a running machine accepts or refuses within milliseconds."""
 
 
 class MasterAway(Exception):
-    """No master of `stream.master` answers; the text names each address and what it says."""
+    """No master of `stream.master` answers; the text names each address and its answer."""
 
 
 def addresses(master: str) -> list[tuple[str, int]]:
-    """Host and port of each master; none where `master` is no standalone cluster.
+    """Return host and port of each master; none if `master` is not a standalone cluster.
 
     Raises ValueError, with a sentence, for an address without host or port.
     """
@@ -27,15 +27,15 @@ def addresses(master: str) -> list[tuple[str, int]]:
     for text in master.removeprefix(SCHEME).split(","):
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise ValueError(f"{text!r} is no host:port")
+            raise ValueError(f"{text!r} is not of the form host:port")
         found.append((host.strip("[]"), int(port)))
     return found
 
 
 def ask_masters(master: str, timeout_s: float = REACH_TIMEOUT_S) -> None:
-    """Return when one of the masters takes a connection, or there are none to ask.
+    """Return once a master accepts a connection, or if there are none to ask.
 
-    Raises MasterAway when none does within `timeout_s` seconds each.
+    Raises MasterAway if none does, after up to `timeout_s` seconds each.
     """
     said = []
     try:
@@ -56,5 +56,5 @@ def _reason(error: OSError, timeout_s: float) -> str:
         return f"no answer within {timeout_s:g} s"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
-    # A name that is not known has a negative number.
+    # The error of an unknown name has a negative number.
     return str(error.strerror or error)

@@ -1,6 +1,6 @@
-"""How much memory Spark's driver takes, and how many lines that allows in a batch.
+"""The memory of Spark's driver, and how many lines per batch that allows.
 
-Both follow the machine unless the configuration says otherwise. Pure but for `machine_bytes`.
+Both depend on the machine unless the configuration sets them. Pure except for `machine_bytes`.
 """
 
 from pathlib import Path
@@ -8,26 +8,26 @@ from pathlib import Path
 from protocol.units import parse_size_bytes
 from stream.config.settings import HEAP_BYTES_MIN, LINES_PER_BATCH_MIN, StreamSection
 
-# The heap is this part of the machine, and the whole mill stays within 2.5 GiB on a large one.
+# The heap is this fraction of the machine. The limit keeps the whole mill within 2.5 GiB.
 HEAP_SHARE = 5
 HEAP_BYTES_MAX = 1_280 << 20
 
-# Of a large batch the heap holds the cells of the tasks that run, and in the end the text of all
-# cells, some 150 bytes each and in more than one copy; a line may make a cell for every metric. Of
-# a batch that proves too large a part is taken.
+# For a large batch the heap holds the cells of the running tasks, and finally the text of all
+# cells, about 150 bytes each and in several copies; a line can make a cell for every metric. If a
+# batch proves too large, only a part of it is taken.
 BYTES_PER_LINE = 3 << 10
 LINES_PER_BATCH_MAX = 1_000_000
 
 
 def heap_bytes(section: StreamSection, machine: int) -> int:
-    """The heap of Spark's driver on a machine with so much memory."""
+    """Return the heap of Spark's driver on a machine with this much memory."""
     if section.heap is not None:
         return parse_size_bytes(section.heap)
     return max(HEAP_BYTES_MIN, min(machine // HEAP_SHARE, HEAP_BYTES_MAX))
 
 
 def lines_per_batch(section: StreamSection, machine: int) -> int:
-    """The most lines that a batch takes while the stream is behind."""
+    """Return the most lines of a batch while the stream is behind."""
     if section.max_lines_per_batch is not None:
         return section.max_lines_per_batch
     lines = heap_bytes(section, machine) // BYTES_PER_LINE
@@ -37,7 +37,7 @@ def lines_per_batch(section: StreamSection, machine: int) -> int:
 def machine_bytes(
     meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")
 ) -> int:
-    """The memory of this machine, or of the container that the process runs in."""
+    """Return the memory of this machine, or of the container of this process."""
     (total,) = (
         int(line.split()[1]) << 10
         for line in meminfo.read_text().splitlines()
@@ -46,5 +46,5 @@ def machine_bytes(
     try:
         return min(total, int(limit.read_text()))
     except (OSError, ValueError):
-        # No such file outside of a container, and the word `max` in one without a limit.
+        # There is no such file outside of a container, and the word `max` in one without a limit.
         return total

@@ -18,18 +18,18 @@ from stream.spark.memory import heap_bytes, machine_bytes
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# Batches whose files Spark keeps; each costs some files, and only the last two are ever read.
+# The number of batches whose files Spark keeps. Each costs some files; only two are ever read.
 BATCHES_KEPT = 12
 
-# Deep enough for a pattern of a user's that recurses on a long line; unused stack costs nothing.
+# Deep enough for a user's pattern that recurses on a long line; unused stack costs nothing.
 _STACK = f"-Xss{STACK_BYTES >> 20}m"
 
-# What executors need as the driver does, on whatever machine they run.
+# Options for executors and the driver alike, on whatever machine they run.
 _CODE_OPTIONS = (
     _STACK,
-    # Both compilers: the quick one alone starts with less, and costs twice as much for ever. The
-    # slow one comes ten times later than usual: a start runs nearly everything a few thousand
-    # times and nothing for long, and would spend a third of its time in it.
+    # Use both compilers. The fast one alone starts sooner but makes code that runs half as fast.
+    # The slow one starts ten times later than by default, because a start runs nearly everything
+    # a few thousand times and would spend a third of its time in that compiler.
     "-XX:ReservedCodeCacheSize=160m",
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=20000",
@@ -49,15 +49,15 @@ _JVM_OPTIONS = (
 )
 
 
-# A session that answers one question ends before the slow compiler has paid for itself: without
-# it a dry run takes 9.1 s of processors in place of 12.7.
+# A session for a single question ends before the slow compiler pays off: without it a dry run takes
+# 9.1 s of processor time instead of 12.7.
 _QUICK_COMPILER_ALONE = "-XX:TieredStopAtLevel=1"
 
 
 def spark_options(
     settings: StreamSettings, scratch: Path | None = None, *, is_brief: bool = False
 ) -> dict[str, str]:
-    """All of Spark's settings for these settings of ours; temporary files go into `scratch`."""
+    """Return Spark's settings for our settings; temporary files go to `scratch`."""
     section = settings.section
     local = section.is_local
     options = {
@@ -68,27 +68,27 @@ def spark_options(
             map(_quoted, jvm_options(settings, scratch, is_brief=is_brief))
         ),
         "spark.jars": ",".join(str(path) for path in settings.jars),
-        # The default manager runs some twenty small commands a batch.
+        # The default manager runs about twenty small commands per batch.
         "spark.sql.streaming.checkpointFileManagerClass": "millrace.LocalCheckpoint",
         "spark.sql.streaming.minBatchesToRetain": str(BATCHES_KEPT),
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
-        # All code of a batch must fit, also with many metrics, or each batch compiles it anew.
+        # All code of a batch must fit, even with many metrics, or each batch compiles it again.
         "spark.sql.codegen.cache.maxEntries": "1000",
-        # A faulty expression is NULL for its line, never a stopped stream.
+        # An expression that fails is NULL for its line, and never stops the stream.
         "spark.sql.ansi.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.caseSensitive": "false",
-        # Or ${name} in a pattern of a user's would be taken for a variable of Spark's.
+        # Otherwise ${name} in a user's pattern would be a variable of Spark.
         "spark.sql.variable.substitute": "false",
-        # It moves an attempt into the branches below it, whose condition then stands outside.
+        # This rule moves an attempt into branches below it, and leaves their condition outside.
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches"
         ),
-        # All but Kafka: its older way of reading a batch makes a row of Java's of each record
-        # first, and then one of Spark's.
+        # All except Kafka: with its older reader each record becomes first a Java row, and then a
+        # row of Spark.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.debug.maxToStringFields": "8",
         "spark.sql.catalogImplementation": "in-memory",
@@ -117,7 +117,7 @@ def spark_options(
 def jvm_options(
     settings: StreamSettings, scratch: Path | None = None, *, is_brief: bool = False
 ) -> list[str]:
-    """The JVM's own options, with the class data archive when there is one."""
+    """Return the JVM's own options, with the class data archive if it exists."""
     options = [*_JVM_OPTIONS, "-Xlog:disable", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
     if is_brief:
         options.append(_QUICK_COMPILER_ALONE)
@@ -125,18 +125,18 @@ def jvm_options(
         options.append(f"-Djava.io.tmpdir={scratch}")
     archive = settings.class_data_archive
     if archive is not None and Path(archive).exists():
-        # An archive of another JVM or class path is passed over in silence.
+        # The JVM silently ignores an archive of another JVM or class path.
         options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     return options
 
 
 def _quoted(option: str) -> str:
-    """An option as Spark reads it out of its one line of options: folders may have spaces."""
+    """Quote an option for Spark's single line of options, because folders can have spaces."""
     return f'"{option}"' if " " in option else option
 
 
 def environment(settings: StreamSettings) -> dict[str, str]:
-    """What the JVM's process needs in its environment."""
+    """Return the environment variables for the JVM's process."""
     wanted = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -150,12 +150,12 @@ def environment(settings: StreamSettings) -> dict[str, str]:
 
 
 def empty_scratch(data_dir: Path) -> Path:
-    """The driver's own folder for temporary files, emptied: a killed JVM cleans up nothing.
+    """Empty and return the driver's folder for temporary files; a killed JVM leaves files.
 
     Only for the one driver that holds the lock of `data_dir`.
     """
     folder = data_dir / "scratch"
-    # The JVM of a predecessor may still be on its way out, and be removing its own files.
+    # The JVM of a predecessor may still be ending, and removing its own files.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()
@@ -168,13 +168,13 @@ def start_session(
     *,
     is_brief: bool = False,
 ) -> SparkSession:
-    """Start the JVM and return its session; raises whatever PySpark does when that fails.
+    """Start the JVM and return its session; raises whatever PySpark raises.
 
-    One that is there for a single question and then ends is started as a brief one.
+    `is_brief`: the session answers a single question and then ends.
     """
     os.environ.update(environment(settings))
     if scratch is not None:
-        # PySpark makes a folder, too, in which the JVM tells it its port.
+        # PySpark also creates a folder, in which the JVM writes its port.
         tempfile.tempdir = str(scratch)
     builder = SparkSession.builder
     options = spark_options(settings, scratch, is_brief=is_brief) | dict(more or {})

@@ -124,7 +124,7 @@ def test_once_reads_everything_and_ends(broker: BrokerProcess, tmp_path: Path, r
     (folder / "d.gz").write_bytes(gzip.compress(b"zip\n" * 1000)[:-20])
     code, out = collector.run("--once")
     assert code == 1
-    assert "not whole yet" in json.loads(out.splitlines()[-1])["incomplete"][0]
+    assert "not complete yet" in json.loads(out.splitlines()[-1])["incomplete"][0]
 
 
 def test_check_shows_files_positions_and_lag(broker: BrokerProcess, tmp_path: Path) -> None:

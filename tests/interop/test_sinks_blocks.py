@@ -21,7 +21,7 @@ from sinks.errors import Fenced, LedgerMismatch
 from sinks.keys import K_COLUMN_CHARACTERS, Key
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
-from sinks.store import Outcome, Sinks
+from sinks.store import BatchOutcome, Sinks
 from sinks.values import SUM_MAX, combined
 from tests.harness import worked
 from tests.harness.cell_blocks import encode
@@ -189,8 +189,8 @@ def test_blocks_count_what_rows_count(
         sinks.open(worked.QUERY)
     for batch_id in range(6):
         one = batch(batch_id, random_rows(rng, METRICS))
-        assert rows.apply(one) is Outcome.MERGED
-        assert blocks.apply(as_blocks(rng, one)) is Outcome.MERGED
+        assert rows.apply(one) is BatchOutcome.MERGED
+        assert blocks.apply(as_blocks(rng, one)) is BatchOutcome.MERGED
         found, expected = tables(mysql_server, by_blocks), tables(mysql_server, by_rows)
         for table, lines in expected.items():
             assert found[table] == lines, f"{table} after batch {batch_id}"
@@ -264,10 +264,10 @@ def test_a_replay_of_blocks_changes_nothing(
     sinks.open(worked.QUERY)
     some = [as_blocks(rng, batch(n, random_rows(rng, METRICS))) for n in range(3)]
     for one in some[:2]:
-        assert sinks.apply(one) is Outcome.MERGED
+        assert sinks.apply(one) is BatchOutcome.MERGED
     before = tables(mysql_server, settings), redis_keys(redis_server)
     for one in some[:2]:
-        assert sinks.apply(one) is Outcome.REPLAYED
+        assert sinks.apply(one) is BatchOutcome.REPLAYED
     successor = drive(settings)
     successor.open(worked.QUERY)
     with pytest.raises(Fenced):
@@ -326,7 +326,7 @@ def test_a_block_that_says_too_few_cells_is_refused_whole(
     with pytest.raises(ValueError, match="sums held 2 cells, said 3"):
         sinks.apply(batch(0, blocks=[two[0], wrong]))
     assert not tables(mysql_server, settings)["windows"]
-    assert sinks.apply(batch(0, blocks=two)) is Outcome.MERGED
+    assert sinks.apply(batch(0, blocks=two)) is BatchOutcome.MERGED
     assert (sinks.taken.cells, sinks.taken.redis_s) == (2, None), "this mill has no Redis"
 
 
@@ -350,7 +350,7 @@ def test_large_blocks_are_cut_to_what_the_server_takes(
             sinks.close()
             later = drive(settings, [many])
             later.open(worked.QUERY)
-            assert later.apply(one) is Outcome.MERGED
+            assert later.apply(one) is BatchOutcome.MERGED
         finally:
             cursor.execute("SET GLOBAL max_allowed_packet = %s", (before,))
         cursor.execute("SELECT SUM(`count`) AS c, COUNT(*) AS n FROM windows")

@@ -11,10 +11,10 @@ import pytest
 
 from sinks.config import SinksSettings
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
-from sinks.mysql.cellar import MySqlCellar
+from sinks.mysql.cell_reader import MySqlCellReader
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange, UnparsedRow, UnparsedSample
-from sinks.store import Outcome, Sinks
+from sinks.store import BatchOutcome, Sinks
 from sinks.values import Aggregate
 from tests.harness import worked
 from tests.harness.cell_blocks import encode
@@ -265,7 +265,7 @@ def test_a_refused_definition_changes_nothing_for_readers(
     with pytest.raises(DefinitionChanged):
         drive(settings, *changed).open("another-query")
     assert query(mysql_server, settings, "SELECT status FROM requests_by_status")
-    assert sinks.apply(worked.BATCH_8) is Outcome.MERGED
+    assert sinks.apply(worked.BATCH_8) is BatchOutcome.MERGED
 
 
 @pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_bin"])
@@ -332,7 +332,7 @@ def test_a_database_lost_while_redis_is_caught_up_makes_the_stream_wait(
         raise pymysql.err.OperationalError(2013, "Lost connection to server during query")
 
     with monkeypatch.context() as patched:
-        patched.setattr("sinks.mysql.cellar.cell_of", lost)
+        patched.setattr("sinks.mysql.cell_reader.cell_of", lost)
         with pytest.raises(SinkUnavailable, match="mysql is away"):
             sinks.apply(worked.BATCH_7)
     wait_until(lambda: sinks.apply(worked.BATCH_7), 10, "it is tried again")
@@ -366,7 +366,7 @@ def test_a_lock_held_by_another_is_waited_for_and_the_merge_repeated(
         with pytest.raises(SinkUnavailable, match="1205"):
             sinks.apply(worked.BATCH_7)
         cursor.execute("ROLLBACK")
-    assert sinks.apply(worked.BATCH_7) is Outcome.MERGED
+    assert sinks.apply(worked.BATCH_7) is BatchOutcome.MERGED
     assert query(mysql_server, settings, "SELECT seq FROM sink_guard") == [{"seq": 1}]
 
 
@@ -403,17 +403,17 @@ def test_a_mill_without_numbers_for_windows_waits_until_there_are_more(
     query(mysql_server, settings, "ALTER TABLE window_keys AUTO_INCREMENT = 4294967294")
     for batch_id in range(2):
         start_s = TEN + 10 * batch_id
-        assert sinks.apply(in_form(batch_id, counts, start_s, as_rows)) is Outcome.MERGED
+        assert sinks.apply(in_form(batch_id, counts, start_s, as_rows)) is BatchOutcome.MERGED
     third = in_form(2, counts, TEN + 20, as_rows)
     with pytest.raises(SinkUnavailable, match="no number left") as refused:
         sinks.apply(third)
-    assert sinks.apply(in_form(1, counts, TEN + 10, as_rows)) is Outcome.REPLAYED
+    assert sinks.apply(in_form(1, counts, TEN + 10, as_rows)) is BatchOutcome.REPLAYED
     for statement in str(refused.value).split("`")[1::2]:
         query(mysql_server, settings, statement)
     # The driver that met the end is the one that goes on.
-    assert sinks.apply(third) is Outcome.MERGED
+    assert sinks.apply(third) is BatchOutcome.MERGED
     again = [FoldRow("m", TEN + 20, ("a",), 4)]
-    assert sinks.apply(batch(3, *again)) is Outcome.MERGED
+    assert sinks.apply(batch(3, *again)) is BatchOutcome.MERGED
     found = query(mysql_server, settings, "SELECT `count` FROM windows ORDER BY start_at")
     assert [row["count"] for row in found] == [1, 1, 5]
 
@@ -444,12 +444,12 @@ def test_cells_are_told_apart_by_the_lowest_bits_of_seq(
         alone.apply(batch(batch_id, FoldRow("m", TEN, (f"new {batch_id}",), batch_id)))
     assert settings.mysql is not None
     sink = MySqlSink(settings.mysql, patience_s=2)
-    cellar = MySqlCellar(sink, [counts])
-    newer = cellar.cells_after(2**32 - 1, 100)
+    cell_reader = MySqlCellReader(sink, [counts])
+    newer = cell_reader.cells_after(2**32 - 1, 100)
     assert newer is not None
     assert {cell.key for _, cell in newer} == {("new 1",), ("new 2",), ("new 3",)}
     # Too far behind to tell: everything is filled again.
-    assert cellar.cells_after(2**32 + 2 - 2**31, 100) is None
+    assert cell_reader.cells_after(2**32 + 2 - 2**31, 100) is None
     later = drive(settings, counts)
     later.open(worked.QUERY)
     assert later._view is not None

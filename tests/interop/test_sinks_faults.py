@@ -14,7 +14,7 @@ from sinks.errors import SinkUnavailable
 from sinks.mysql import link as mysql_link
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, OffsetRange, UnparsedRow, UnparsedSample
-from sinks.store import Outcome, Sinks
+from sinks.store import BatchOutcome, Sinks
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
@@ -43,7 +43,7 @@ class Faults:
         self.calls = 0
         self.broken = False
 
-    def connect(self, settings: MySqlSettings) -> mysql_link.Connection:
+    def connect(self, settings: MySqlSettings) -> mysql_link.MySqlConnection:
         return Link(mysql_link.connect(settings), self)
 
     def around(self, call: Any, *arguments: Any) -> Any:
@@ -59,7 +59,7 @@ class Faults:
 class Link:
     """A connection whose every exchange passes through `Faults`."""
 
-    def __init__(self, real: mysql_link.Connection, faults: Faults) -> None:
+    def __init__(self, real: mysql_link.MySqlConnection, faults: Faults) -> None:
         self._real = real
         self._faults = faults
 
@@ -229,7 +229,7 @@ def test_redis_away_makes_the_stream_wait_and_the_replay_brings_it_up(
         sinks.apply(worked.BATCH_8)
     assert sinks.states["redis"].startswith("down: ")
     own_redis.start()  # empty: it keeps nothing on disk
-    assert sinks.apply(worked.BATCH_8) is Outcome.REPLAYED
+    assert sinks.apply(worked.BATCH_8) is BatchOutcome.REPLAYED
     # What an empty Redis lacks comes by a thread, between batches (decision 0006).
     whole = {"mysql": "ok", "redis": "ok"}
     wait_until(lambda: sinks.states == whole, 20, "the view is filled")
@@ -263,7 +263,7 @@ def test_a_stranger_in_a_key_of_the_mill_stops_the_write_before_it_begins(
         sinks.apply(worked.BATCH_7)
     assert not client.exists("mill:requests_by_status:1m:21260801T100000Z")
     client.delete("mill:latency:1m:21260801T100000Z")
-    assert sinks.apply(worked.BATCH_7) is Outcome.REPLAYED
+    assert sinks.apply(worked.BATCH_7) is BatchOutcome.REPLAYED
     assert client.hget("mill:latency:1m:21260801T100000Z", "*.count") == "3"
 
 

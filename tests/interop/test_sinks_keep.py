@@ -228,7 +228,7 @@ def test_what_a_keep_would_delete_is_told_before_it_is_taken_over(
     [said] = deletions(ours)
     assert said.startswith(
         "m: 1 cells of MySQL's 1m windows are older than `keep` (30d) and would be deleted a week"
-        " after it is taken over, from "
+        " after it is applied, from "
     )
     assert stage.run(read_terms)["m", MINUTE].keep_s == 90 * DAY_S, "asking changes nothing"
     # Once it is taken over the day stands, whoever asks later.

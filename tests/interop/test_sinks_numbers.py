@@ -9,7 +9,7 @@ import pytest
 from sinks.cells.merge import CellId
 from sinks.config import MySqlSettings
 from sinks.keys import key_hash
-from sinks.mysql.cellar import MySqlCellar
+from sinks.mysql.cell_reader import MySqlCellReader
 from sinks.mysql.sink import MySqlSink
 from sinks.read_counts import CountsReader
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
@@ -164,5 +164,5 @@ def test_sketches_of_an_older_version_take_more_values(mysql_server: MySqlServer
     sink.apply(batch(1, [FoldRow("users", 0, ("k",), 900, hll=worked.older_hll(*old))]))
     sink.apply(batch(2, [FoldRow("users", 0, ("k",), 900, hll=worked.hll(*new))]))
     assert abs(shown(mysql_server, settings, "users")["k"] - 1_350) < 1_350 * 0.05
-    cell = MySqlCellar(sink, [users]).cells_between("users", 0, 0, 0)
+    cell = MySqlCellReader(sink, [users]).cells_between("users", 0, 0, 0)
     assert [one for one, _ in cell] == [CellId("users", 0, 0, key_hash(("k",)))]

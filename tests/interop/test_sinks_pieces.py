@@ -16,7 +16,7 @@ from sinks.mysql.growth import rows_of
 from sinks.mysql.recounts import ask_for, give_up
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, OffsetRange, UnparsedRow
-from sinks.store import Outcome, Sinks
+from sinks.store import BatchOutcome, Sinks
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
@@ -77,12 +77,18 @@ def test_pieces_of_a_batch_count_once_each_and_the_id_with_the_last(
 ) -> None:
     sinks = drive()
     first, second = piece(0, 0, 10, is_last=False), piece(0, 10, 25, is_last=True)
-    assert [sinks.apply(one) for one in (first, first)] == [Outcome.MERGED, Outcome.REPLAYED]
+    assert [sinks.apply(one) for one in (first, first)] == [
+        BatchOutcome.MERGED,
+        BatchOutcome.REPLAYED,
+    ]
     # Spark gives the whole batch again to a driver that died here.
     sinks = drive()
-    assert [sinks.apply(one) for one in (first, second)] == [Outcome.REPLAYED, Outcome.MERGED]
-    assert [sinks.apply(one) for one in (first, second)] == [Outcome.REPLAYED] * 2
-    assert sinks.apply(piece(1, 25, 30, is_last=True)) is Outcome.MERGED
+    assert [sinks.apply(one) for one in (first, second)] == [
+        BatchOutcome.REPLAYED,
+        BatchOutcome.MERGED,
+    ]
+    assert [sinks.apply(one) for one in (first, second)] == [BatchOutcome.REPLAYED] * 2
+    assert sinks.apply(piece(1, 25, 30, is_last=True)) is BatchOutcome.MERGED
     assert counted(mysql_server, database) == 30
 
 
@@ -99,7 +105,7 @@ def test_a_batch_that_is_cut_otherwise_than_before_is_refused(
 class SlowCommit:
     """A connection whose server is still at its COMMIT when the client takes the link for lost."""
 
-    def __init__(self, real: mysql_link.Connection) -> None:
+    def __init__(self, real: mysql_link.MySqlConnection) -> None:
         self._real = real
         self.may_commit = threading.Event()
         self.committing: threading.Thread | None = None

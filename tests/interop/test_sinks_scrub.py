@@ -290,16 +290,16 @@ def test_a_tend_reads_a_bounded_number_of_cells(
     rows = [FoldRow("wide", TEN - 60 * (n % 5), (f"key {n}",), n + 1) for n in range(8_000)]
     sinks.apply(batch(0, *rows))
     assert sinks._view is not None
-    cellar = sinks._view._cellar
+    cell_reader = sinks._view._cell_reader
     read: list[int] = []
-    page = cellar.cells_page
+    page = cell_reader.cells_page
 
     def counting(*asked: Any) -> Any:
         found = page(*asked)
         read.append(len(found))
         return found
 
-    monkeypatch.setattr(cellar, "cells_page", counting)
+    monkeypatch.setattr(cell_reader, "cells_page", counting)
 
     def most_in_a_tend(tends: int) -> int:
         most = 0

@@ -11,7 +11,7 @@ from sinks.errors import Fenced
 from sinks.keys import key_hash
 from sinks.redis.truth import RedisTruth
 from sinks.rows import MetricDefinition
-from sinks.store import Outcome, Sinks
+from sinks.store import BatchOutcome, Sinks
 from tests.harness import worked
 from tests.harness.redis import RedisServer
 from tests.interop.test_sinks_migration import HASHES, METRICS, NEXT, batches
@@ -64,8 +64,8 @@ def test_a_redis_that_is_the_only_sink_is_brought_up_and_goes_on(tmp_path: Any) 
         assert states(client) == expected
         assert {key: client.expiretime(key) for key in expected} == expiries
         assert client.get("mill:state_version") == "2"
-        assert again.apply(batches()[1]) is Outcome.REPLAYED
-        assert again.apply(NEXT) is Outcome.MERGED
+        assert again.apply(batches()[1]) is BatchOutcome.REPLAYED
+        assert again.apply(NEXT) is BatchOutcome.MERGED
         assert client.hget("mill:requests_by_status:1m:21260801T100000Z", "404") == "2"
         key = "mill:state:by_two:1m:21260801T100000Z"
         cell = json.loads(states(client)[key][key_hash(("GET", "/")).hex()])

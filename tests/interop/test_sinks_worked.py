@@ -12,7 +12,7 @@ import pytest
 from sinks.config import MySqlSettings, SinksSettings
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch
 from sinks.rows import Batch, OffsetRange
-from sinks.store import Outcome, Sinks
+from sinks.store import BatchOutcome, Sinks
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
@@ -94,7 +94,7 @@ def driver_at(mill: Mill, *batches: Batch) -> Sinks:
     sinks = mill.driver()
     sinks.open(worked.QUERY)
     for batch in batches:
-        assert sinks.apply(batch) is Outcome.MERGED
+        assert sinks.apply(batch) is BatchOutcome.MERGED
     return sinks
 
 
@@ -133,7 +133,7 @@ def test_the_sinks_tell_how_they_took_a_batch(mill: Mill) -> None:
     assert taken.mysql_s is not None and taken.mysql_s > 0
     assert taken.redis_s is not None and taken.redis_s > 0
     assert taken.cells == len(mill.cells()), "the database was empty"
-    assert sinks.apply(worked.BATCH_7) is Outcome.REPLAYED
+    assert sinks.apply(worked.BATCH_7) is BatchOutcome.REPLAYED
     assert sinks.taken.cells == 0
 
 
@@ -154,8 +154,8 @@ def test_the_view_reads_with_the_keys_own_names(mill: Mill) -> None:
 def test_replays_and_drivers_of_the_past_change_nothing(mill: Mill) -> None:
     sinks = driver_at(mill, worked.BATCH_7, worked.BATCH_8)
     before = mill.everything()
-    assert sinks.apply(worked.BATCH_8) is Outcome.REPLAYED
-    assert sinks.apply(worked.BATCH_7) is Outcome.REPLAYED
+    assert sinks.apply(worked.BATCH_8) is BatchOutcome.REPLAYED
+    assert sinks.apply(worked.BATCH_7) is BatchOutcome.REPLAYED
     assert mill.everything() == before
 
     successor = mill.driver()
@@ -169,7 +169,7 @@ def test_replays_and_drivers_of_the_past_change_nothing(mill: Mill) -> None:
     with pytest.raises(Fenced):
         sinks.apply(next_batch)
     assert mill.everything() == before
-    assert successor.apply(next_batch) is Outcome.MERGED
+    assert successor.apply(next_batch) is BatchOutcome.MERGED
 
 
 def test_a_driver_of_another_query_replaces_the_first_and_begins_at_batch_0(mill: Mill) -> None:
@@ -179,7 +179,7 @@ def test_a_driver_of_another_query_replaces_the_first_and_begins_at_batch_0(mill
     new.open(other)
     assert mill.guard() == (other, 2, -1, 1)
     resumed = dataclasses.replace(worked.BATCH_8, query_id=other, batch_id=0)
-    assert new.apply(resumed) is Outcome.MERGED
+    assert new.apply(resumed) is BatchOutcome.MERGED
     with pytest.raises(Fenced):
         old.apply(worked.BATCH_8)
     assert mill.cells() == worked.AFTER_8
@@ -229,7 +229,7 @@ def test_a_wiped_redis_is_filled_from_mysql(mill: Mill) -> None:
     sinks = driver_at(mill, worked.BATCH_7, worked.BATCH_8)
     whole = mill.everything()
     mill.redis.client().flushall()
-    assert sinks.apply(worked.BATCH_8) is Outcome.REPLAYED
+    assert sinks.apply(worked.BATCH_8) is BatchOutcome.REPLAYED
     # On a busy machine the time that a batch gives to it does not suffice.
     while sinks.states["redis"] == "rebuilding":
         sinks.tend()
@@ -289,12 +289,12 @@ def test_redis_alone_counts_the_same(tmp_path_factory: pytest.TempPathFactory) -
 
         sinks = driver()
         sinks.open(worked.QUERY)
-        assert sinks.apply(worked.BATCH_7) is Outcome.MERGED
+        assert sinks.apply(worked.BATCH_7) is BatchOutcome.MERGED
         server.kill9()
         server.start()
-        assert sinks.apply(worked.BATCH_7) is Outcome.REPLAYED
-        assert sinks.apply(worked.BATCH_8) is Outcome.MERGED
-        assert sinks.apply(worked.BATCH_8) is Outcome.REPLAYED
+        assert sinks.apply(worked.BATCH_7) is BatchOutcome.REPLAYED
+        assert sinks.apply(worked.BATCH_8) is BatchOutcome.MERGED
+        assert sinks.apply(worked.BATCH_8) is BatchOutcome.REPLAYED
         client = server.client()
         for key, fields in worked.REDIS_AFTER_8.items():
             assert client.hgetall(key) == fields, key
@@ -310,7 +310,7 @@ def test_a_late_line_counts_in_mysql_and_is_not_shown_where_its_window_is_gone(m
     year_later = worked.NOW_MS + 365 * 86_400_000
     sinks = driver_at(mill, worked.BATCH_7)
     late = dataclasses.replace(worked.BATCH_8, now_ms=year_later)
-    assert sinks.apply(late) is Outcome.MERGED
+    assert sinks.apply(late) is BatchOutcome.MERGED
     assert mill.cells() == worked.AFTER_8
     assert not mill.redis.client().exists("mill:requests_by_status:1m:21260801T095900Z")
 

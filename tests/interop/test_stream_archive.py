@@ -13,7 +13,7 @@ from protocol.errors import ApiError, ErrorCode
 from sinks.rows import OffsetRange
 from stream.archive import writer as archive_module
 from stream.archive.folders import HadoopFolder, LocalFolder, root_of
-from stream.archive.writer import Archive, ArchiveAway
+from stream.archive.writer import ArchiveAway, ArchiveWriter
 from stream.config.settings import ArchiveSection, StreamSection
 from stream.source.kafka import COLUMNS, ask_readable
 from stream.state import StreamState
@@ -46,11 +46,11 @@ class Rig:
         self.root = root_of("an archive", folder)
         self.archive = self.begin()
 
-    def begin(self) -> Archive:
+    def begin(self) -> ArchiveWriter:
         """Another driver, on the same folder."""
         now = SimpleNamespace(section=self.section, sinks=SimpleNamespace(takes_blocks=False))
         configuration: Any = SimpleNamespace(now=now)
-        self.archive = Archive(
+        self.archive = ArchiveWriter(
             configuration,
             ArchiveSection(folder="unused"),
             self.root,
@@ -180,7 +180,7 @@ def test_a_topic_that_was_made_anew_is_not_mixed_with_the_old_one(rig: Rig) -> N
     rig.send(80, 0)
     rig.look()
     assert rig.archive.held([TOPIC]) == {TOPIC: {}}, "its offsets are those of other lines"
-    assert "made anew" in rig.facts()["problem"]
+    assert "created again" in rig.facts()["problem"]
     assert f"topic={TOPIC}" in rig.facts()["problem"], "it is said what to do"
     (rig.folder / f"topic={TOPIC}").rename(rig.folder / "before")
     rig.look()

@@ -14,7 +14,7 @@ from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
 from stream.fold.folding import Folding
 from stream.source.admission import PACED_LINES_FIRST, Admission
-from stream.source.checkpoint import Checkpoint, Offsets
+from stream.source.checkpoint import CheckpointFolder, Offsets
 from stream.source.kafka import Divider, kafka_options, read_kafka, span_of
 from tests.harness.broker import BrokerProcess
 from tests.interop.stream_spark import has_connector, spark
@@ -53,7 +53,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
                 producer.produce("logs.t", f"{number}".encode(), partition=partition)
         producer.flush(30)
         options = kafka_options(SECTION, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
-        checkpoint = Checkpoint(tmp_path / "a folder" / "checkpoint")
+        checkpoint = CheckpointFolder(tmp_path / "a folder" / "checkpoint")
         query = (
             read_kafka(spark(), options, Divider(Admission(9_000), heard.append))
             .writeStream.foreachBatch(note)
@@ -77,7 +77,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
 
 @pytest.mark.skipif(not has_connector(), reason="set-up has not fetched Spark's Kafka connector")
 def test_the_driver_reads_what_a_frame_holds(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint = CheckpointFolder(tmp_path / "checkpoint")
     framed: Counter[str] = Counter()
     read: Counter[str] = Counter()
     folding = Folding(compile_plan(BY_LINE), as_blocks=False)

@@ -18,7 +18,7 @@ from stream.fold.compile import FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import READ_HERE_LINES, SMALL_BATCH_LINES, Folding
 from stream.source.admission import Admission
-from stream.source.checkpoint import Checkpoint
+from stream.source.checkpoint import CheckpointFolder
 from stream.source.kafka import Divider, kafka_options, read_kafka, span_of
 from tests.harness.broker import BrokerProcess
 from tests.harness.reference_fold import reference_counts
@@ -56,7 +56,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 class Ways:
     """Folds each batch of a stream by every way, one after the other."""
 
-    def __init__(self, plan: FoldPlan, checkpoint: Checkpoint) -> None:
+    def __init__(self, plan: FoldPlan, checkpoint: CheckpointFolder) -> None:
         self.batches: list[Mapping[str, Counts]] = []
         self._plan = plan
         self._folding = Folding(plan, as_blocks=True)
@@ -100,7 +100,7 @@ def test_every_way_gives_the_same_cells(
             line = make(chance, lambda: chance.choice(TAME))
             producer.produce(topic, line.encode(), key=f"{partition}.log", partition=partition)
     assert producer.flush(30) == 0
-    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint = CheckpointFolder(tmp_path / "checkpoint")
     starts = {topic: {str(partition): 0 for partition in range(PARTITIONS)}}
     options = kafka_options(section, broker.bootstrap, starts)
     ways = Ways(plan, checkpoint)

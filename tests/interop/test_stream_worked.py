@@ -8,7 +8,7 @@ import pytest
 
 from sinks.errors import Fenced
 from sinks.rows import Batch, FoldRow
-from sinks.store import Outcome, Sinks
+from sinks.store import BatchOutcome, Sinks
 from stream.config.settings import StreamSection
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.fold.folding import Folding
@@ -149,9 +149,9 @@ def test_every_cell_half_way_and_at_the_end(
 ) -> None:
     sinks = driver(mill, plan)
     sinks.open(worked.QUERY)
-    assert sinks.apply(batch_7) is Outcome.MERGED
+    assert sinks.apply(batch_7) is BatchOutcome.MERGED
     assert mill.cells() == worked.AFTER_7
-    assert sinks.apply(batch_8) is Outcome.MERGED
+    assert sinks.apply(batch_8) is BatchOutcome.MERGED
     assert mill.cells() == worked.AFTER_8
     client: Any = mill.redis.client()
     for key, values in worked.REDIS_AFTER_8.items():
@@ -170,7 +170,7 @@ def test_replays_and_zombies_change_nothing(
     new.open(worked.QUERY)
     new.apply(batch_8)
     before = mill.everything()
-    assert new.apply(batch_8) is Outcome.REPLAYED
+    assert new.apply(batch_8) is BatchOutcome.REPLAYED
     with pytest.raises(Fenced):
         old.apply(batch_8)
     assert mill.everything() == before

@@ -9,10 +9,10 @@ import pytest
 from appliance.checks import growth
 from appliance.checks.growth import checks_of
 from appliance.checks.startup import CheckLevel
-from sinks.mysql.growth import DAY_S, SizeRows, Stored
+from sinks.mysql.growth import DAY_S, SizeRows, TableSize
 
 NOW_S = 1_785_600_000
-STORED = Stored(
+STORED = TableSize(
     [
         SizeRows("paths", 60, 900_000, 700_000, NOW_S - 7 * DAY_S),
         SizeRows("gone", 60, 100_000, 0, None),
@@ -39,7 +39,7 @@ def test_a_disk_that_is_full_soon_is_a_warning_with_a_remedy() -> None:
 def test_sizes_that_are_kept_for_another_time_are_told_apart() -> None:
     sizes = [SizeRows("paths", size_s, 10, 0, None) for size_s in (0, 3_600, 60)]
     kept_s = {"paths": {60: 90 * DAY_S, 3_600: None, 0: None}}
-    paths, _ = checks_of(Stored(sizes, 2_000), kept_s, NOW_S, 10**9)
+    paths, _ = checks_of(TableSize(sizes, 2_000), kept_s, NOW_S, 10**9)
     assert paths.found.endswith("kept 1m for 90 days, 1h, all for ever")
 
 

@@ -37,8 +37,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 SAID = (
-    "m: MySQL's 1m windows were kept 90d; what is older than `keep` (30d), which MySQL was not"
-    " asked, would be deleted a week after it is taken over; `keep: {mysql: forever}` keeps them;"
+    "m: MySQL's 1m windows were kept 90d; what is older than the new `keep` (30d) would be deleted"
+    " a week after it is applied (MySQL was not asked how much that is);"
+    " `keep: {mysql: forever}` keeps them;"
     " `./millrace stream purge` deletes them at once"
 )
 

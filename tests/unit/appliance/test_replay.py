@@ -7,7 +7,7 @@ import pytest
 from appliance.cli.replay_command import edits_of, repair_of
 from appliance.kafka.replay import TRANSACTION_BYTES_MAX, TRANSACTION_LETTERS_MAX, Line, portions
 from appliance.output import CommandError
-from collector.send.replaying import Letter, Place
+from collector.send.replaying import Letter, LetterPlace
 
 
 def row(offset: int, **more: object) -> dict[str, object]:
@@ -16,10 +16,10 @@ def row(offset: int, **more: object) -> dict[str, object]:
 
 def test_edits_are_the_envelope_or_rows_one_a_line() -> None:
     rows = [row(3), row(4, line="made good")]
-    expected = {Place(0, 3): None, Place(0, 4): b"made good"}
+    expected = {LetterPlace(0, 3): None, LetterPlace(0, 4): b"made good"}
     assert edits_of(json.dumps({"schema": "x", "data": rows})) == expected
     assert edits_of("\n".join(map(json.dumps, rows))) == expected
-    assert edits_of(json.dumps(rows[0])) == {Place(0, 3): None}
+    assert edits_of(json.dumps(rows[0])) == {LetterPlace(0, 3): None}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_an_encoding_that_is_none_is_a_fault() -> None:
 
 
 def line(offset: int, size: int) -> Line:
-    place = Place(0, offset)
+    place = LetterPlace(0, offset)
     return Line(Letter(place, 0, None, "t", None, None, None, b"k", b"k", b""), "t", bytes(size))
 
 

@@ -10,8 +10,8 @@ from appliance.operate import lifecycle
 from appliance.operate.lifecycle import MillProgress, StartFailed, wait_healthy
 
 LOST = (
-    "lines-lost: logs.access-0 is counted up to 20, but the broker holds it up to 9 only:"
-    " was the topic made anew?"
+    "lines-lost: logs.access-0 is counted up to 20, but the broker has it only up to 9:"
+    " was the topic created again?"
 )
 UP_S = 300.0
 
@@ -59,7 +59,7 @@ def test_what_no_waiting_mends_is_not_waited_for(
     """A mill whose logs were torn had `up` wait for all of its 300 s, and not say what for."""
     play(monkeypatch, [part("redis", "healthy"), part("stream", "starting", LOST)])
     began_s = clock.now_s
-    with pytest.raises(StartFailed, match="counted up to 20, but the broker holds it up to 9"):
+    with pytest.raises(StartFailed, match="counted up to 20, but the broker has it only up to 9"):
         wait_healthy(home, UP_S)
     assert clock.now_s - began_s == pytest.approx(lifecycle.IN_VAIN_S, abs=2 * lifecycle.POLL_S)
 

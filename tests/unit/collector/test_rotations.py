@@ -198,7 +198,7 @@ def test_18b_an_older_copy_is_known_though_all_was_read_in_one_go(
 
 
 def test_36f_it_is_noted_when_its_lines_are_committed_and_not_before(world: World) -> None:
-    """A death while a broker refuses lines of which the copy is all there is, in another lane."""
+    """A death while a broker refuses a partition's lines of which only the copy is left."""
     world.feeder._partition_of = lambda topic, key: TopicPartition(topic, len(key) % 2)
     for _ in range(3):
         world.write(10, "a")

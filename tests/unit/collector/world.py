@@ -24,8 +24,8 @@ from collector.identity.sightings import State
 from collector.read.in_place import HOLE_QUIET_MS
 from collector.read.reader import Reader
 from collector.send.addresses import Addresses
-from collector.send.lag_windows import Progress
-from collector.send.outbox import Batch, Outbox
+from collector.send.lag_windows import ReadProgress
+from collector.send.outbox import SendBatch, SendQueues
 from collector.send.positions import Positions
 from collector.text.encode import Header
 from collector.timing.rhythm import Rhythm
@@ -67,7 +67,7 @@ class World:
         self.headers: list[tuple[Header, ...]] = []
         self.owners: list[str] = []  # the generation of each
         self.stored: dict[str, bytes] = {}
-        self.sending: list[Batch] = []  # the transaction at hand
+        self.sending: list[SendBatch] = []  # the transaction at hand
         self.limit = BATCH_LIMIT
         self.limits: dict[str, int] = {}
         self.open_files = 64
@@ -118,7 +118,7 @@ class World:
     def _new_feeder(self, reader: Reader) -> None:
         self.feeder = Feeder(
             reader,
-            Outbox(lambda topic: self.limits.get(topic, self.limit), 1 << 24),
+            SendQueues(lambda topic: self.limits.get(topic, self.limit), 1 << 24),
             Rhythm(1 << 22),
             self._partition_of,
             self.addresses,
@@ -142,7 +142,7 @@ class World:
         """The topic's reader has read so many of its lines."""
         asked = self.feeder.windows.to_ask(self.now_ms)
         self.feeder.windows.asked(asked, self.now_ms)
-        progress = Progress(lines, len(self.lines))
+        progress = ReadProgress(lines, len(self.lines))
         self.feeder.windows.told(dict.fromkeys(asked, progress), self.now_ms)
 
     def down(self) -> None:
@@ -263,7 +263,7 @@ class World:
             self.now_ms += DRAIN_QUIET_MS
             self.look()
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: SendBatch) -> None:
         owners = [
             entry.generation for entry in batch.entries for _ in range(entry.piece.block.count)
         ]

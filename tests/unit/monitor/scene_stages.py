@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stream.stages import Stages, Work
+from stream.stages import BatchWork, StageSums
 
 BATCHES_A_STEP = 10
 SHORT = {"source": 0.006, "parse": 0.03, "fold": 0.016, "mysql": 0.036, "redis": 0.011}
@@ -18,7 +18,7 @@ class SceneStages:
 
     def __init__(self, step_s: float) -> None:
         self._step_s = step_s
-        self._stages = Stages(0.0)
+        self._stages = StageSums(0.0)
         self._number = 0
         self.last_ms = 0
 
@@ -31,7 +31,7 @@ class SceneStages:
                 seconds["mysql"] = SLOW_MYSQL_S
             self._batch(
                 began_s + (place + 1) * self._step_s / BATCHES_A_STEP,
-                Work(seconds, lines // BATCHES_A_STEP, 900 + place, self._ages(step, seconds)),
+                BatchWork(seconds, lines // BATCHES_A_STEP, 900 + place, self._ages(step, seconds)),
                 now_ms,
             )
         return self._stages.told(began_s + self._step_s)
@@ -40,7 +40,7 @@ class SceneStages:
         half_ms = 140 + 900 * sum(seconds.values()) + step % 6 * 9
         return [(half_ms, 97), (2.3 * half_ms, 3)]
 
-    def _batch(self, now_s: float, work: Work, now_ms: int) -> None:
+    def _batch(self, now_s: float, work: BatchWork, now_ms: int) -> None:
         whole_ms = round(1000 * sum(work.seconds.values())) + sum(SPARK.values()) + PLANNING_MS
         self._stages.applied(self._number, work, now_s, replayed=False)
         durations = {**SPARK, "triggerExecution": whole_ms}

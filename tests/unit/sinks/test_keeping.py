@@ -71,7 +71,7 @@ def test_what_nobody_has_taken_over_yet_is_said_as_that() -> None:
     text = foreseen_words(Term("top_paths", 60, 90 * DAY_S, 1_785_578_400, 1_234_567))
     assert text == (
         "top_paths: 1,234,567 cells of MySQL's 1m windows are older than `keep` (90d) and would be "
-        "deleted a week after it is taken over, from 2026-08-01 10:00 UTC on; "
+        "deleted a week after it is applied, from 2026-08-01 10:00 UTC on; "
         "`keep: {mysql: forever}` keeps them"
     )
 
@@ -94,5 +94,5 @@ def test_only_a_shorter_keep_of_windows_that_there_were_deletes_something() -> N
     assert list(shortened([], [month])) == []
     assert list(shortened([replace(DEFINITION, windows_s=(0,))], [month])) == []
     assert unasked_words(("m", 3600), None, 365 * DAY_S).startswith(
-        "m: MySQL's 1h windows were kept for ever; what is older than `keep` (365d)"
+        "m: MySQL's 1h windows were kept for ever; what is older than the new `keep` (365d)"
     )

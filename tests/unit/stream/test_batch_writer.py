@@ -3,7 +3,7 @@
 import pytest
 
 from sinks.rows import OffsetRange
-from sinks.store import Taken
+from sinks.store import BatchCost
 from stream.batch_writer import exact_ranges, work_of
 from stream.fold.counts import Counts, PartitionCount, Spent, Stamped
 from stream.quarantine.bisection import OffsetsDiffer
@@ -51,7 +51,13 @@ def test_lines_of_an_unknown_partition_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "text"),
-    [({0: 5}, None), ({0: 2}, None), ({0: 9}, None), ({0: 1}, "retention"), ({0: 10}, "anew")],
+    [
+        ({0: 5}, None),
+        ({0: 2}, None),
+        ({0: 9}, None),
+        ({0: 1}, "retention"),
+        ({0: 10}, "again"),
+    ],
 )
 def test_lines_that_are_gone(wanted: dict[int, int], text: str | None) -> None:
     held = TopicOffsets({("t", 0): 2}, {("t", 0): 9})
@@ -61,16 +67,16 @@ def test_lines_that_are_gone(wanted: dict[int, int], text: str | None) -> None:
 
 def test_a_partition_that_is_gone() -> None:
     held = TopicOffsets({("t", 0): 0}, {("t", 0): 9})
-    assert "no such partition" in str(lost_lines({("t", 3): 1}, held))
+    assert "no longer has this partition" in str(lost_lines({("t", 3): 1}, held))
     assert held.partitions() == {"t": 1}
 
 
 def test_the_work_of_a_batch_is_of_its_counts_and_its_sinks() -> None:
     counts = Counts([], [], [seen(0, 5, 7)])
-    found = work_of(counts, Spent(1, 2, 3), Taken(4, 5, 60), (), 0)
+    found = work_of(counts, Spent(1, 2, 3), BatchCost(4, 5, 60), (), 0)
     assert found.seconds == {"source": 1, "parse": 2, "fold": 3, "mysql": 4, "redis": 5}
     assert (found.lines, found.cells) == (3, 60)
-    alone = work_of(counts, Spent(1, 2, 3), Taken(None, 5, 60), (), 0)
+    alone = work_of(counts, Spent(1, 2, 3), BatchCost(None, 5, 60), (), 0)
     assert "mysql" not in alone.seconds, "a mill without MySQL has no such stage"
 
 
@@ -79,7 +85,9 @@ def test_lines_of_partitions_that_keep_up_are_live_and_have_an_age() -> None:
     stamped = [Stamped("t", 0, slot, 11, [2, 0, 1]), Stamped("t", 1, slot, 11, [7])]
     now_ms = int(slot * 2.048) + 500
     found = list(
-        work_of(Counts([], [], [], [], stamped=stamped), Spent(), Taken(), {("t", 0)}, now_ms).ages
+        work_of(
+            Counts([], [], [], [], stamped=stamped), Spent(), BatchCost(), {("t", 0)}, now_ms
+        ).ages
     )
     assert [lines for _, lines in found] == [2, 1]
     assert [age_ms for age_ms, _ in found] == [pytest.approx(499, abs=2), pytest.approx(495, abs=2)]

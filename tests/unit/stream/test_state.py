@@ -12,7 +12,7 @@ from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.exposition import prometheus
 from stream.quarantine.search import PoisonLine
-from stream.stages import Work
+from stream.stages import BatchWork
 from stream.state import POISON_LISTED, QUERY_ENDED, ArchivedTopic, ArchiveFacts, StreamState
 
 RANGES = [OffsetRange("t", 0, 0, 9)]
@@ -186,7 +186,7 @@ def test_the_archive_is_told_and_its_trouble_ends_nothing() -> None:
 def test_prometheus_is_told_what_each_stage_took_and_how_old_live_lines_are() -> None:
     state = a_state()
     assert "line_seconds{" not in prometheus(state.snapshot()), "nothing is known yet"
-    work = Work({"parse": 0.25, "mysql": 0.5}, 9, 4, [(200.0, 9)])
+    work = BatchWork({"parse": 0.25, "mysql": 0.5}, 9, 4, [(200.0, 9)])
     state.batch_applied(
         4, 9, 1, [], RANGES, replayed=False, event_time_ms=None, sinks_ms=1, work=work
     )

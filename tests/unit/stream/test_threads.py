@@ -7,7 +7,7 @@ import pytest
 from protocol.status import PartState
 from stream import state as state_module
 from stream.state import ENDED_TOLD_MS, StreamState
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 from tests.harness.wait import wait_until
 
 
@@ -29,7 +29,7 @@ def test_a_thread_that_ends_of_a_fault_is_said_and_begun_again() -> None:
         goes_on.set()
         stop.wait()
 
-    thread = Keeper(state, stop, pause_s=(0.001, 0.01)).keep("recount", work)
+    thread = ThreadKeeper(state, stop, pause_s=(0.001, 0.01)).keep("recount", work)
     assert goes_on.wait(10)
     assert thread.is_alive() and thread.daemon
     found = state.snapshot()
@@ -44,7 +44,7 @@ def test_a_thread_that_ends_of_a_fault_is_said_and_begun_again() -> None:
 
 def test_work_that_returns_is_over_and_no_fault() -> None:
     state = a_state()
-    Keeper(state, threading.Event()).keep("recount", lambda: None).join(10)
+    ThreadKeeper(state, threading.Event()).keep("recount", lambda: None).join(10)
     assert state.snapshot().problems == ()
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_begun_again_after_the_stop() -> None:
         begun.append(1)
         raise KeyError("why")
 
-    thread = Keeper(state, stop, pause_s=(60.0, 60.0)).keep("archive", work)
+    thread = ThreadKeeper(state, stop, pause_s=(60.0, 60.0)).keep("archive", work)
     wait_until(lambda: bool(state.snapshot().problems), 10, "the end is said")
     stop.set()
     thread.join(10)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collector.config.reloading import Reloading, later_keys
-from collector.config.settings import CollectorSection, ReloadSettings, Wish
+from collector.config.settings import CollectorSection, CollectorUpdate, ReloadSettings
 from protocol.client.errors import BrokerUnreachable
 
 PRINTS = "import pathlib,sys; sys.stdout.write(pathlib.Path(sys.argv[1]).read_text())"
@@ -35,7 +35,7 @@ class Followed:
                 command=(sys.executable, "-c", PRINTS, str(self.file)),
                 sha256=self.sha256(),
             ),
-            Wish.model_validate(wish("a*")),
+            CollectorUpdate.model_validate(wish("a*")),
             self.take,
         )
 
@@ -45,7 +45,7 @@ class Followed:
     def sha256(self) -> str:
         return hashlib.sha256(self.file.read_bytes()).hexdigest()
 
-    async def take(self, asked: Wish) -> None:
+    async def take(self, asked: CollectorUpdate) -> None:
         if self.fails is not None:
             raise self.fails
         self.taken.append(tuple(path for one in asked.section.inputs for path in one.paths))
@@ -89,7 +89,7 @@ def test_a_file_that_was_saved_during_the_start_is_read(tmp_path: Path) -> None:
             command=(sys.executable, "-c", PRINTS, str(followed.file)),
             sha256="another",
         ),
-        Wish.model_validate(wish("a*")),
+        CollectorUpdate.model_validate(wish("a*")),
         followed.take,
     )
     followed.look()
@@ -131,7 +131,7 @@ def test_a_command_that_fails_says_why(followed: Followed) -> None:
             command=(sys.executable, "-c", "import sys; sys.exit('line 7: no such key')"),
             sha256="another",
         ),
-        Wish.model_validate(wish("a*")),
+        CollectorUpdate.model_validate(wish("a*")),
         followed.take,
     )
     followed.look()

@@ -80,10 +80,10 @@ def test_a_walk_enters_only_folders_that_can_hold_matches(
     glob: str, folder: str, may_hold: bool, goes_deeper: bool
 ) -> None:
     found = pattern(glob)
-    standing = found.outset
+    segments = found.outset
     for name in folder.split("/"):
-        standing = found.below(standing, name)
-    assert (bool(standing), found.goes_deeper(standing)) == (may_hold, goes_deeper)
+        segments = found.below(segments, name)
+    assert (bool(segments), found.goes_deeper(segments)) == (may_hold, goes_deeper)
 
 
 def test_default_exclusions_hold_for_every_name_on_the_way() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from collector.config.settings import READER_GROUP
 from collector.send.lag_watch import ASK_MS, LagWatch
-from collector.send.lag_windows import LagWindows, Progress
+from collector.send.lag_windows import LagWindows, ReadProgress
 from protocol.client.errors import ClientError
 from protocol.types import TopicPartition
 
@@ -19,7 +19,7 @@ class Rig:
         self.now_ms = 1_000
         self.windows = LagWindows()
         self.questions: list[list[TopicPartition]] = []
-        self.answer: asyncio.Future[Progress] = asyncio.Future()
+        self.answer: asyncio.Future[ReadProgress] = asyncio.Future()
         self.due_when_told: list[int | None] = []
         self.watch = LagWatch(self, self.windows, lambda: self.now_ms, self._told)
 
@@ -28,7 +28,7 @@ class Rig:
 
     async def progress_of(
         self, group: str, places: list[TopicPartition]
-    ) -> dict[TopicPartition, Progress]:
+    ) -> dict[TopicPartition, ReadProgress]:
         assert group == READER_GROUP
         self.questions.append(places)
         return dict.fromkeys(places, await self.answer)
@@ -42,7 +42,7 @@ class Rig:
         self.watch.step(self.now_ms)
         await asyncio.sleep(0)
 
-    async def answered(self, answer: Progress | Exception) -> None:
+    async def answered(self, answer: ReadProgress | Exception) -> None:
         if isinstance(answer, Exception):
             self.answer.set_exception(answer)
         else:
@@ -75,7 +75,7 @@ def test_an_answer_lets_the_file_go_on_and_the_next_question_comes_later() -> No
         await rig.step()
         assert rig.questions == [[PLACE]], "one at a time"
         assert rig.watch.deadline_ms(rig.now_ms) is None, "the answer wakes"
-        await rig.answered(Progress(7, 7))
+        await rig.answered(ReadProgress(7, 7))
         assert rig.due_when_told == [rig.now_ms + ASK_MS], "who is woken knows when to come again"
         assert not rig.waits()
         await rig.step()

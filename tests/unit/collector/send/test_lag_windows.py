@@ -16,7 +16,7 @@ from collector.send.lag_windows import (
     NOBODY_MS,
     STANDSTILL_MS,
     LagWindows,
-    Progress,
+    ReadProgress,
 )
 from protocol.types import TopicPartition
 
@@ -43,7 +43,7 @@ class Partition:
     read: int = 0
     committed: int = 0
     old: int = 0
-    answer: dict[TopicPartition, Progress] | None = None
+    answer: dict[TopicPartition, ReadProgress] | None = None
     live_at: list[tuple[int, int]] = field(default_factory=list)
     waits_ms: list[int] = field(default_factory=list)
     batch: tuple[int, int] | None = None
@@ -73,7 +73,7 @@ class Partition:
             self.answer = None
         if self.now_ms % ASK_MS == 0 and self.windows.to_ask(self.now_ms):
             self.windows.asked([PLACE], self.now_ms)
-            self.answer = {PLACE: Progress(self.committed, self.end)}
+            self.answer = {PLACE: ReadProgress(self.committed, self.end)}
 
     def take_batch(self) -> None:
         if self.batch is not None and self.now_ms >= self.batch[0]:
@@ -127,7 +127,7 @@ def test_a_partition_is_kept_free_for_a_while_behind_the_last_live_line() -> Non
     assert windows.may_go_on(PLACE, OLD, 1_500 + LIVE_MS)
 
 
-def told(windows: LagWindows, progress: Progress, now_ms: int) -> None:
+def told(windows: LagWindows, progress: ReadProgress, now_ms: int) -> None:
     windows.asked([PLACE], now_ms)
     windows.told({PLACE: progress}, now_ms)
 
@@ -142,7 +142,7 @@ def test_where_nobody_reads_a_file_waits_only_for_a_first_batch() -> None:
     for now_ms in range(0, NOBODY_MS, 500):
         live(windows, now_ms)
         assert not windows.may_go_on(PLACE, OLD, now_ms)
-        told(windows, Progress(None, 9_000_000), now_ms)
+        told(windows, ReadProgress(None, 9_000_000), now_ms)
     assert windows.may_go_on(PLACE, OLD, NOBODY_MS)
 
 
@@ -152,12 +152,12 @@ def test_lines_on_their_way_count_and_those_that_are_read_do_not() -> None:
     windows.handed_out(PLACE, 400)
     windows.settled(PLACE, 400)
     assert not windows.may_go_on(PLACE, OLD, 0)
-    told(windows, Progress(100, 400), 0)
+    told(windows, ReadProgress(100, 400), 0)
     windows.handed_out(PLACE, LINES_FIRST - 301)
     assert windows.may_go_on(PLACE, OLD, 10)
     windows.handed_out(PLACE, 1)
     assert not windows.may_go_on(PLACE, OLD, 20)
-    told(windows, Progress(101, 400), 30)
+    told(windows, ReadProgress(101, 400), 30)
     assert windows.may_go_on(PLACE, OLD, 40)
 
 
@@ -172,10 +172,10 @@ def test_a_reader_that_stands_still_is_waited_for_and_then_not(has_answers: bool
         if windows.may_go_on(PLACE, OLD, now_ms):
             went_on_ms = now_ms
         if has_answers:
-            told(windows, Progress(0, 1_000_000), now_ms)
+            told(windows, ReadProgress(0, 1_000_000), now_ms)
     assert went_on_ms == 500 + STANDSTILL_MS
-    told(windows, Progress(10, 1_000_000), now_ms)
-    told(windows, Progress(11, 1_000_000), now_ms)
+    told(windows, ReadProgress(10, 1_000_000), now_ms)
+    told(windows, ReadProgress(11, 1_000_000), now_ms)
     assert not windows.may_go_on(PLACE, OLD, now_ms), "and one that moves again is"
 
 
@@ -186,14 +186,14 @@ def test_a_window_has_bounds(takes_ms: int, lines: int) -> None:
     for _ in range(40):
         now_ms += takes_ms
         live(windows, now_ms)
-        told(windows, Progress(end, end), now_ms)
+        told(windows, ReadProgress(end, end), now_ms)
         room = 0
         while room <= LINES_MAX and windows.may_go_on(PLACE, OLD, now_ms):
             windows.handed_out(PLACE, 1_000)
             windows.settled(PLACE, 1_000)
             room += 1_000
         end += room
-        told(windows, Progress(end - room, end), now_ms)
+        told(windows, ReadProgress(end - room, end), now_ms)
         for waited_ms in range(0, takes_ms, 100):
             windows.may_go_on(PLACE, OLD, now_ms + waited_ms)
     assert room == pytest.approx(lines, abs=1_000)

@@ -1,10 +1,10 @@
-"""Batches: bounded, in order, in memory until they are committed, and one bad lane alone."""
+"""Batches: bounded, in order, in memory until they are committed, and one bad partition alone."""
 
 from collector.config.settings import BACKFILL_WINDOW, PARTITION_WINDOW, RETRY_MS
-from collector.send.outbox import Batch, Entry, Outbox
+from collector.send.outbox import BatchedPiece, SendBatch, SendQueues
 from collector.text.encode import Piece, encode
 from collector.text.lines import Block
-from collector.timing.schedule import Lane
+from collector.timing.schedule import ReadQueue
 from protocol.types import TopicPartition
 from tests.unit.collector.blocks import blocks_of, values_of
 
@@ -19,12 +19,12 @@ class Sender:
 
     def __init__(self, limit: int = 1000, bytes_max: int = 1 << 20):
         self.limit = limit
-        self.outbox = Outbox(lambda topic: self.limit, bytes_max)
+        self.outbox = SendQueues(lambda topic: self.limit, bytes_max)
 
     def offer(
         self,
         block: Block,
-        lane: Lane = Lane.LIVE,
+        read_queue: ReadQueue = ReadQueue.LIVE,
         place: TopicPartition = P,
         partition: TopicPartition | None = None,
     ) -> Block | None:
@@ -32,21 +32,21 @@ class Sender:
         partition = partition or place
         rest: Block | None = block
         while rest is not None:
-            taken, rest = self.outbox.fit(place, partition, Piece(KEY, rest), lane)
+            taken, rest = self.outbox.fit(place, partition, Piece(KEY, rest), read_queue)
             if taken is None:
                 return rest
-            self.outbox.put(place, partition, Entry("g", taken))
+            self.outbox.put(place, partition, BatchedPiece("g", taken))
         return None
 
-    def take(self, *, everything: bool = True) -> list[Batch]:
+    def take(self, *, everything: bool = True) -> list[SendBatch]:
         return self.outbox.take(everything=everything)
 
-    def commit(self, batches: list[Batch]) -> None:
+    def commit(self, batches: list[SendBatch]) -> None:
         for batch in batches:
             self.outbox.acknowledged(batch)
             self.outbox.settled(batch)
 
-    def abort(self, batches: list[Batch], *suspects: TopicPartition, now_ms: int = 0) -> None:
+    def abort(self, batches: list[SendBatch], *suspects: TopicPartition, now_ms: int = 0) -> None:
         for batch in batches:
             self.outbox.given_back(batch, was_acknowledged=False)
         for place in suspects:
@@ -58,7 +58,7 @@ def lines(first: int, count: int) -> Block:
     return block
 
 
-def values(batches: list[Batch]) -> list[int]:
+def values(batches: list[SendBatch]) -> list[int]:
     return [
         int(value or b"")
         for batch in batches
@@ -85,7 +85,7 @@ def test_batches_stay_below_the_limit_and_the_window_is_bounded() -> None:
     assert len(sent) == PARTITION_WINDOW
     for batch in sent:
         assert len(encode([entry.piece for entry in batch.entries]).payload) <= 200
-    assert not sender.outbox.has_room(P, Lane.LIVE)
+    assert not sender.outbox.has_room(P, ReadQueue.LIVE)
     found = list(sent)
     while rest is not None:
         for batch in sent:
@@ -99,24 +99,24 @@ def test_batches_stay_below_the_limit_and_the_window_is_bounded() -> None:
 
 def test_backfill_leaves_room_for_live_lines() -> None:
     sender = Sender(limit=200)
-    assert sender.offer(lines(0, 500), Lane.BACKFILL) is not None
+    assert sender.offer(lines(0, 500), ReadQueue.BACKFILL) is not None
     assert len(sender.take(everything=False)) == BACKFILL_WINDOW
-    assert not sender.outbox.has_room(P, Lane.BACKFILL)
-    assert sender.outbox.has_room(P, Lane.LIVE)
+    assert not sender.outbox.has_room(P, ReadQueue.BACKFILL)
+    assert sender.outbox.has_room(P, ReadQueue.LIVE)
 
 
 def test_bytes_are_held_until_the_commit() -> None:
     sender = Sender(limit=10_000, bytes_max=1000)
     sender.offer(lines(0, 200))
-    assert not sender.outbox.has_room(P, Lane.LIVE)
+    assert not sender.outbox.has_room(P, ReadQueue.LIVE)
     batches = sender.take()
     for batch in batches:
         sender.outbox.acknowledged(batch)
-    assert not sender.outbox.has_room(P, Lane.LIVE)
+    assert not sender.outbox.has_room(P, ReadQueue.LIVE)
     for batch in batches:
         sender.outbox.settled(batch)
     assert sender.outbox.is_empty
-    assert sender.outbox.has_room(P, Lane.LIVE)
+    assert sender.outbox.has_room(P, ReadQueue.LIVE)
 
 
 def test_an_aborted_transaction_goes_again_in_order_before_anything_else() -> None:
@@ -128,7 +128,7 @@ def test_an_aborted_transaction_goes_again_in_order_before_anything_else() -> No
     sender.outbox.given_back(sent[0], was_acknowledged=True)
     for batch in reversed(sent[1:]):
         sender.outbox.given_back(batch, was_acknowledged=False)
-    assert not sender.outbox.has_room(P, Lane.LIVE)
+    assert not sender.outbox.has_room(P, ReadQueue.LIVE)
     assert sender.offer(lines(99, 1)) is not None
     again = sender.take()
     assert values(again) == list(range(35))
@@ -164,7 +164,7 @@ def test_a_suspect_lane_is_tried_alone_and_the_others_between() -> None:
     assert sender.outbox.suspects() == [P]
     assert sender.outbox.retry_at_ms == RETRY_MS[0]
     assert not sender.outbox.covers(P)
-    assert not sender.outbox.has_room(P, Lane.LIVE)
+    assert not sender.outbox.has_room(P, ReadQueue.LIVE)
     sender.outbox.begin(RETRY_MS[0])
     trial = sender.take()
     assert (values(trial), sender.outbox.covers(P), sender.outbox.covers(Q)) == ([0], True, False)
@@ -176,7 +176,7 @@ def test_a_suspect_lane_is_tried_alone_and_the_others_between() -> None:
     sender.commit(sender.take())
     assert sender.outbox.suspects() == []
     assert sender.outbox.is_empty
-    assert sender.outbox.has_room(P, Lane.LIVE)
+    assert sender.outbox.has_room(P, ReadQueue.LIVE)
 
 
 def test_a_batch_too_large_for_a_new_limit_is_cut_smaller() -> None:

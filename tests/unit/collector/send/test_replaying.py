@@ -7,7 +7,7 @@ import pytest
 from collector.config.settings import DEAD_LETTERS_TOPIC
 from collector.send.replaying import (
     Letter,
-    Place,
+    LetterPlace,
     Repair,
     Unrepairable,
     letter_of,
@@ -20,7 +20,7 @@ from tests.unit.collector.world import HOST, World
 
 def letter(value: bytes = b"\xe4bc", **fields: object) -> Letter:
     known: dict[str, object] = {
-        "place": Place(1, 7), "timestamp_ms": 5, "reason": "invalid_bytes", "topic": "t",
+        "place": LetterPlace(1, 7), "timestamp_ms": 5, "reason": "invalid_bytes", "topic": "t",
         "file": "/a.log", "offset": 0, "length": len(value) + 1, "key": b"a", "line_key": b"a",
         "value": value,
     }  # fmt: skip
@@ -47,7 +47,7 @@ def test_a_letter_says_what_its_record_said(tmp_path: Path) -> None:
         )
         said = [(name.decode(), content) for name, content in piece.headers]
         value = bytes(piece.block.data).removesuffix(b"\n")
-        found = letter_of(Place(0, 0), 1, piece.key, value, said)
+        found = letter_of(LetterPlace(0, 0), 1, piece.key, value, said)
         assert (found.reason, found.topic, found.offset, found.length) == (
             "invalid_bytes", "t", 4, 6,
         )  # fmt: skip
@@ -59,7 +59,9 @@ def test_a_letter_says_what_its_record_said(tmp_path: Path) -> None:
 
 
 def test_a_note_names_its_letter_and_is_no_letter() -> None:
-    assert note_of([(name, value) for name, value in note_headers(Place(2, 40))]) == Place(2, 40)
+    assert note_of(
+        [(name, value) for name, value in note_headers(LetterPlace(2, 40))]
+    ) == LetterPlace(2, 40)
     assert note_of([("reason", b"overlong"), ("replayed", b"by hand")]) is None
     assert note_of([("replayed", None)]) is None
 
@@ -76,9 +78,9 @@ def test_a_letter_that_holds_only_a_beginning_is_left_out_unless_asked_for() -> 
     with pytest.raises(Unrepairable, match="only 3 of its 2001 bytes"):
         repaired(beginning, Repair())
     assert repaired(beginning, Repair(with_cut=True)) == b"abc"
-    assert repaired(beginning, Repair(edits={Place(1, 7): b"by hand"})) == b"by hand"
+    assert repaired(beginning, Repair(edits={LetterPlace(1, 7): b"by hand"})) == b"by hand"
 
 
 def test_one_that_says_no_topic_cannot_be_put_back() -> None:
-    with pytest.raises(Unrepairable, match="to which topic"):
-        repaired(letter(topic=None), Repair(edits={Place(1, 7): b"x"}))
+    with pytest.raises(Unrepairable, match="name the topic"):
+        repaired(letter(topic=None), Repair(edits={LetterPlace(1, 7): b"x"}))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from collector.text.archive import MEMBER_WORK_BYTES, OUT_BYTES, Archive, Inflater
+from collector.text.archive import MEMBER_WORK_BYTES, OUT_BYTES, CompressedFile, Inflater
 from collector.text.decompressors import COMPRESSIONS, HEAD_BYTES_MAX, compression_of
 from tests.unit.collector.world import World
 
@@ -33,11 +33,11 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def read_all(packed: bytes) -> tuple[bytes, Archive]:
+def read_all(packed: bytes) -> tuple[bytes, CompressedFile]:
     """The content of an archive as the reader gets it."""
     kind = compression_of(packed)
     assert kind is not None
-    archive = Archive(kind)
+    archive = CompressedFile(kind)
 
     def read_raw(offset: int, length: int) -> bytes:
         return packed[offset : offset + length]
@@ -204,7 +204,7 @@ def test_its_head_may_be_asked_for_on_the_way_to_a_place_far_inside(ending: str)
     """As for every archive that is resumed: else it would begin anew each time, for ever."""
     content = b"".join(b"%099d\n" % number for number in range(120_000))
     packed = PACK[ending](content)
-    archive = Archive(compression_of(packed) or COMPRESSIONS[0])
+    archive = CompressedFile(compression_of(packed) or COMPRESSIONS[0])
 
     def read_raw(offset: int, length: int) -> bytes:
         return packed[offset : offset + length]
@@ -238,7 +238,7 @@ def test_what_follows_the_last_member_and_is_none_is_a_damage(ending: str) -> No
 @ENDINGS
 def test_a_member_of_which_one_byte_is_there_ends_the_turn(ending: str) -> None:
     packed = PACK[ending](b"one\n")
-    archive = Archive(compression_of(packed) or COMPRESSIONS[0])
+    archive = CompressedFile(compression_of(packed) or COMPRESSIONS[0])
     grown = packed + packed[:1]
     while archive.examine(lambda offset, length: grown[offset : offset + length], len(grown)):
         pass

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from collector.timing.pace import Pace
+from collector.timing.pace import ReadLimit
 from tests.unit.collector.world import World
 
 
 def test_what_was_read_is_paid_for_before_the_next_block() -> None:
-    pace = Pace(1000)
+    pace = ReadLimit(1000)
     assert pace.wait_until_ms(50) is None
     pace.took(500, 50)
     assert pace.wait_until_ms(549) == 551

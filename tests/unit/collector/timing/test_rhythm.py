@@ -2,18 +2,18 @@
 
 from collector.config.settings import BACKFILL_COMMIT_MS, COMMIT_MS, POSITIONS_INTERVAL_MS
 from collector.timing.rhythm import Rhythm
-from collector.timing.schedule import Lane
+from collector.timing.schedule import ReadQueue
 
 
 def test_a_single_fresh_line_is_committed_at_once_and_the_next_after_the_least_time() -> None:
     rhythm = Rhythm(1000)
     assert not rhythm.is_due(10**15)
-    rhythm.handed_out(Lane.LIVE, 10, 5_000)
+    rhythm.handed_out(ReadQueue.LIVE, 10, 5_000)
     assert rhythm.is_due(5_000)
     rhythm.cut(5_000)
     assert not rhythm.is_due(6_000)
-    rhythm.handed_out(Lane.LIVE, 10, 5_001)
-    rhythm.handed_out(Lane.LIVE, 10, 5_010)
+    rhythm.handed_out(ReadQueue.LIVE, 10, 5_001)
+    rhythm.handed_out(ReadQueue.LIVE, 10, 5_010)
     assert rhythm.deadline_ms == 5_000 + COMMIT_MS
     assert not rhythm.is_due(5_000 + COMMIT_MS - 1)
     assert rhythm.is_due(5_000 + COMMIT_MS)
@@ -21,13 +21,13 @@ def test_a_single_fresh_line_is_committed_at_once_and_the_next_after_the_least_t
 
 def test_a_backlog_travels_by_the_amount_or_after_its_time() -> None:
     rhythm = Rhythm(1000)
-    rhythm.handed_out(Lane.BACKFILL, 999, 0)
+    rhythm.handed_out(ReadQueue.BACKFILL, 999, 0)
     assert rhythm.deadline_ms == BACKFILL_COMMIT_MS
-    rhythm.handed_out(Lane.BACKFILL, 1, 1)
+    rhythm.handed_out(ReadQueue.BACKFILL, 1, 1)
     assert rhythm.is_due(1)
     rhythm.cut(1)
-    rhythm.handed_out(Lane.BACKFILL, 500, 2)
-    rhythm.handed_out(Lane.LIVE, 1, 3)
+    rhythm.handed_out(ReadQueue.BACKFILL, 500, 2)
+    rhythm.handed_out(ReadQueue.LIVE, 1, 3)
     assert rhythm.deadline_ms == 1 + COMMIT_MS
 
 

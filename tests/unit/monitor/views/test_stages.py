@@ -23,7 +23,7 @@ from monitor.views.stages import (
     window_values,
 )
 from stream.stages import STAGES as TOLD_STAGES
-from stream.stages import WINDOWS, Stages, Work
+from stream.stages import WINDOWS, BatchWork, StageSums
 from tests.unit.monitor.readings import GROUP, metrics_of
 from tests.unit.monitor.scene import CATCHING_UP, OLDER, STREAM_DOWN, Mill
 
@@ -37,10 +37,12 @@ def part(**details: object) -> PartView:
 
 def told(seconds: dict[str, float] | None = None, ages: tuple[float, int] = (250.0, 4)) -> PartView:
     """A stream that counted two batches in its first ten seconds."""
-    stages = Stages(0.0)
+    stages = StageSums(0.0)
     for number in range(2):
         now_s = 4.0 + 4 * number
-        stages.applied(number, Work(seconds or SECONDS, 500, 40, [ages]), now_s, replayed=False)
+        stages.applied(
+            number, BatchWork(seconds or SECONDS, 500, 40, [ages]), now_s, replayed=False
+        )
         stages.finished(number, SPARK, now_s, 1_795_557_508_000)
     return part(stages=stages.told(10.0))
 
@@ -88,7 +90,7 @@ def test_of_a_stream_that_does_not_tell_nothing_is_known(stages: object) -> None
 
 
 def test_an_idle_stream_is_idle_and_its_stages_have_no_times() -> None:
-    stages = Stages(0.0)
+    stages = StageSums(0.0)
     values = window_values(part(stages=stages.told(30.0)), NOW)
     assert values["busy"] == 0
     assert "line_p50_s" not in values
@@ -133,7 +135,7 @@ def test_windows_are_rows() -> None:
     assert (minute.name, ten.name) == ("1 min", "10 min")
     assert minute.cells[:4] == ("2", "1,000", "100/s", "8.0/s")
     assert minute.cells[6] == "8 %"
-    (none, _) = window_rows(part(stages=Stages(0.0).told(5.0)))
+    (none, _) = window_rows(part(stages=StageSums(0.0).told(5.0)))
     assert none.cells[-2:] == ("none", "none")
 
 

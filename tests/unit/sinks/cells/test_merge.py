@@ -9,7 +9,7 @@ import pytest
 from sinks.cells.merge import CellId, Cells, WindowId, fold_to_windows, is_kept, merge_with_stored
 from sinks.errors import LedgerMismatch
 from sinks.keys import is_other, other_key
-from sinks.ledger import Standing, compare
+from sinks.ledger import BatchKind, compare
 from sinks.rows import FoldRow, MetricDefinition, OffsetRange
 from tests.harness.seed import seeded
 
@@ -148,19 +148,19 @@ RANGES = [OffsetRange("t", 0, 4, 7), OffsetRange("t", 1, 2, 2)]
 
 
 @pytest.mark.parametrize(
-    ("ledger", "after_guard", "standing"),
+    ("ledger", "after_guard", "kind"),
     [
-        ({("t", 0): 4, ("t", 1): 2}, True, Standing.NEW),
-        ({("t", 1): 2}, True, Standing.NEW),
-        ({}, True, Standing.NEW),
-        ({("t", 0): 7, ("t", 1): 2}, True, Standing.REPLAY),
-        ({("t", 0): 9, ("t", 1): 5}, False, Standing.REPLAY),
+        ({("t", 0): 4, ("t", 1): 2}, True, BatchKind.NEW),
+        ({("t", 1): 2}, True, BatchKind.NEW),
+        ({}, True, BatchKind.NEW),
+        ({("t", 0): 7, ("t", 1): 2}, True, BatchKind.REPLAY),
+        ({("t", 0): 9, ("t", 1): 5}, False, BatchKind.REPLAY),
     ],
 )
 def test_where_a_batch_stands(
-    ledger: dict[tuple[str, int], int], after_guard: bool, standing: Standing
+    ledger: dict[tuple[str, int], int], after_guard: bool, kind: BatchKind
 ) -> None:
-    assert compare(RANGES, ledger, after_guard=after_guard) is standing
+    assert compare(RANGES, ledger, after_guard=after_guard) is kind
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from sinks.cells.merge import Cell, CellId, Cells, WindowId
-from sinks.cells.recent import RecentCells, WindowRow
+from sinks.cells.recent import RecentCells, StoredWindow
 from sinks.keys import key_hash
 from sinks.values import Aggregate
 from tests.harness.seed import seeded
@@ -22,7 +22,7 @@ def cell(key: str, count: int, hll: bytes | None = None) -> Cell:
 def known(recent: RecentCells, seq: int = 1) -> None:
     """`a` was read of a window of two keys, `b` was asked for and is not there."""
     recent.begin(seq)
-    recent.learn_windows([W], {W: WindowRow(7, 2)})
+    recent.learn_windows([W], {W: StoredWindow(7, 2)})
     recent.learn_cells([cell_id("a"), cell_id("b")], {cell_id("a"): cell("a", 1)})
     recent.commit(seq, {cell_id("a"): cell("a", 5)}, {W: 2})
 
@@ -107,7 +107,9 @@ def test_any_run_of_merges_reads_as_if_nothing_were_remembered() -> None:
         touched = sorted({cell_id(rng.choice("abcdefgh"), 60 * rng.randrange(12)) for _ in "12345"})
         windows = list(dict.fromkeys(one.window for one in touched))
         unknown = recent.unknown(windows)
-        recent.learn_windows(unknown, {w: WindowRow(1, counts[w]) for w in unknown if w in counts})
+        recent.learn_windows(
+            unknown, {w: StoredWindow(1, counts[w]) for w in unknown if w in counts}
+        )
         missing = recent.missing(touched)
         recent.learn_cells(missing, {one: store[one] for one in missing if one in store})
         assert recent.stored(touched) == {one: store[one] for one in touched if one in store}

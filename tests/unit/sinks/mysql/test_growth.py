@@ -2,18 +2,26 @@
 
 import pytest
 
-from sinks.mysql.growth import DAY_S, Growth, Pace, SizeRows, Stored, days_left, growth_of
+from sinks.mysql.growth import (
+    DAY_S,
+    Growth,
+    GrowthPerDay,
+    SizeRows,
+    TableSize,
+    days_left,
+    growth_of,
+)
 
 NOW_S = 1_785_600_000
 
 
 def one(rows_a_day: float, kept_days: float | None, rows: int = 0) -> Growth:
-    return Growth("m", rows, 1, (Pace(60, rows, rows_a_day, kept_days),))
+    return Growth("m", rows, 1, (GrowthPerDay(60, rows, rows_a_day, kept_days),))
 
 
 def test_a_pace_is_that_of_the_windows_that_began_lately() -> None:
     since_s = NOW_S - 2 * DAY_S
-    stored = Stored(
+    stored = TableSize(
         [
             SizeRows("paths", 60, 10_000, 4_000, since_s),
             SizeRows("paths", 0, 500, 0, None),
@@ -26,20 +34,20 @@ def test_a_pace_is_that_of_the_windows_that_began_lately() -> None:
         "old": {60: 90 * DAY_S},
     }
     paths, old = growth_of(stored, kept_s, NOW_S)
-    minutes, totals = Pace(60, 10_000, 2_000.0, 30.0), Pace(0, 500, 0.0, None)
+    minutes, totals = GrowthPerDay(60, 10_000, 2_000.0, 30.0), GrowthPerDay(0, 500, 0.0, None)
     assert paths == Growth("paths", 10_500, 1_050_000, (minutes, totals))
     assert paths.rows_a_day == 2_000.0
-    assert old == Growth("old", 1_500, 150_000, (Pace(60, 1_500, 0.0, 90.0),))
+    assert old == Growth("old", 1_500, 150_000, (GrowthPerDay(60, 1_500, 0.0, 90.0),))
 
 
 def test_a_pace_of_minutes_is_not_taken_for_one_of_days() -> None:
-    stored = Stored([SizeRows("paths", 60, 600, 600, NOW_S - 60)], 60_000)
+    stored = TableSize([SizeRows("paths", 60, 600, 600, NOW_S - 60)], 60_000)
     (paths,) = growth_of(stored, {}, NOW_S)
     assert paths.rows_a_day == 600 * 24
 
 
 def test_nothing_stored_is_no_fault() -> None:
-    assert growth_of(Stored([], 16_384), {}, NOW_S) == ()
+    assert growth_of(TableSize([], 16_384), {}, NOW_S) == ()
     assert days_left([], 0.0, 10**9) is None
 
 

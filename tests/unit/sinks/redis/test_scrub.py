@@ -6,8 +6,8 @@ import pytest
 
 from sinks.cells.merge import WindowId
 from sinks.redis.scrub import (
-    Round,
-    Seen,
+    HashFacts,
+    WindowCycle,
     is_scrubbed,
     looks_whole,
     oldest_scrubbed_s,
@@ -24,8 +24,8 @@ WRITE = Write("mill:m:1m:x", "x", 900, "mill:m:1m", 3)
 
 def seen(
     fields: int, ranked: int, expire: int = 900, ranking: int | None = None, start: int = 0
-) -> Seen:
-    return Seen(fields, expire, ranked, expire if ranking is None else ranking, start)
+) -> HashFacts:
+    return HashFacts(fields, expire, ranked, expire if ranking is None else ranking, start)
 
 
 def test_every_window_of_every_size_is_passed_once_a_round_whatever_is_added_meanwhile() -> None:
@@ -41,7 +41,7 @@ def test_every_window_of_every_size_is_passed_once_a_round_whatever_is_added_mea
     }
     at_first = {(*size, start) for size, starts in there.items() for start in starts}
     passed: list[tuple[str, int, int]] = []
-    round_ = Round(metrics)
+    round_ = WindowCycle(metrics)
     sizes: list[int] = []
     while round_.rounds_total == 0:
         metric, size_s, before_s = round_.place
@@ -78,7 +78,9 @@ def test_every_window_of_every_size_is_passed_once_a_round_whatever_is_added_mea
         (4, seen(-1, 3), False),
     ],
 )
-def test_a_window_looks_whole_by_its_number_of_keys(n_keys: int, told: Seen, whole: bool) -> None:
+def test_a_window_looks_whole_by_its_number_of_keys(
+    n_keys: int, told: HashFacts, whole: bool
+) -> None:
     assert looks_whole(COUNT, 60, n_keys, WRITE, told) is whole
 
 

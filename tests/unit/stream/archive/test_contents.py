@@ -4,7 +4,7 @@ import pytest
 
 from sinks.rows import OffsetRange
 from stream.archive.contents import (
-    Piece,
+    ArchivePiece,
     PieceRange,
     Pieces,
     decode,
@@ -14,10 +14,10 @@ from stream.archive.contents import (
 )
 
 
-def piece(number: int, *ranges: tuple[int, int, int], topic_id: str = "a") -> Piece:
+def piece(number: int, *ranges: tuple[int, int, int], topic_id: str = "a") -> ArchivePiece:
     spans = tuple(PieceRange(part, start, end, 1_000 * number) for part, start, end in ranges)
     lines = sum(end - start for _, start, end in ranges)
-    return Piece(number, topic_id, f"{number:08}-x", lines, spans, ("hour=2026-08-01T10",))
+    return ArchivePiece(number, topic_id, f"{number:08}-x", lines, spans, ("hour=2026-08-01T10",))
 
 
 def test_pieces_that_touch_are_one_span_and_holes_are_counted() -> None:
@@ -39,7 +39,7 @@ def test_pieces_that_touch_are_one_span_and_holes_are_counted() -> None:
         piece(2, (0, 12, 12)),
     ],
 )
-def test_what_is_not_behind_the_others_is_damage(wrong: Piece) -> None:
+def test_what_is_not_behind_the_others_is_damage(wrong: ArchivePiece) -> None:
     with pytest.raises(ValueError, match="found"):
         Pieces([piece(1, (0, 5, 10))]).add(wrong)
 
@@ -72,8 +72,8 @@ def test_a_topic_that_was_made_anew() -> None:
     assert pieces.made_anew("a", {0: 10}) is None
     assert pieces.made_anew("b", {0: 10}) is not None
     assert pieces.made_anew("", {0: 10}) is None, "older brokers tell no ids"
-    assert "up to 9 only" in str(pieces.made_anew("", {0: 9}))
-    assert "up to 0 only" in str(pieces.made_anew("", {}))
+    assert "only up to 9" in str(pieces.made_anew("", {0: 9}))
+    assert "only up to 0" in str(pieces.made_anew("", {}))
     assert Pieces().made_anew("b", {}) is None
 
 

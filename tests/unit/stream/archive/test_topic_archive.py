@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stream.archive import topic_archive as shelf_module
-from stream.archive.contents import Piece, PieceRange
+from stream.archive.contents import ArchivePiece, PieceRange
 from stream.archive.folders import LocalFolder, root_of
 from stream.archive.topic_archive import TopicArchive
 from tests.harness.seed import seeded
@@ -65,7 +65,7 @@ def add(archive: TopicArchive, folder: Path) -> None:
         (home / hour / ".part-0.parquet.crc").touch()
     start = archive.pieces.ends.get(0, 0)
     ranges = (PieceRange(0, start, start + 10, 0),)
-    archive.commit(Piece(number, "id", draft, 10, ranges, archive.hours(draft)))
+    archive.commit(ArchivePiece(number, "id", draft, 10, ranges, archive.hours(draft)))
 
 
 def seen(folder: Path) -> list[str]:

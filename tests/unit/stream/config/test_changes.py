@@ -10,17 +10,17 @@ import pytest
 
 from protocol.settling import SETTLED_S, Settling, signature_of
 from stream.config.changes import (
-    Refused,
-    Unreadable,
-    Watch,
+    ConfigWatch,
+    RefusedConfig,
+    UnreadableConfigFile,
     ask,
     changed_section,
     known_signature,
     later_keys,
 )
-from stream.config.settings import ReloadSettings, StreamSection, Wish
+from stream.config.settings import StreamReloadSettings, StreamSection, Wish
 from stream.state import StreamState
-from stream.threads import Keeper
+from stream.threads import ThreadKeeper
 from tests.harness.wait import wait_until
 
 FIRST, SECOND = (1, 10, 100), (1, 11, 60)
@@ -81,7 +81,7 @@ def test_what_the_command_prints_is_asked_for() -> None:
 )
 def test_a_file_with_faults_tells_them(command: tuple[str, ...], why: str) -> None:
     found = ask(command)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableConfigFile)
     assert why in found.why
 
 
@@ -89,8 +89,10 @@ def test_a_changed_file_is_asked_once(tmp_path: Path) -> None:
     file = tmp_path / "wish.json"
     file.write_text(Wish(section=section("m")).model_dump_json(by_alias=True))
     show = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
-    watch = Watch(ReloadSettings(file=file, command=(sys.executable, "-c", show, str(file))))
-    watch.start(Keeper(StreamState("stream", [], 100), threading.Event()))
+    watch = ConfigWatch(
+        StreamReloadSettings(file=file, command=(sys.executable, "-c", show, str(file)))
+    )
+    watch.start(ThreadKeeper(StreamState("stream", [], 100), threading.Event()))
     try:
         wish = Wish(section=section("m", "n"))
         file.write_text(wish.model_dump_json(by_alias=True))
@@ -104,11 +106,11 @@ def test_a_file_that_changed_before_it_was_looked_at_is_asked(tmp_path: Path) ->
     file = tmp_path / "file"
     file.write_text("older")
     digest = hashlib.sha256(b"older").hexdigest()
-    settings = ReloadSettings(file=file, command=("none",), sha256=digest)
+    settings = StreamReloadSettings(file=file, command=("none",), sha256=digest)
     assert known_signature(settings) == signature_of(file)
     file.write_text("newer")
     assert known_signature(settings) is None
-    assert known_signature(ReloadSettings(file=file, command=("none",))) == signature_of(file)
+    assert known_signature(StreamReloadSettings(file=file, command=("none",))) == signature_of(file)
 
 
 def test_only_inputs_and_metrics_change_while_the_stream_runs() -> None:
@@ -124,18 +126,18 @@ def test_only_inputs_and_metrics_change_while_the_stream_runs() -> None:
 def test_what_was_refused_is_known_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "refused.json"
     running, asked = Wish(section=section("m")), section("m", "broken")
-    Refused(path).note(asked, running, "because")
-    instead = Refused(path).running_instead(asked)
+    RefusedConfig(path).note(asked, running, "because")
+    instead = RefusedConfig(path).running_instead(asked)
     assert instead is not None
     assert (instead.wish, instead.why) == (running, "because")
-    assert Refused(path).running_instead(section("m", "mended")) is None
-    Refused(path).clear()
-    assert Refused(path).running_instead(asked) is None
-    Refused(path).clear()
+    assert RefusedConfig(path).running_instead(section("m", "mended")) is None
+    RefusedConfig(path).clear()
+    assert RefusedConfig(path).running_instead(asked) is None
+    RefusedConfig(path).clear()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}'])
 def test_a_torn_file_is_as_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "refused.json"
     path.write_text(text)
-    assert Refused(path).running_instead(section("m")) is None
+    assert RefusedConfig(path).running_instead(section("m")) is None

@@ -137,11 +137,13 @@ def clock(kind: bytes, *seconds: float) -> bytes:
     return kind + struct.pack(f">{len(seconds)}q", *(int(one * 1e9) for one in seconds))
 
 
-@pytest.mark.parametrize(("lanes", "share"), [(1, 1.0), (2, 0.5), (8, 1 / 3)])
-def test_times_of_tasks_beside_each_other_are_those_of_one_lane(lanes: int, share: float) -> None:
+@pytest.mark.parametrize(("parallel", "share"), [(1, 1.0), (2, 0.5), (8, 1 / 3)])
+def test_times_of_parallel_tasks_are_those_of_one_after_the_other(
+    parallel: int, share: float
+) -> None:
     """Of three tasks at most three are done at once; cells are made of all in a second stage."""
     tasks = [clock(b"J", 1, 2, 3)] * 3
-    spent = counts_of([*tasks, clock(b"W", 4), END], plan_of(COUNT), lanes).spent
+    spent = counts_of([*tasks, clock(b"W", 4), END], plan_of(COUNT), parallel).spent
     assert spent == Spent(3 * share, 6 * share, 9 * share + 4)
 
 

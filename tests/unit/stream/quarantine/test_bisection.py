@@ -15,7 +15,7 @@ from stream.quarantine import bisection as module
 from stream.quarantine import in_hand as in_hand_module
 from stream.quarantine.bisection import (
     Bisection,
-    Counted,
+    CountedBatch,
     OffsetsDiffer,
     StopRequested,
     without_line,
@@ -57,7 +57,7 @@ class Rig:
         self.checks = 0
         self.refuse = refuse
 
-    def run(self, ranges: list[OffsetRange] | None = None) -> Counted:
+    def run(self, ranges: list[OffsetRange] | None = None) -> CountedBatch:
         batch = RANGES if ranges is None else ranges
         return self.bisection.count(batch, lambda: self.count(tuple(batch)), self)
 

@@ -18,9 +18,9 @@ from stream.quarantine.search import (
     DEADLY,
     DEADLY_OFFSETS_MIN,
     FAN,
-    Failure,
-    Kind,
+    FailureKind,
     Part,
+    PartFailure,
     PartSize,
     PoisonLine,
     Search,
@@ -33,8 +33,8 @@ from stream.quarantine.search import (
 from tests.harness.seed import seeded
 
 Line = tuple[int, int]
-DATA = Failure(Kind.DATA, "broken")
-MEMORY = Failure(Kind.MEMORY, "heap")
+DATA = PartFailure(FailureKind.DATA, "broken")
+MEMORY = PartFailure(FailureKind.MEMORY, "heap")
 
 
 def whole(*sizes: int) -> list[OffsetRange]:
@@ -53,7 +53,7 @@ class Fake:
     """Counts by writing down the lines; `refuses` says how a part fails, None where it passes."""
 
     def __init__(
-        self, refuses: Callable[[Part], Failure | None], gaps: frozenset[Line] = frozenset()
+        self, refuses: Callable[[Part], PartFailure | None], gaps: frozenset[Line] = frozenset()
     ) -> None:
         self.tries = 0
         self._refuses = refuses
@@ -100,7 +100,7 @@ class Fake:
         return Counts(rows, [], partitions)
 
 
-def holding(guilty: Iterable[Line]) -> Callable[[Part], Failure | None]:
+def holding(guilty: Iterable[Line]) -> Callable[[Part], PartFailure | None]:
     """Parts that hold any of these fail."""
     wanted = set(guilty)
     return lambda part: DATA if wanted.intersection(lines_of(part)) else None
@@ -175,11 +175,13 @@ def test_any_guilty_lines_among_any_gaps() -> None:
         assert fake.run(Search(whole(*sizes), failure=known, offsets_max=offsets_max)) == guilty
 
 
-def random_failures(chance: random.Random, guilty: set[Line]) -> Callable[[Part], Failure | None]:
+def random_failures(
+    chance: random.Random, guilty: set[Line]
+) -> Callable[[Part], PartFailure | None]:
     """A guilty line fails for its own reason; so does any part of more than `limit` offsets."""
     limit = chance.choice((1, 10, 1_000))
 
-    def refuses(part: Part) -> Failure | None:
+    def refuses(part: Part) -> PartFailure | None:
         if guilty.intersection(lines_of(part)):
             return chance.choice((DATA, MEMORY))
         return MEMORY if size_of(part) > limit else None

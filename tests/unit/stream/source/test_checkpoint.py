@@ -8,8 +8,8 @@ import pytest
 from sinks.rows import OffsetRange
 from stream.source.checkpoint import (
     EARLIEST,
-    Checkpoint,
     CheckpointFault,
+    CheckpointFolder,
     forgotten_by,
     starting_offsets,
 )
@@ -30,9 +30,9 @@ def commit(folder: Path, batch_id: int) -> None:
     (folder / "commits" / str(batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
-def made(tmp_path: Path, planned: range, done: range) -> Checkpoint:
+def made(tmp_path: Path, planned: range, done: range) -> CheckpointFolder:
     """A checkpoint whose batch N ends at 10 * (N + 1) in partition 0 and at 5 in partition 1."""
-    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint = CheckpointFolder(tmp_path / "checkpoint")
     checkpoint.begin(QUERY)
     initial = checkpoint.folder / "sources" / "0"
     initial.mkdir(parents=True)
@@ -45,7 +45,7 @@ def made(tmp_path: Path, planned: range, done: range) -> Checkpoint:
 
 
 def test_there_may_be_none_yet(tmp_path: Path) -> None:
-    assert Checkpoint(tmp_path / "checkpoint").resumption(TOPICS) is None
+    assert CheckpointFolder(tmp_path / "checkpoint").resumption(TOPICS) is None
 
 
 def test_a_new_one_holds_the_query_and_nothing_else(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_partition_that_appears_has_no_known_start(tmp_path: Path) -> None:
     assert checkpoint.ranges(1)["logs.a", 2] == OffsetRange("logs.a", 2, EARLIEST, 4)
 
 
-def fault_of(checkpoint: Checkpoint, topics: list[str] = TOPICS) -> str:
+def fault_of(checkpoint: CheckpointFolder, topics: list[str] = TOPICS) -> str:
     with pytest.raises(CheckpointFault) as caught:
         checkpoint.resumption(topics)
     return str(caught.value)

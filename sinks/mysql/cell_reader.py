@@ -1,10 +1,10 @@
-"""The truth in MySQL as the live view reads it."""
+"""Reads the truth in MySQL for the live view."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sinks.cellar import Ranking
+from sinks.cell_reader import Ranking
 from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.keys import key_id, other_key
 from sinks.mysql.rows import CELL_COLUMNS, cell_of, key_of_row, to_datetime, to_seconds
@@ -18,8 +18,8 @@ _NUMBER = (
 )
 
 
-class MySqlCellar:
-    """Reads between merges, on the writer's own connection: so never older than what is shown."""
+class MySqlCellReader:
+    """Reads between merges on the writer's own connection, so never less than Redis shows."""
 
     def __init__(self, sink: MySqlSink, definitions: Sequence[MetricDefinition]) -> None:
         self._sink = sink
@@ -30,7 +30,7 @@ class MySqlCellar:
         self._sink.check_ours()
 
     def cells_after(self, seq: int, cells_max: int) -> list[tuple[CellId, Cell]] | None:
-        """Cells that merges after `seq` wrote, window by window; None if more than `cells_max`."""
+        """Return cells written by merges after `seq`, by window; None if more than `cells_max`."""
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]] | None:
             cursor.execute("SELECT MAX(seq) FROM window_keys")
@@ -57,7 +57,7 @@ class MySqlCellar:
         return cell_of(window, columns, self._definitions)
 
     def windows_from(self, metric: str, size_s: int, oldest_s: int) -> list[tuple[int, int]]:
-        """Start and number of keys of the windows from `oldest_s` on, newest first."""
+        """Return start and key count of the windows from `oldest_s` on, newest first."""
 
         def read(cursor: Any) -> list[tuple[int, int]]:
             cursor.execute(
@@ -72,7 +72,7 @@ class MySqlCellar:
     def windows_before(
         self, metric: str, size_s: int, oldest_s: int, before_s: int | None, windows_max: int
     ) -> list[tuple[int, int]]:
-        """As `windows_from`, but at most so many, and of those that start before `before_s`."""
+        """Return at most `windows_max` of those windows that start before `before_s`."""
 
         def read(cursor: Any) -> list[tuple[int, int]]:
             bound, bounds = "", [to_datetime(oldest_s)]
@@ -91,7 +91,7 @@ class MySqlCellar:
     def cells_page(
         self, window: WindowId, after: bytes, cells_max: int
     ) -> list[tuple[CellId, Cell]]:
-        """The window's next cells behind the identity `after`, in the order of identities."""
+        """Return the window's next cells behind the identity `after`, ordered by identity."""
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]]:
             cursor.execute(
@@ -106,7 +106,7 @@ class MySqlCellar:
     def cells_between(
         self, metric: str, size_s: int, first_s: int, last_s: int
     ) -> list[tuple[CellId, Cell]]:
-        """Cells of the windows that start from `first_s` to `last_s`, both included."""
+        """Return cells of the windows that start from `first_s` to `last_s`, both included."""
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]]:
             cursor.execute(
@@ -120,7 +120,7 @@ class MySqlCellar:
         return self._sink.read(read)
 
     def ranking(self, window: WindowId, top: int) -> Ranking:
-        """The window's highest values, the overflow key apart; among equals by name."""
+        """Return the window's highest values without the overflow key; equal ones by name."""
         definition = self._definitions[window.metric]
         columns = len(definition.key_columns)
         value = value_sql(definition.measure)
@@ -141,5 +141,5 @@ class MySqlCellar:
 
 
 def _values(window: WindowId) -> tuple[str, int, datetime]:
-    """The arguments of _NUMBER."""
+    """Return the arguments of _NUMBER."""
     return window.metric, window.size_s, to_datetime(window.start_s)
