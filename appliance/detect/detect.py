@@ -38,6 +38,7 @@ PLACES = 5
 ROWS_FOR_METRICS = 2_000
 TABLE_SHARE_MIN = 0.9
 _COLOUR = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]")
+_RECEIPT_TIME = re.compile(r"[| ]rt=")
 _W3C_HEADER = "#Fields:"
 
 
@@ -98,8 +99,12 @@ def _found(
     notes: tuple[str, ...] = ()
     if given.reader in ("json", "logfmt") and not given.columns:
         keys, notes = _named_fields(given, best)
-    elif given.name == "cef" and all(" rt=" in one.text for one in best.parsed[:ROWS_FOR_METRICS]):
-        keys["time"] = "rt"
+    elif given.name == "cef":
+        timed = sum(_RECEIPT_TIME.search(one.text) is not None for one in best.parsed)
+        if timed >= 0.9 * len(best.parsed):
+            keys["time"] = "rt"
+        else:
+            notes = (NO_TIME,)
     return _Found(best, keys, given.title, notes, collector)
 
 

@@ -11,8 +11,8 @@ from appliance.detect.seen import SeenColumn
 from stream.config.sections import RESERVED_NAMES
 
 METRICS = 3
-NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}\Z")
-NAME_EXPECTED = "1 to 31 of a-z, 0-9, _ and -, beginning with a letter"
+NAME = re.compile(r"[a-z][a-z0-9_]{0,30}\Z")
+NAME_EXPECTED = "1 to 31 of a-z, 0-9 and _, beginning with a letter"
 
 _METRIC_NAME_MAX = 48
 _COLUMN_MAX = 20
@@ -175,8 +175,7 @@ def _best(columns: Sequence[str], names: str) -> str | None:
 
 
 def _metric(name: str, suffix: str, **keys: object) -> Metric:
-    base = name.replace("-", "_")
-    full = f"{base}_{suffix.lower()}"[:_METRIC_NAME_MAX].rstrip("_")
+    full = f"{name}_{suffix.lower()}"[:_METRIC_NAME_MAX].rstrip("_")
     if full in RESERVED_NAMES:
         full = f"{full}_lines"
     return {"name": full, "from": name, **keys}
@@ -195,12 +194,11 @@ def _first(columns: Iterable[str], is_one: Callable[[str], bool]) -> str | None:
 
 def renamed(proposal: Proposal, name: str, paths: Sequence[str] = ()) -> Proposal:
     """The same proposal under another name; `paths` are globs beside its folder."""
-    old, new = (one.replace("-", "_") for one in (proposal.name, name))
     topic = f"logs.{name}"
     metrics = tuple(
         {
             **metric,
-            "name": f"{new}{str(metric['name']).removeprefix(old)}"[:_METRIC_NAME_MAX],
+            "name": f"{name}{str(metric['name']).removeprefix(proposal.name)}"[:_METRIC_NAME_MAX],
             "from": name,
         }
         for metric in proposal.metrics

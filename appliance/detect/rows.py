@@ -229,9 +229,8 @@ def _cef(section: InputSection) -> Callable[[str], Row | None]:
             return None
         texts = [_ESCAPE.sub(r"\1", text) for text in match.groups()[:7]]
         more = dict(_CEF_PAIR.findall(match[8] or ""))
-        time: Row = {"time": more["rt"]} if "rt" in more else {}
         head: Row = dict(zip(_CEF_NAMES, texts, strict=True))
-        return {**time, **head, **_declared(section, lambda key: more.get(str(key)))}
+        return {**head, **_declared(section, lambda key: more.get(str(key)))}
 
     return read
 
