@@ -28,6 +28,8 @@ EVENT_LINES = 40
 
 CHARACTERS_MAX = 8_192
 """Patterns look at no more of a line, because some take the square of its length."""
+_SHORT = 2_048
+_FEW = 15
 _LINEAR = ("json", "csv", "w3c")
 
 # Parts of container logs are joined by presets of the collector, which their formats do not name.
@@ -131,12 +133,15 @@ def _with_signs(given: Format, texts: Sequence[str], verdicts: list[Verdict]) ->
 def candidates(formats: Mapping[str, Format], lines: Sequence[str]) -> list[Fit]:
     """The formats that read a part of the lines, the best first."""
     sample = sample_of(lines)
+    probe = _probe(sample)
     presets: list[Rule | None] = [*likely_presets(sample)]
     fits = []
     for name, given in formats.items():
         if name in _NOT_ALONE or (given.reader == "csv" and not given.header):
             continue
         rules = list(dict.fromkeys(map(_hashable, [given.multiline, None, *presets])))
+        if not any(fit(given, probe, _rule(one)).parsed for one in rules):
+            continue
         tried = [fit(given, sample, _rule(one)) for one in rules]
         best = max(tried, key=lambda one: one.evidence)
         if best.evidence < RUNNER_UP_MIN:
@@ -155,6 +160,15 @@ def _rule(hashable: object) -> Rule | None:
     if isinstance(hashable, tuple):
         return dict(hashable)
     return hashable if isinstance(hashable, str) else None
+
+
+def _probe(sample: Sequence[str]) -> list[str]:
+    """A few lines that show which formats are out of the question; short ones are judged soon."""
+    width = _STRETCH // 15
+    stretches = range(0, len(sample), max(width, len(sample) // 8))
+    lines = [line for at in stretches for line in sample[at : at + width]]
+    short = [line for line in lines if len(line) <= _SHORT]
+    return short if len(short) >= len(lines) // 4 else lines[::_FEW]
 
 
 def sample_of(lines: Sequence[str]) -> list[str]:

@@ -57,7 +57,7 @@ def text(lines: Sequence[str], newline: str = "\n") -> bytes:
 
 
 def with_garbage(lines: Sequence[str]) -> list[str]:
-    """Every tenth line is followed by one that no format has."""
+    """Every tenth line is followed by a line of no format."""
     found = []
     for at, line in enumerate(lines):
         found.append(line)
@@ -315,7 +315,7 @@ def _w3c() -> list[str]:
 
 
 def _guessed() -> dict[str, list[str]]:
-    """Lines of programs that nobody has described."""
+    """Lines of programs that no format describes."""
     return {
         "dots": [f"03.03.2025 {_clock(at)} INFO Bestellung {at} bezahlt" for at in range(30)],
         "slashes": [f"{at % 28 + 1:02d}/03/2025 {_clock(at)} - job {at} done" for at in range(60)],
