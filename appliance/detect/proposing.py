@@ -16,6 +16,7 @@ NAME_EXPECTED = "1 to 31 of a-z, 0-9 and _, beginning with a letter"
 
 _METRIC_NAME_MAX = 48
 _COLUMN_MAX = 20
+PLACES = 6
 _KEY_VALUES_MAX = 60
 _TEXT_CHARACTERS = 60
 
@@ -86,7 +87,7 @@ def metrics_of(name: str, types: Mapping[str, str], seen: Mapping[str, SeenColum
     makers: Sequence[Callable[[], Metric | None]] = (
         lambda: _counted(name, types, seen, there),
         lambda: _ranked(name, types, seen, there, made),
-        lambda: _measured(name, types, there),
+        lambda: _measured(name, types, seen, there),
         lambda: _unique(name, types, seen, there),
         lambda: _metric(name, "lines", measure="count"),
         lambda: _metric(name, "lines_by_file", key="file", measure="count"),
@@ -141,18 +142,27 @@ def _ranked(
     return _metric(name, f"top_{_short(best)}", key=best, measure="count", top=10)
 
 
-def _measured(name: str, types: Mapping[str, str], there: Sequence[str]) -> Metric | None:
+def _measured(
+    name: str, types: Mapping[str, str], seen: Mapping[str, SeenColumn], there: Sequence[str]
+) -> Metric | None:
     """A duration's percentiles, or the sum of a size."""
     numbers = [one for one in there if types[one] in _NUMERIC and not _NO_MEASURE.search(one)]
     duration = _best(numbers, _DURATIONS)
     if duration is not None:
-        return _metric(name, _short(duration), measure="percentile", value=duration)
+        return _metric(name, _short(duration), measure="percentile", value=_value(duration, seen))
     size = _best(numbers, _SIZES)
     if size is not None:
-        return _metric(name, f"{_short(size)}_sum", measure="sum", value=size)
+        return _metric(name, f"{_short(size)}_sum", measure="sum", value=_value(size, seen))
     if numbers:
-        return _metric(name, f"{_short(numbers[0])}_mean", measure="mean", value=numbers[0])
+        return _metric(
+            name, f"{_short(numbers[0])}_mean", measure="mean", value=_value(numbers[0], seen)
+        )
     return None
+
+
+def _value(column: str, seen: Mapping[str, SeenColumn]) -> str:
+    """A column as a metric's value, rounded where its numbers have more places than these may."""
+    return f"round({column}, {PLACES})" if seen[column].is_fine else column
 
 
 def _unique(

@@ -14,6 +14,8 @@ from appliance.detect.moments import is_moment
 INT_MAX = 999_999
 """Larger numbers are counters and sizes, which may grow above 31 bits after the last line seen."""
 BIGINT_MAX = (1 << 63) - 1
+PLACES_MAX = 12
+"""The most digits behind the point that a metric's value may have."""
 COUNTED_MAX = 1_000
 """The most distinct values of a column that are told apart."""
 
@@ -27,13 +29,15 @@ _ABSENT = ("", "-")
 class SeenColumn:
     """What was seen of one column: how many values of which kind, and how often each was there."""
 
-    __slots__ = ("characters", "counts", "kinds", "present")
+    __slots__ = ("characters", "counts", "is_fine", "kinds", "present")
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.present = 0
         self.characters = 0
+        self.is_fine = False
+        """Whether a number has more places than a metric's value can have."""
 
     def add(self, text: str | None) -> None:
         """Take one value into account."""
@@ -47,7 +51,10 @@ class SeenColumn:
                 return
             self.counts[text] = 1
         if "string" not in self.kinds:
-            self.kinds.add(kind_of(text))
+            kind = kind_of(text)
+            self.kinds.add(kind)
+            if kind == "double" and not self.is_fine:
+                self.is_fine = "e" in text.lower() or len(text.partition(".")[2]) > PLACES_MAX
 
     @property
     def type(self) -> str:

@@ -89,6 +89,9 @@ def test_columns_of_json() -> None:
         "app_top_http_path",
         "app_took_ms",
     ]
+    # A value of a metric has twelve places at most; of a number with more, none would be counted.
+    assert found.proposal.metrics[2]["value"] == "round(took_ms, 6)"
+    assert found.proposal.metrics[2]["measure"] == "percentile"
 
 
 def test_names_that_sql_or_the_file_cannot_use() -> None:
