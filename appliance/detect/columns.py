@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from appliance.detect.moments import is_epoch, is_moment
 from appliance.detect.seen import SeenColumn, as_text
-from stream.config.formats import COMMON_COLUMNS, FORMAT_COLUMNS
+from stream.config.formats import COMMON_COLUMNS, FORMAT_COLUMNS, parse_address
 from stream.config.headers import column_name
 
 COLUMNS_MAX = 30
@@ -47,11 +47,13 @@ class FieldsSeen:
 def leaves(value: Mapping[str, object], above: Path = ()) -> Iterator[tuple[Path, str | None]]:
     """The fields of a JSON object with their paths; arrays are left out."""
     for key, inner in value.items():
+        if not key:
+            continue
         path = (*above, key)
         if isinstance(inner, Mapping):
             if len(path) < _DEPTH_MAX:
                 yield from leaves(inner, path)
-        elif not isinstance(inner, list) and key:
+        elif not isinstance(inner, list):
             yield path, as_text(inner)
 
 
@@ -60,15 +62,17 @@ def times_of(seen: FieldsSeen) -> list[Path]:
 
     One where it stands in every line; several where each is in some of them.
     """
-    known = [path for path in seen.columns if _rank(path) < len(_TIME_NAMES)]
+    # A plus sign between blanks would join two fields.
+    columns = {path: one for path, one in seen.columns.items() if "+" not in "".join(path)}
+    known = [path for path in columns if _rank(path) < len(_TIME_NAMES)]
     found: list[Path] = []
     for path in sorted(known, key=_rank):
-        column = seen.columns[path]
+        column = columns[path]
         if _is_time(column, numbers=True):
             if not found and column.present == seen.lines:
                 return [path]
             found.append(path)
-    for path, column in seen.columns.items():
+    for path, column in columns.items():
         if not found and column.present >= 0.9 * seen.lines and _is_time(column, numbers=False):
             found.append(path)
     return found
@@ -105,7 +109,7 @@ def declarations(
         if path not in chosen:
             continue
         name = _free_name(path, taken)
-        if name is None:
+        if name is None or not _is_address(path, reader):
             continue
         taken.add(name)
         columns[name] = _declaration(name, address_of(path, reader), column.type, word)
@@ -133,6 +137,15 @@ def address_of(path: Path, reader: str) -> str:
     if reader != "json":
         return path[0]
     return ".".join(_step(name) for name in path)
+
+
+def _is_address(path: Path, reader: str) -> bool:
+    """Whether the file can name a field; some names have letters that no address may have."""
+    try:
+        parse_address(address_of(path, reader), reader)
+    except ValueError:
+        return False
+    return True
 
 
 def _step(name: str) -> str:

@@ -7,16 +7,34 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
+from appliance.config.document import plain_value
 from appliance.detect.detection import Proposal
 
 LINE_MAX = 96
 _WIDTH = 1 << 20
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes each text that the configuration's own reader would take for another value."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = None if plain_value(value) == value else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def flow(value: object) -> str:
     """A value in one line."""
-    text = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=_WIDTH
+    text = yaml.dump(
+        value,
+        Dumper=_Dumper,
+        default_flow_style=True,
+        sort_keys=False,
+        allow_unicode=True,
+        width=_WIDTH,
     )
     return str(text).removesuffix("\n").removesuffix("\n...")
 
