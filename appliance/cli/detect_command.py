@@ -152,11 +152,23 @@ def _say_applied(change: "ConfigEdit", file: Path) -> None:
         say(f"to count the file: cp {file} {folder}/")
     if not context.in_containers() and not is_running(home):
         say(f"the mill does not run: `{context.typed('up')}` starts it with this file")
+    elif keys := _keys_for_a_restart(change):
+        command = context.typed("up --apply")
+        say(f"{', '.join(keys)} cannot change while the mill runs: `{command}` applies it")
     else:
         say("the running mill takes it over within seconds")
     for metric in change.metrics:
         say(f"  {context.typed(f'show {metric}')}")
     say(f"to take it back: {context.typed(f'detect --undo {name}')}")
+
+
+def _keys_for_a_restart(change: "ConfigEdit") -> list[str]:
+    """What of a change no part takes over while it runs: a first metric, for one."""
+    from appliance.config.load import load_bytes
+    from appliance.supervisor.following import keys_for_a_restart
+
+    before = load_bytes(change.before, change.home.config_file, change.home.folder)
+    return keys_for_a_restart(before.config, change.loaded.config)
 
 
 def _undo(name: str, yes: bool, as_json: bool) -> None:

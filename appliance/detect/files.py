@@ -15,11 +15,17 @@ from appliance.detect.noise import NOT_A_LOG
 from collector.config.encoding_names import UTF_8, UTF_16_ORDERS
 from collector.config.settings import InputSection
 from collector.sample import UnreadableFile, first_records
+from collector.text.decompressors import compression_of
 from stream.config.format_files import Format
 
 LINES_MAX = 10_000
 BYTES_MAX = 32 << 20
+OPEN_LINE = (
+    "the last line has no line end, so the collector waits for the rest of it; `flush_after: 5s` in"
+    " the collector's input counts it after five seconds"
+)
 _FLUSH_MS = 100
+_HEAD_BYTES = 16
 _WESTERN = "windows-1252"
 _HIGH = re.compile(rb"[\x80-\xff]+")
 _LONE_SHARE = 0.8
@@ -40,7 +46,19 @@ def detect_file(path: Path, formats: Mapping[str, Format], encoding: str | None)
         return Detection(str(path.name), 0, reason=f"the file is not read: {reason}",
                          remedy=NOT_A_LOG)  # fmt: skip
     collector: dict[str, object] = {} if found in (None, UTF_8) else {"encoding": found}
-    return replace(detect(lines, path.name, formats, collector), is_part=is_part)
+    detection = replace(detect(lines, path.name, formats, collector), is_part=is_part)
+    if detection.format is not None and not is_part and _is_open(path):
+        return replace(detection, notes=(*detection.notes, OPEN_LINE))
+    return detection
+
+
+def _is_open(path: Path) -> bool:
+    """Whether a file of bytes that are letters ends without a line end."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+        file.seek(max(0, file.seek(0, 2) - 2))
+        end = file.read()
+    return compression_of(head) is None and b"\n" not in end
 
 
 def _lines(path: Path, encoding: str | None) -> tuple[list[str], str | None, bool]:

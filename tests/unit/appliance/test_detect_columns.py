@@ -1,14 +1,18 @@
 """Types and times of the columns that are proposed, and the metrics over them."""
 
 import json
+import random
+from pathlib import Path
 
 import pytest
 
+from appliance.config.load import load_text
 from appliance.detect.columns import FieldsSeen, declarations, leaves, times_of
 from appliance.detect.detect import detect
 from appliance.detect.detection import Detection
 from appliance.detect.proposing import name_of
 from appliance.detect.seen import SeenColumn
+from appliance.detect.yaml_text import to_paste
 from stream.config.format_files import load_formats
 from stream.config.input_section import InputSection
 from tests.harness.log_files import CSV_HEADER, made_lines
@@ -122,6 +126,41 @@ def test_names_that_sql_or_the_file_cannot_use() -> None:
     InputSection.model_validate(keys)
     assert found.rows[0]["a_b_value"] == "two"
     assert found.rows[0]["back_tick"] == "1"
+
+
+ODD_NAMES = (
+    "time", "ts", "line", "date", "a b", "a.b", "é", "日本", "", "1", "-", "__", "A", "a", "{x}",
+    "[0]", "`q`", "null", "true", "1e5", "0x1f", "on", "1:30", "it's", "a=b", "#c", "x: y", "%d",
+    "\t", "\\", "status ", "STATUS", "select", "from", "a + b",
+)  # fmt: skip
+ODD_VALUES: tuple[object, ...] = (
+    -7, 10**30, 0.1, None, True, "x y", "", "-", "2025-03-03T10:00:00Z", [1], {}, "é\u2028", 1e300,
+    "\x1b[31mred", "null", "1e5",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_name_and_no_value_breaks_the_printed_yaml(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+
+    def thing(depth: int) -> dict[str, object]:
+        return {
+            key: thing(depth + 1)
+            if depth < 3 and chance.random() < 0.2
+            else chance.choice(ODD_VALUES)
+            for key in chance.sample(ODD_NAMES, 9)
+        }
+
+    things: list[object] = [thing(0) for _ in range(6)]
+    pairs: list[object] = [
+        " ".join(f"{key}=1" for key in chance.sample(ODD_NAMES, 9)) for _ in range(6)
+    ]
+    for lines in (things, pairs):
+        found = of(lines)
+        if lines is things:
+            assert found.format == "json"
+        if found.proposal is not None:
+            load_text(to_paste(found.proposal), "m", tmp_path, {})
 
 
 def test_a_time_in_either_of_two_fields() -> None:

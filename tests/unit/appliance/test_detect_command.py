@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from appliance import lifecycle
 from appliance.cli import detect_command
 from appliance.config.faults import ConfigFaults, Fault
+from appliance.config.load import load
 from appliance.home import CODE
+from appliance.supervisor.following import keys_for_a_restart
 from tests.harness.log_files import made_lines, text
 from tests.unit.appliance.test_commands import config, run
 
@@ -132,6 +135,36 @@ def test_apply_and_undo(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("stream forget my_shop_by_level" in line for line in err)
     code, _, err = run(monkeypatch, home, "detect", "--undo", "my_shop", "--yes")
     assert code == 3
+
+
+def test_a_running_mill_needs_no_restart_for_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = load(home / FILE, home).config
+    arguments = ["detect", str(home / "shop.log"), "--apply", "shop", "--yes", "--quick"]
+    assert run(monkeypatch, home, *arguments)[0] == 0
+    after = load(home / FILE, home).config
+    assert before != after
+    assert keys_for_a_restart(before, after) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (SHIPPED, "the running mill takes it over within seconds"),
+        # Without metrics there is no stream that could take one over.
+        ("stream: {}\n", "stream.metrics cannot change while the mill runs"),
+    ],
+)
+def test_what_a_running_mill_does_is_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch, text: str, word: str
+) -> None:
+    config(home, text)
+    monkeypatch.setattr(lifecycle, "is_running", lambda at: True)
+    arguments = ["detect", str(home / "shop.log"), "--apply", "shop", "--yes", "--quick"]
+    code, _, err = run(monkeypatch, home, *arguments)
+    assert code == 0
+    assert any(line.startswith(word) for line in err), err
 
 
 def test_a_folder_with_files_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

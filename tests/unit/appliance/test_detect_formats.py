@@ -163,6 +163,24 @@ def test_an_encoding_can_be_said(tmp_path: Path) -> None:
         detect_file(path, FORMATS, "klingon")
 
 
+@pytest.mark.parametrize(
+    ("name", "is_told"),
+    [
+        ("klog.end.log", True),
+        ("klog.made.log", False),
+        ("combined.gz", False),
+        ("log4j.utf16.log", False),
+        ("haproxy_http.crlf.log", False),
+    ],
+)
+def test_a_last_line_without_its_end_is_told(tmp_path: Path, name: str, is_told: bool) -> None:
+    (file,) = (one for one in FILES if one.name == name)
+    found = detected(tmp_path, file)
+    assert any("no line end" in note for note in found.notes) == is_told
+    # The line is read all the same.
+    assert found.lines == 120
+
+
 def test_only_the_first_lines_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"".join(b"%d:M 03 Mar 2025 10:00:00.000 * x\n" % at for at in range(10_001)))
