@@ -24,7 +24,7 @@ LINES_MIN = 2
 
 LEVELS = (
     r"(?:TRACE|DEBUG|INFO|INFORMATION|NOTICE|WARN|WARNING|ERROR|ERR|SEVERE|FATAL|CRITICAL|CRIT"
-    r"|ALERT|EMERG|VERBOSE|FINE|FINER|FINEST|CONFIG|PANIC"
+    r"|INF|WRN|DBG|VRB|FTL|TRC|Note|ALERT|EMERG|VERBOSE|FINE|FINER|FINEST|CONFIG|PANIC"
     r"|trace|debug|info|information|notice|warn|warning|error|err|severe|fatal|critical|crit"
     r"|alert|emerg|verbose|panic"
     r"|Trace|Debug|Info|Information|Notice|Warn|Warning|Error|Severe|Fatal|Critical|Verbose)"
@@ -145,6 +145,8 @@ def guess_of(lines: Sequence[str]) -> Guess | None:
     making.text += "(?<message>.*)$"
     texts = [match[0] for _, match in found]
     layouts = order_of(spelling, texts)
+    if spelling.orders and not layouts:
+        return None
     is_ambiguous = len(layouts) > 1
     types = _types(making.text, making.lines)
     return Guess(
@@ -212,8 +214,8 @@ def _piece(making: _Pattern) -> bool:
     closer = _CLOSERS.get(opener)
     if closer is not None:
         inner = rf"[^{re.escape(closer)}]*" if closer != "]" else r"[^\]]*"
-        if making.advance(rf"{LEVELS}(?={re.escape(closer)})"):
-            making.text += f"(?<{making.name('level')}>[A-Za-z]+)"
+        if making.advance(rf"{LEVELS} *(?={re.escape(closer)})"):
+            making.text += f"(?<{making.name('level')}>[A-Za-z]+) *"
             return True
         if making.advance(rf"{inner}(?={re.escape(closer)})"):
             making.text += f"(?<{making.name('field')}>{inner})"

@@ -17,11 +17,15 @@ _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One way to write a time. `orders` are the layouts between which only values can decide."""
+    """One way to write a time.
+
+    `orders` are the layouts that it needs, each with the place of the month in it. Where there are
+    several, only values can decide.
+    """
 
     name: str
     pattern: str
-    orders: tuple[str, ...] = ()
+    orders: tuple[tuple[str, int], ...] = ()
 
 
 SPELLINGS = (
@@ -36,8 +40,12 @@ SPELLINGS = (
     Spelling(
         "days with slashes",
         rf"\d\d/\d\d/\d{{4}} {_CLOCK}",
-        ("%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S"),
+        (("%d/%m/%Y %H:%M:%S", 3), ("%m/%d/%Y %H:%M:%S", 0)),
     ),
+    Spelling("Spark", rf"\d\d/\d\d/\d\d {_CLOCK}", (("%y/%m/%d %H:%M:%S", 3),)),
+    Spelling("Android", rf"\d\d-\d\d {_CLOCK}\.\d{{3}}", (("%m-%d %H:%M:%S.%f", 0),)),
+    Spelling("Hadoop", r"\d{6} \d{6}", (("%y%m%d %H%M%S", 2),)),
+    Spelling("MySQL", r"\d{6} +\d?\d:\d\d:\d\d"),
     Spelling("compact", r"20\d{6}T\d{6}Z?"),
     Spelling("seconds since 1970", r"1\d{9}(?:\.\d{1,9})?"),
     Spelling("milliseconds since 1970", r"1\d{12}"),
@@ -66,10 +74,8 @@ def is_epoch(text: str) -> bool:
 
 def order_of(spelling: Spelling, texts: Sequence[str]) -> tuple[str, ...]:
     """The layouts that all of some texts can have; one where the values decide."""
-    possible = []
-    for layout in spelling.orders:
-        month_first = layout.startswith("%m")
-        months = [int(text[0:2] if month_first else text[3:5]) for text in texts]
-        if all(1 <= month <= 12 for month in months):
-            possible.append(layout)
-    return tuple(possible)
+    return tuple(
+        layout
+        for layout, place in spelling.orders
+        if all(1 <= int(text[place : place + 2]) <= 12 for text in texts)
+    )

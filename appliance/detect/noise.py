@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from appliance.detect.judging import Fit
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{40,}={0,2}\Z")
-_HEX_DUMP = re.compile(r"[0-9a-f]{6,16}:? +(?:[0-9a-f]{2,8} +){2,}", re.IGNORECASE)
+_HEX_DUMP = re.compile(r"[0-9a-f]{6,16}:? +(?:(?:[0-9a-f]{2} +){4}|(?:[0-9a-f]{4} +){4})", re.I)
 _ARRAY = re.compile(r"\[.*\]\Z", re.DOTALL)
 _PAIR_OF_JSON = re.compile(r'\s+"[^"]*" *: ')
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\ufffd]")

@@ -321,6 +321,11 @@ def _guessed() -> dict[str, list[str]]:
         "slashes": [f"{at % 28 + 1:02d}/03/2025 {_clock(at)} - job {at} done" for at in range(60)],
         "epoch": [f"{1_741_000_000 + at} core {at % 4} temp={40 + at % 9}" for at in range(40)],
         "level_first": [f"WARN 2025-03-03T{_clock(at)}Z disk sda{at % 3} full" for at in range(30)],
+        "hadoop": [f"081109 2036{at:02d} 148 INFO dfs.DataNode: block {at}" for at in range(30)],
+        "spark": [f"25/03/03 {_clock(at)} INFO executor.Runner: task {at}" for at in range(30)],
+        "android": [f"03-03 {_clock(at)}.811  1702  2395 D Window: {at}" for at in range(30)],
+        "elastic": [f"[2025-03-03T{_clock(at)},1][WARN ][o.e.Node] [n1] {at}" for at in range(30)],
+        "squid": [f"{1_741_000_000 + at}.123  45 10.0.0.1 TCP_MISS/200 {at}" for at in range(30)],
         "go": [f"2025/03/03 {_clock(at)} server.go:{at}: accepted 10.0.0.{at}" for at in range(30)],
         "java_util": [
             f"Mar 3, 2025 {at % 12 + 1}:07:0{at % 9} PM shop.Main run" for at in range(30)

@@ -245,6 +245,31 @@ def test_a_proposed_pattern_has_named_columns() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "columns"),
+    [
+        ("[2025-03-03T10:00:0{},1][WARN ][o.e.Node  ] [n1] up", "level field field2 message"),
+        ("2025-03-03 10:00:0{}.123 +01:00 [INF] listening on 80", "level message"),
+        ("[2025-03-03 10:00:0{},123] INFO [Server id=0] started", "level field message"),
+        ("WARN 2025-03-03T10:00:0{}Z disk full", "level message"),
+        ("2025-03-03 10:00:0{} 10.0.0.1 my.app.Cart: took 12.5 s", "client logger took_seconds"),
+        ("2025-03-03 10:00:0{} user=ann id=7 x", "user id message"),
+    ],
+)
+def test_pieces_that_all_lines_have_are_columns(line: str, columns: str) -> None:
+    found = of([line.format(at) for at in range(9)])
+    names = [column.name for column in found.columns]
+    assert names[: len(columns.split()) + 1] == ["time", *columns.split()]
+    assert found.share == 1.0
+
+
+def test_lines_of_a_year_s_last_two_digits_get_a_layout() -> None:
+    time = stream_of(of([f"25/03/03 10:00:{at:02d} INFO a.B: x" for at in range(9)]))["time"]
+    assert time == {"column": "ts", "layout": "%y/%m/%d %H:%M:%S"}
+    time = stream_of(of([f"03-03 10:00:{at:02d}.811  17  23 D W: x" for at in range(9)]))["time"]
+    assert time == {"column": "ts", "layout": "%m-%d %H:%M:%S.%f"}
+
+
 def test_the_order_of_days_and_months_is_found_or_left_open() -> None:
     lines = [f"{day:02d}/03/2025 10:00:00 job {day}" for day in range(1, 13)]
     found = of(list(lines))
