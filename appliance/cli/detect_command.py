@@ -1,6 +1,7 @@
 """`millrace detect`: names the format of an unknown log, and counts it on request."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -149,7 +150,7 @@ def _say_applied(change: "ConfigEdit", file: Path) -> None:
     folder = home.folder / "watched" / name
     watched = home.folder.resolve() / "watched"
     if not file.resolve().is_relative_to(watched):
-        say(f"to count the file: cp {file} {folder}/")
+        say(f"to count the file: cp {quote(str(file))} {quote(str(folder))}/")
     if not context.in_containers() and not is_running(home):
         say(f"the mill does not run: `{context.typed('up')}` starts it with this file")
     elif keys := _keys_for_a_restart(change):
@@ -233,7 +234,7 @@ def _print(file: Path, found: "Detection", *, is_applied: bool) -> None:
         out(f"Note: {note}.")
     if found.proposal is not None and not is_applied:
         out()
-        command = context.typed(f"detect {file} --apply {found.proposal.name}")
+        command = context.typed(f"detect {quote(str(file))} --apply {found.proposal.name}")
         out(f"# Add this to configs/millrace.yaml, or have it written: {command}")
         out(to_paste(found.proposal))
 

@@ -1,6 +1,7 @@
 """Files of which `millrace detect` should be asked, as collector and stream tell of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from appliance.cli import context
@@ -33,7 +34,7 @@ def unmatched_hints(details: Mapping[str, object]) -> Iterator[str]:
     files, total = details.get("unmatched"), details.get("unmatched_total")
     if isinstance(files, list) and files and isinstance(total, int):
         verb = "matches" if total == 1 else "match"
-        command = context.typed(f"detect {files[0]}")
+        command = context.typed(f"detect {quote(str(files[0]))}")
         yield (
             f"{counted(total, 'file')} in watched/ {verb} no input, so nothing of it is read:"
             f" `{command}` proposes an input"
@@ -52,7 +53,7 @@ def not_parsed_hints(details: Mapping[str, object]) -> Iterator[str]:
         most = max(rows, key=lambda row: row.get("count") or 0)
         path = watched_path(str(most.get("file")))
         said = str(most.get("reason")).removeprefix(WRONG_FORMAT)
-        command = context.typed(f"detect {path}")
+        command = context.typed(f"detect {quote(path)}")
         yield (
             f"{counted(most.get('count') or 0, 'line')} of {path} are not {said}, since the"
             f" stream's start: `{command}` names their format"

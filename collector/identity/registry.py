@@ -267,7 +267,7 @@ class Registry:
         generation.touch()
 
     def _route(self, known: Generation) -> None:
-        """Set the topic by the first name, else by the present one; again after the first changes."""
+        """Set the topic by the first name, else the present one; again when the first changes."""
         topic, known.unroutable = self._routes.of(known.section, known.first_path, known.path)
         known.refused_in = self._routes.edition
         known.topic = topic or known.topic

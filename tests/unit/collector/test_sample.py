@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collector.config.settings import InputSection, TopicSettings
-from collector.sample import FileSample, UnreadableFile, sample_file
+from collector.sample import FileSample, UnreadableFile, first_records, sample_file
 from tests.unit.collector.world import World
 
 SLOW = (
@@ -109,3 +109,36 @@ def test_a_file_that_is_not_read_is_named(
     path.write_bytes(pack(SLOW))
     with pytest.raises(UnreadableFile, match=word):
         sample(path)
+
+
+@pytest.mark.parametrize(
+    ("most", "most_bytes", "count", "goes_on"),
+    [
+        (10, 1 << 20, 5, False),
+        (5, 1 << 20, 5, False),
+        (4, 1 << 20, 4, True),
+        # The record that reaches the limit is the last one.
+        (10, 25, 2, True),
+    ],
+)
+def test_the_first_records_of_a_file(
+    tmp_path: Path, most: int, most_bytes: int, count: int, goes_on: bool
+) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(LINES.encode()))
+    section = InputSection(paths=(f"{tmp_path}/**",), topic="t")
+    records, is_part = first_records(str(path), section, str(tmp_path), most, most_bytes)
+    assert records == [line.encode() for line in LINES.splitlines()[:count]]
+    assert is_part == goes_on
+
+
+def test_a_file_that_is_not_read_has_no_first_records(
+    tmp_path: Path,
+) -> None:
+    section = InputSection(paths=(f"{tmp_path}/**",), topic="t")
+    (tmp_path / "a.zip").write_bytes(b"PK\x03\x04rest\n")
+    with pytest.raises(UnreadableFile, match="zip archive"):
+        first_records(str(tmp_path / "a.zip"), section, str(tmp_path), 10, 1 << 20)
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"x\n" * 99, mtime=0)[:-9])
+    with pytest.raises(UnreadableFile, match="not whole"):
+        first_records(str(tmp_path / "b.gz"), section, str(tmp_path), 10, 1 << 20)
