@@ -27,7 +27,7 @@ from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
-from broker.storage.recovery import Loaded
+from broker.storage.recovery import LoadedLog
 from broker.storage.truncation import Truncation
 from broker.storage.walk import check_region
 from broker.world import Clock, Jobs, World
@@ -75,7 +75,7 @@ class MetadataLog:
         self.duties = Duties(lambda: self.advanced())
         self.vote_number = 0
         """The number of the last duty that saves a vote."""
-        self.is_cutting = False
+        self.is_truncating = False
         """Whether the log is being cut or reset, and cannot be read."""
         self._disk = disk
         self._logs = logs
@@ -144,7 +144,7 @@ class MetadataLog:
 
         Raises DiskError, or WireError for a batch that no log may hold: nothing is written then.
         """
-        assert not self.is_cutting, "a log that is being cut was appended to"
+        assert not self.is_truncating, "a log that is being cut was appended to"
         now_ms = self._clock.now_ms()
         self.log.follower_append(memoryview(b"".join(batches)), now_ms)
         try:
@@ -214,7 +214,7 @@ class MetadataLog:
         """Drop everything from the offset on, durably."""
 
         def begin(finish: Done) -> None:
-            def cut() -> None:
+            def truncated() -> None:
                 done()
                 finish()
 
@@ -225,11 +225,11 @@ class MetadataLog:
                 except DiskError as error:
                     self._wait(error, attempt)
                 else:
-                    self._cut(job, cut)
+                    self._truncate(job, truncated)
 
             attempt()
 
-        self.is_cutting = True
+        self.is_truncating = True
         self.duties.give(begin)
 
     def begin_anew(self, offset: int) -> None:
@@ -238,14 +238,14 @@ class MetadataLog:
         self.log.truncated(job.perform())
         self.log.advance_high_watermark(offset)
 
-    def _cut(self, job: Truncation | None, done: Done) -> None:
-        def taken_over(loaded: Loaded) -> None:
+    def _truncate(self, job: Truncation | None, done: Done) -> None:
+        def taken_over(loaded: LoadedLog) -> None:
             self.log.truncated(loaded)
-            self.is_cutting = False
+            self.is_truncating = False
             done()
 
         if job is None:
-            self.is_cutting = False
+            self.is_truncating = False
             done()
         else:
             self._insist(lambda: self._hands.files, job.perform, taken_over)
@@ -298,7 +298,7 @@ class MetadataLog:
                 if snapshot is None:
                     give_up()
                     return
-                self.is_cutting = True
+                self.is_truncating = True
 
                 def begun_anew() -> None:
                     # Nothing of the log is left that its start might lie behind.
@@ -308,7 +308,7 @@ class MetadataLog:
 
                 now_ms = self._clock.now_ms()
                 reset = self._logs.begin_reset(self.log, snapshot_id.end_offset, now_ms)
-                self._cut(reset, begun_anew)
+                self._truncate(reset, begun_anew)
 
             def give_up() -> None:
                 spoiled()

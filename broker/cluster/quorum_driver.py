@@ -201,7 +201,7 @@ class QuorumDriver:
             self._store(ready.snapshot)
         if (offset := ready.truncate_to) is not None:
             assert offset >= self._committed_offset, "what is committed would be cut"
-            log.truncate_to(offset, lambda: self._cut(offset))
+            log.truncate_to(offset, lambda: self._truncated(offset))
         refusal = self._append(ready.append)
         for send in ready.sends:
             if refusal is None or send.barrier is not Barrier.SYNC:
@@ -241,7 +241,7 @@ class QuorumDriver:
 
         self._log.store(snapshot_id, stored, lambda: self.handle(Spoiled(snapshot_id)))
 
-    def _cut(self, offset: int) -> None:
+    def _truncated(self, offset: int) -> None:
         committed_offset = self._committed_offset
         # Whoever replays could not read meanwhile.
         self._news.append(lambda: self._follower().committed(committed_offset))

@@ -135,7 +135,7 @@ class Leader:
         """New batches can be read: wake who waits for them."""
         self._wake()
 
-    def counted(self) -> None:
+    def advance_commit(self) -> None:
         """Something more is durable somewhere: see what is committed by it."""
         log = self._replica.log
         reached = self._reached()
@@ -170,7 +170,7 @@ class Leader:
         if verdict is not None:
             self._refuse(parked, verdict)
             return
-        self.counted()
+        self.advance_commit()
         has_news = request.high_watermark < log.committed_offset
         if request.fetch_offset < log.end_offset or has_news or request.max_wait_ms <= 0:
             self._reply(parked)

@@ -22,10 +22,10 @@ from broker.storage.errors import DiskError, FolderError
 from broker.storage.folder_jobs import (
     DAMAGED_SUFFIX,
     STRAY_SUFFIX,
+    FolderRemoval,
     MadeLogs,
     Making,
-    Removal,
-    Renamed,
+    RenamedFolders,
 )
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
@@ -145,7 +145,7 @@ class Folders:
         except DiskError as error:
             if error.is_final:
                 raise
-            done = Renamed({}, dict.fromkeys(strays, error))
+            done = RenamedFolders({}, dict.fromkeys(strays, error))
         else:
             done = removal.perform()
         self._logs.removed(removal, done)
@@ -208,7 +208,7 @@ class Folders:
         else:
             self._worker.run(removal.perform, partial(self._renamed, removal), _never)
 
-    def _renamed(self, removal: Removal, done: Renamed) -> None:
+    def _renamed(self, removal: FolderRemoval, done: RenamedFolders) -> None:
         self._unforgotten += self._logs.removed(removal, done)
         for topic_partition, error in done.refused.items():
             # It goes at the next start.
@@ -245,7 +245,7 @@ class Folders:
             self._make_wanted()
             return
 
-        def renamed(done: Renamed) -> None:
+        def renamed(done: RenamedFolders) -> None:
             self._put_aside(removal, done)
             self._make_wanted()
 
@@ -258,7 +258,7 @@ class Folders:
             one for index, one in own if one in self._logs.offline and self.is_missing(topic, index)
         ]
 
-    def _put_aside(self, removal: Removal, done: Renamed) -> None:
+    def _put_aside(self, removal: FolderRemoval, done: RenamedFolders) -> None:
         """Damaged logs are out of the way, so that they can be made anew; nothing reads or removes
         them again. One that the disk does not let be renamed stays offline."""
         self._logs.removed(removal, done)

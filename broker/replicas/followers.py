@@ -24,7 +24,7 @@ from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.follower import LeaderFetch
-from broker.replication.follower_session import Fetcher
+from broker.replication.follower_session import FollowerIdentity
 from broker.replication.follower_steps import (
     Append,
     Followed,
@@ -38,7 +38,7 @@ from broker.sessions.peers import LinkKind, Peers
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.follower_append import BeginsBelow, GapsUnmarked
 from broker.storage.log import Log
-from broker.storage.recovery import Loaded
+from broker.storage.recovery import LoadedLog
 from broker.storage.truncation import Truncation
 from broker.world import End, Jobs, World
 from protocol.errors import WireError
@@ -104,7 +104,7 @@ class FollowerPorts:
 class Followers(Deaf):
     """All that is followed here. To be put among `Replicas.hearers`."""
 
-    def __init__(self, ports: FollowerPorts, me: Fetcher, directory_id: Uuid) -> None:
+    def __init__(self, ports: FollowerPorts, me: FollowerIdentity, directory_id: Uuid) -> None:
         """`me` names the incarnation under which this broker is registered."""
         self._ports = ports
         self._clock = ports.world.clock
@@ -139,10 +139,10 @@ class Followers(Deaf):
         if isinstance(replica.state.role, Follower):
             self._leave(replica, replica.state.role)
 
-    def counted(self, replica: Replica) -> None:
+    def durable_advanced(self, replica: Replica) -> None:
         """More of its log counts: it may be all that was brought, or what a first fetch needs."""
         role = replica.state.role
-        if not isinstance(role, Follower) or replica.is_busy or not replica.is_all_counted:
+        if not isinstance(role, Follower) or replica.is_busy or not replica.is_all_durable:
             return
         line = self._lines.get(role.leader)
         if line is not None and replica.partition_id in line.replicas:
@@ -154,7 +154,7 @@ class Followers(Deaf):
     def _begin(self, replica: Replica) -> None:
         """Follow, once all of the log counts: the first offset asked for is a durable end too."""
         role = replica.state.role
-        if not isinstance(role, Follower) or not replica.is_all_counted:
+        if not isinstance(role, Follower) or not replica.is_all_durable:
             return
         log = replica.log
         line = self._lines.setdefault(role.leader, _Line(role.leader))
@@ -225,7 +225,7 @@ class Followers(Deaf):
             if isinstance(action, Append):
                 self._append(line, replica, action)
             elif isinstance(action, Truncate | Reset):
-                self._cut_soon(line, replica, action)
+                self._truncate_soon(line, replica, action)
             else:
                 # The metadata log will say whom to follow.
                 del line.replicas[action.key.partition]
@@ -241,7 +241,7 @@ class Followers(Deaf):
             except BeginsBelow as error:
                 reset = line.fetch.begins_below(action.key, error.base_offset)
                 if reset is not None:
-                    self._cut_soon(line, replica, reset)
+                    self._truncate_soon(line, replica, reset)
                 return
             if not is_written:
                 line.fetch.refused(action.key, self._clock.monotonic_ms())
@@ -314,11 +314,11 @@ class Followers(Deaf):
 
     # Cutting.
 
-    def _cut_soon(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
-        begin = partial(self._begin_cut, line, replica, action)
-        self._ports.replicas.begin_cut(replica, begin)
+    def _truncate_soon(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
+        begin = partial(self._begin_truncation, line, replica, action)
+        self._ports.replicas.begin_truncation(replica, begin)
 
-    def _begin_cut(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
+    def _begin_truncation(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
         """No thread works in the log's files: cut it, if that is still wanted."""
         ports, log, key = self._ports, replica.log, action.key
         if not (ports.replicas.holds(replica) and replica.follows_in(key.leader_epoch)):
@@ -327,13 +327,15 @@ class Followers(Deaf):
         job: Truncation | None
         try:
             if isinstance(action, Truncate):
-                cut_to = action.end_offset
-                job = logs.begin_truncation(log, cut_to, now_ms)
+                new_end = action.end_offset
+                job = logs.begin_truncation(log, new_end, now_ms)
             else:
-                cut_to = action.start_offset
-                job = logs.begin_reset(log, cut_to, now_ms)
+                new_end = action.start_offset
+                job = logs.begin_reset(log, new_end, now_ms)
         except (CorruptionError, DiskError) as error:
-            self._cannot_cut(replica, error, partial(self._cut_soon, line, replica, action))
+            self._truncation_failed(
+                replica, error, partial(self._truncate_soon, line, replica, action)
+            )
             return
         if job is None:
             line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
@@ -347,22 +349,22 @@ class Followers(Deaf):
                 leader=line.leader,
                 leader_epoch=key.leader_epoch,
                 log_end_offset=log.log_end_offset,
-                offset=cut_to,
+                offset=new_end,
             ),
         )  # fmt: skip
         replica.is_busy = True
-        self._cut(line, replica, key, job)
+        self._truncate(line, replica, key, job)
 
-    def _cut(self, line: _Line, replica: Replica, key: Key, job: Truncation) -> None:
+    def _truncate(self, line: _Line, replica: Replica, key: Key, job: Truncation) -> None:
         if not self._ports.replicas.holds(replica):
             # It was tried before. By now another log may lie in its folder's place.
             return
 
-        def cut(loaded: Loaded) -> None:
+        def truncated(loaded: LoadedLog) -> None:
             if not self._ports.replicas.holds(replica):
                 return
             replica.log.truncated(loaded)
-            self._ports.replicas.end_cut(replica)
+            self._ports.replicas.end_truncation(replica)
             log = replica.log
             if loaded.truncated_reason:
                 # It was cut where a batch ends: whatever fell besides was not what was written.
@@ -372,11 +374,15 @@ class Followers(Deaf):
             self._pump(line)
 
         def failed(error: Exception) -> None:
-            self._cannot_cut(replica, error, partial(self._cut, line, replica, key, job))
+            self._truncation_failed(
+                replica, error, partial(self._truncate, line, replica, key, job)
+            )
 
-        self._ports.files.run(job.perform, cut, failed)
+        self._ports.files.run(job.perform, truncated, failed)
 
-    def _cannot_cut(self, replica: Replica, error: Exception, again: Callable[[], None]) -> None:
+    def _truncation_failed(
+        self, replica: Replica, error: Exception, again: Callable[[], None]
+    ) -> None:
         """Try again what the disk has refused. A log that is damaged is out of service, and out of
         the way when an epoch begins."""
         logger.error(

@@ -24,7 +24,7 @@ class Hearer(Protocol):
     def written(self, replica: Replica) -> None:
         """Something has been written; comes before the own sync of it begins."""
 
-    def counted(self, replica: Replica) -> None:
+    def durable_advanced(self, replica: Replica) -> None:
         """More of the own log counts."""
 
     def moved(self, replica: Replica) -> None:
@@ -46,7 +46,7 @@ class Deaf:
     def written(self, replica: Replica) -> None:
         """Not of interest."""
 
-    def counted(self, replica: Replica) -> None:
+    def durable_advanced(self, replica: Replica) -> None:
         """Not of interest."""
 
     def moved(self, replica: Replica) -> None:

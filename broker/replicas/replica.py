@@ -1,16 +1,16 @@
 """One partition as this broker holds it: its log, its role, and who waits for what of it.
 
 Floor: replicas. The role, the high watermark and the in-sync replicas are `state`'s; here they meet
-the log, and the lines of those who wait: for what the leader's own disk has (`counted`, acks=1),
+the log, and the lines of those who wait: for what the leader's own disk has (`durable`, acks=1),
 for what all in-sync replicas have (`committed`: acks=all, coordinators, markers), and for what all
 live replicas have deleted (`low_line`).
 """
 
 from __future__ import annotations
 
-from broker.commitments import Commitments
 from broker.metadata.image import PartitionImage
 from broker.metadata.records import RECOVERED
+from broker.offset_waiters import OffsetWaiters
 from broker.replication.follower_steps import PartitionId
 from broker.replication.leader import Assignment, LogEnds
 from broker.replication.partition import Follower, Leader, PartitionState, RoleChange
@@ -30,7 +30,7 @@ class Replica:
         "bytes_in",
         "bytes_out",
         "committed",
-        "counted",
+        "durable",
         "index",
         "is_busy",
         "is_internal",
@@ -61,9 +61,9 @@ class Replica:
         metadata. So every change of a role must go through `Replicas._assign`."""
         self.leader_epoch = NO_LEADER_EPOCH
         """Of the present role. What is kept by partition is kept by this epoch too."""
-        self.counted = Commitments()
-        self.committed = Commitments()
-        self._low_line = Commitments()
+        self.durable = OffsetWaiters()
+        self.committed = OffsetWaiters()
+        self._low_line = OffsetWaiters()
         self.why_lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
         """What is told to those who have written here in a role that is over."""
         self.bytes_in = 0
@@ -136,7 +136,7 @@ class Replica:
         self.leader_epoch = self.state.leader_epoch
         if change is not None:
             self._lose(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.counted.advanced(self.state.counted_end)
+            self.durable.advanced(self.state.durable_end)
         return change
 
     def _ends(self) -> LogEnds:
@@ -144,23 +144,23 @@ class Replica:
         return LogEnds(
             log_start_offset=log.log_start_offset,
             high_watermark=log.high_watermark,
-            counted_end=self.counted_end(),
+            durable_end=self.durable_end(),
             log_end_offset=log.log_end_offset,
         )
 
-    def counted_end(self) -> int:
-        """How far the own log counts: synced, or written where the topic's settings say so."""
+    def durable_end(self) -> int:
+        """The end of what is durable as the topic's settings ask: fsynced, or only written."""
         log = self.log
         if log.config.is_flushed_before_ack:
             # What is staged does not count, even if the flusher has been fast.
             return min(log.recovery_point, log.written_end_offset)
         return log.written_end_offset
 
-    def counts(self) -> bool:
+    def advance_durable(self) -> bool:
         """More of the own log counts: tell it on. Whether the high watermark has moved."""
-        end_offset = self.counted_end()
-        self.state.counted(end_offset)
-        self.counted.advanced(end_offset)
+        end_offset = self.durable_end()
+        self.state.advance_durable_end(end_offset)
+        self.durable.advanced(end_offset)
         return self.take_over()
 
     def take_over(self) -> bool:
@@ -174,29 +174,29 @@ class Replica:
             self._low_line.advanced(self.state.low_watermark)
         return has_moved
 
-    def low_line(self) -> Commitments:
+    def low_line(self) -> OffsetWaiters:
         """Where to wait for the logs of all live replicas to begin at an offset or behind it.
 
         Its mark is taken anew when nobody stands in it: this watermark falls when a replica comes
         back that has not heard of a deletion.
         """
         if not self._low_line:
-            self._low_line = Commitments(self.state.low_watermark)
+            self._low_line = OffsetWaiters(self.state.low_watermark)
         return self._low_line
 
     @property
-    def is_all_counted(self) -> bool:
+    def is_all_durable(self) -> bool:
         """Whether nothing that is written still waits to count."""
-        return self.counted_end() == self.log.log_end_offset
+        return self.durable_end() == self.log.log_end_offset
 
     def learned(self, high_watermark: int) -> bool:
         """A follower's answer names the leader's high watermark. Whether the own one has moved."""
         self.state.learned(high_watermark, self.log.written_end_offset)
         return self.take_over()
 
-    def cut(self) -> None:
+    def truncated(self) -> None:
         """The log of a follower ends, or begins, elsewhere: what was known of it goes by that."""
-        self.state.counted(self.counted_end())
+        self.state.advance_durable_end(self.durable_end())
         self.learned(self.log.high_watermark)
 
     def gone(self) -> None:
@@ -206,6 +206,6 @@ class Replica:
 
     def _lose(self, code: ErrorCode) -> None:
         self.why_lost = code
-        self.counted.lose(code)
+        self.durable.lose(code)
         self.committed.lose(code)
         self._low_line.lose(code)

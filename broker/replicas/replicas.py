@@ -318,7 +318,7 @@ class Replicas:
             self._on_lost(replica)
         if isinstance(change.after, Leader):
             led[replica.index] = replica
-        if not isinstance(change.after, Offline) and not replica.is_all_counted:
+        if not isinstance(change.after, Offline) and not replica.is_all_durable:
             self._flusher.mark(replica.log)
         for hearer in self.hearers:
             hearer.changed(replica, change)
@@ -371,14 +371,14 @@ class Replicas:
 
     # A log is cut.
 
-    def begin_cut(self, replica: Replica, ready: Callable[[], None]) -> None:
+    def begin_truncation(self, replica: Replica, ready: Callable[[], None]) -> None:
         """Call `ready` when nothing works in the log's files; it looks anew whether to cut."""
         self._flusher.drain([replica.log], ready)
 
-    def end_cut(self, replica: Replica) -> None:
+    def end_truncation(self, replica: Replica) -> None:
         """The log is cut, and open again: it takes the role that the metadata gives it by now."""
         replica.is_busy = False
-        replica.cut()
+        replica.truncated()
         topic = self._image.topics.get(replica.topic)
         if topic is not None and topic.topic_id == replica.log.topic_id:
             self._assign(replica, topic, self._image.end_offset)

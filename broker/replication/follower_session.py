@@ -27,7 +27,7 @@ from protocol.messages.fetch import FetchPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Fetcher:
+class FollowerIdentity:
     """Who fetches, by the head of the request."""
 
     node_id: int
@@ -63,7 +63,11 @@ GRANTED_AGAIN = Heard(is_again=True)
 
 
 def hear(
-    state: PartitionState, log: LeaderLog, asked: FetchPartition, fetcher: Fetcher, now_ms: int
+    state: PartitionState,
+    log: LeaderLog,
+    asked: FetchPartition,
+    follower: FollowerIdentity,
+    now_ms: int,
 ) -> Heard:
     """Judge one partition that a fetch names; if it is good, the partition notes the progress.
 
@@ -73,7 +77,7 @@ def hear(
     code = state.refusal(asked.current_leader_epoch)
     if code is not ErrorCode.NONE:
         return Heard(code)
-    if not state.is_replica(fetcher.node_id):
+    if not state.is_replica(follower.node_id):
         # The metadata log has named it, or will, and we have not got there; or it has been removed.
         return Heard(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if asked.fetch_offset < log.log_start_offset or not is_comparable(
@@ -95,10 +99,10 @@ def hear(
         return Heard(diverging=parting)
     if asked.fetch_offset > log.log_end_offset:
         return Heard(ErrorCode.OFFSET_OUT_OF_RANGE)
-    is_again = state.fetched_end(fetcher.node_id) == asked.fetch_offset < log.log_end_offset
+    is_again = state.fetched_end(follower.node_id) == asked.fetch_offset < log.log_end_offset
     state.fetched(
-        fetcher.node_id,
-        fetcher.broker_epoch,
+        follower.node_id,
+        follower.broker_epoch,
         asked.fetch_offset,
         asked.log_start_offset,
         now_ms,

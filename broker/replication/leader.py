@@ -3,7 +3,7 @@
 Floor: replication. Pure. Created when the epoch begins and dropped when it ends, so nothing that
 followers said earlier survives in it.
 
-The high watermark is the least counted end of the leader itself, of the maximal in-sync replicas,
+The high watermark is the least durable end of the leader itself, of the maximal in-sync replicas,
 and of followers that are about to join. It stands still while fewer replicas are in sync than the
 topic demands (KIP-966: so an eligible leader replica holds all of it), and never falls.
 
@@ -53,7 +53,7 @@ class LogEnds:
     log_start_offset: int
     high_watermark: int
     """Of the checkpoint: a floor."""
-    counted_end: int
+    durable_end: int
     log_end_offset: int
 
 
@@ -70,7 +70,7 @@ class LeaderLedger:
         "_shrunk",
         "_started_ms",
         "broker_epoch",
-        "counted_end",
+        "durable_end",
         "epoch",
         "epoch_start_offset",
         "high_watermark",
@@ -99,7 +99,7 @@ class LeaderLedger:
         self.epoch_start_offset = ends.log_end_offset
         self.high_watermark = high_watermark
         """At first a floor: the leader before may have committed more."""
-        self.counted_end = ends.counted_end
+        self.durable_end = ends.durable_end
         self.log_start_offset = ends.log_start_offset
         self.replicas: tuple[int, ...] = ()
         self.progress: dict[int, Progress] = {}
@@ -115,7 +115,7 @@ class LeaderLedger:
         self._shrunk: tuple[int, ...] = ()
         """Whom proposals under this partition epoch take out for their lag."""
         self._counting: tuple[Progress, ...] = ()
-        """The followers whose counted ends bound the high watermark."""
+        """The followers whose durable ends bound the high watermark."""
         self.assigned(seen, now_ms)
 
     @property
@@ -139,8 +139,8 @@ class LeaderLedger:
         )
 
     def _standing(self, node_id: int, progress: Progress, now_ms: int) -> FollowerStanding:
-        end = progress.counted_end if progress.has_fetched else None
-        lag = None if end is None else max(self.counted_end - end, 0)
+        end = progress.durable_end if progress.has_fetched else None
+        lag = None if end is None else max(self.durable_end - end, 0)
         since_ms = now_ms if lag == 0 else progress.last_caught_up_ms
         ago_ms = None if since_ms is None else now_ms - since_ms
         return FollowerStanding(node_id, end, lag, ago_ms, node_id in self.isr.committed)
@@ -183,9 +183,9 @@ class LeaderLedger:
             progress.is_awaited = progress.is_awaited and self._is_eligible(node_id)
         self._recount()
 
-    def counted(self, end_offset: int) -> None:
+    def advance_durable_end(self, end_offset: int) -> None:
         """The leader's own log counts up to here: it is synced, or written where that suffices."""
-        self.counted_end = end_offset
+        self.durable_end = end_offset
         self._advance()
 
     def trimmed(self, log_start_offset: int) -> None:
@@ -193,16 +193,16 @@ class LeaderLedger:
         self.log_start_offset = log_start_offset
 
     def fetched(
-        self, node_id: int, broker_epoch: int, counted_end: int, start_offset: int, now_ms: int
+        self, node_id: int, broker_epoch: int, durable_end: int, start_offset: int, now_ms: int
     ) -> None:
-        """A follower holds everything below `counted_end`, whose log has been compared with ours.
+        """A follower holds everything below `durable_end`, whose log has been compared with ours.
 
         One that is no replica is not heard: the log will say more, or it has been removed.
         """
         progress = self.progress.get(node_id)
         if progress is None:
             return
-        if not progress.fetched(broker_epoch, counted_end, start_offset, self.counted_end, now_ms):
+        if not progress.fetched(broker_epoch, durable_end, start_offset, self.durable_end, now_ms):
             return
         if node_id not in self.isr.committed and progress.is_awaited != self._is_joiner(
             node_id, progress, now_ms
@@ -219,7 +219,7 @@ class LeaderLedger:
         """
         for progress in self.progress.values():
             # An idle partition is named in no fetch. Who has everything has it up to this moment.
-            if progress.counted_end >= self.counted_end:
+            if progress.durable_end >= self.durable_end:
                 progress.caught_up_at(now_ms)
         if self._judge_joiners(now_ms):
             self._recount()
@@ -298,12 +298,12 @@ class LeaderLedger:
         )
 
     def _holds_committed(self, progress: Progress) -> bool:
-        return progress.counted_end >= self.high_watermark
+        return progress.durable_end >= self.high_watermark
 
     def _holds_earlier_epochs(self, progress: Progress) -> bool:
         # The high watermark taken over from the last epoch is a floor: what that leader has
         # acknowledged may lie anywhere below the start of this one.
-        return progress.counted_end >= self.epoch_start_offset
+        return progress.durable_end >= self.epoch_start_offset
 
     def _judge_joiners(self, now_ms: int) -> bool:
         """Look anew at whom the high watermark waits for; whether that has changed."""
@@ -332,9 +332,9 @@ class LeaderLedger:
     def _advance(self) -> None:
         if self.is_under_min_isr:
             return
-        end = self.counted_end
+        end = self.durable_end
         for progress in self._counting:
-            if progress.counted_end < end:
-                end = progress.counted_end
+            if progress.durable_end < end:
+                end = progress.durable_end
         if end > self.high_watermark:
             self.high_watermark = end

@@ -30,13 +30,13 @@ class FollowerStanding:
 
 
 class Progress:
-    """One follower. `counted_end` is what its last fetch said is durable there, exclusive."""
+    """One follower. `durable_end` is what its last fetch said is durable there, exclusive."""
 
     __slots__ = (
         "_fetched_ms",
         "_leader_end_then",
         "broker_epoch",
-        "counted_end",
+        "durable_end",
         "is_awaited",
         "joins_after_ms",
         "last_caught_up_ms",
@@ -45,7 +45,7 @@ class Progress:
 
     def __init__(self, last_caught_up_ms: int | None) -> None:
         self.broker_epoch = NO_BROKER_EPOCH
-        self.counted_end = NO_OFFSET
+        self.durable_end = NO_OFFSET
         self.start_offset = NO_OFFSET
         """Where its log begins; NO_OFFSET until it has said so."""
         self.last_caught_up_ms = last_caught_up_ms
@@ -60,10 +60,10 @@ class Progress:
     @property
     def has_fetched(self) -> bool:
         """Whether anything is known of it in this epoch."""
-        return self.counted_end != NO_OFFSET
+        return self.durable_end != NO_OFFSET
 
     def fetched(
-        self, broker_epoch: int, counted_end: int, start_offset: int, leader_end: int, now_ms: int
+        self, broker_epoch: int, durable_end: int, start_offset: int, leader_end: int, now_ms: int
     ) -> bool:
         """Note what a fetch says; False for one of an incarnation that has been replaced.
 
@@ -73,11 +73,11 @@ class Progress:
         if broker_epoch < self.broker_epoch:
             return False
         self.broker_epoch = broker_epoch
-        self.counted_end = counted_end
+        self.durable_end = durable_end
         self.start_offset = start_offset
-        if counted_end >= leader_end:
+        if durable_end >= leader_end:
             self.last_caught_up_ms = now_ms
-        elif self._leader_end_then != NO_OFFSET and counted_end >= self._leader_end_then:
+        elif self._leader_end_then != NO_OFFSET and durable_end >= self._leader_end_then:
             self.caught_up_at(self._fetched_ms)
         self._fetched_ms = now_ms
         self._leader_end_then = leader_end

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.commitments import Waiter
+from broker.offset_waiters import OffsetWaiter
 from broker.sessions.peers import LinkKind, Peers
 from broker.shards.markers import FENCED, TxnMarker
 from broker.world import End, World
@@ -49,7 +49,7 @@ class WantedMarker:
 
     partition: TopicPartition
     marker: TxnMarker
-    waiter: Waiter
+    waiter: OffsetWaiter
     serves: Callable[[], bool]
     """Whether the shard that has decided this is still led here: else it must not be sent."""
     refused: Callable[[ErrorCode], None]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from broker.commitments import Waiter
 from broker.metadata.image import OFFSETS_TOPIC
+from broker.offset_waiters import OffsetWaiter
 from broker.replicas.replica import Replica
 from broker.shards.loaded_shard import ProducerEpoch, ShardPorts
 from broker.storage.errors import DiskError
@@ -47,7 +47,11 @@ class Markers:
         self._offset_shards = offset_shards
 
     def write(
-        self, replica: Replica, marker: TxnMarker, waiter: Waiter, deadline_ms: int | None = None
+        self,
+        replica: Replica,
+        marker: TxnMarker,
+        waiter: OffsetWaiter,
+        deadline_ms: int | None = None,
     ) -> None:
         """Write a marker; the waiter hears when it is committed, perhaps before this returns.
 
@@ -85,7 +89,7 @@ class Markers:
         self._ports.replicas.counting.written(replica)
 
     def write_once(
-        self, replica: Replica, marker: TxnMarker, waiter: Waiter, deadline_ms: int
+        self, replica: Replica, marker: TxnMarker, waiter: OffsetWaiter, deadline_ms: int
     ) -> None:
         """The same for whoever may ask again because no answer has come, or one of a wait that
         took too long: a marker that stands here already is waited for, and not written again."""

@@ -1,7 +1,7 @@
 """Each log file of the shared cases, dropped into one running mill, gives its expected numbers.
 
 The files come from public bug reports of other log tools; `docs/traps.md` lists their neighbours.
-All cases are counted by the same mill at the same time, so one that stopped the others would show.
+The same mill counts all cases at the same time, so a case that stopped the others would show.
 """
 
 import shutil
@@ -108,8 +108,8 @@ CASES = {
     ),
     "c15b": Case(
         "15-csv-header-and-quotes",
-        "format: csv, columns: {who: {position: 3}}",
-        {"key: who, measure: count": {"Open": "4", "Closed": "1"}},
+        "format: csv, columns: {state: {position: 3}}",
+        {"key: state, measure: count": {"Open": "4", "Closed": "1"}},
         ("b-a.csv",),
     ),
     "c16": Case(

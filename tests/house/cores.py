@@ -23,7 +23,7 @@ PURE = {
         "cluster/reports",
         "alarm",
         "budget",
-        "commitments",
+        "offset_waiters",
         "purgatory",
         "timers",
         "world",

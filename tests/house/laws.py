@@ -117,7 +117,7 @@ GROUND_MODULES = {
         "world",
         "alarm",
         "budget",
-        "commitments",
+        "offset_waiters",
         "timers",
         "purgatory",
         "config",

@@ -12,7 +12,7 @@ from broker.replication.fetch_session import EPOCH_MAX
 from broker.replication.follower_session import (
     GRANTED,
     GRANTED_AGAIN,
-    Fetcher,
+    FollowerIdentity,
     FollowerSession,
     Heard,
     LeaderLog,
@@ -60,29 +60,33 @@ def asked(
 )
 def test_a_fetch_is_judged_before_it_is_believed(what: FetchPartition, heard: Heard) -> None:
     scene = Scene(log=ends(60, start=10))
-    assert hear(scene.state, LOG, what, Fetcher(ONE, 11), 0) == heard
-    hear(scene.state, LOG, asked(60, 4), Fetcher(TWO, 12), 0)
+    assert hear(scene.state, LOG, what, FollowerIdentity(ONE, 11), 0) == heard
+    hear(scene.state, LOG, asked(60, 4), FollowerIdentity(TWO, 12), 0)
     # Only a granted fetch is progress.
     assert scene.state.high_watermark == (what.fetch_offset if heard is GRANTED else 0)
 
 
 def test_who_asks_for_the_same_again_though_there_is_more_is_told_apart() -> None:
     state = Scene(log=ends(60, start=10)).state
-    heard = [hear(state, LOG, one, Fetcher(ONE, 11), 0) for one in (asked(50, 4), asked(50, 4))]
+    heard = [
+        hear(state, LOG, one, FollowerIdentity(ONE, 11), 0) for one in (asked(50, 4), asked(50, 4))
+    ]
     assert heard == [GRANTED, GRANTED_AGAIN]
-    assert hear(state, LOG, asked(50, 4), Fetcher(TWO, 12), 0) == GRANTED
+    assert hear(state, LOG, asked(50, 4), FollowerIdentity(TWO, 12), 0) == GRANTED
     # All that there is.
-    assert [hear(state, LOG, asked(60, 4), Fetcher(ONE, 11), 0) for _ in range(2)] == [GRANTED] * 2
+    assert [hear(state, LOG, asked(60, 4), FollowerIdentity(ONE, 11), 0) for _ in range(2)] == [
+        GRANTED
+    ] * 2
 
 
 def test_a_role_is_judged_before_the_offset() -> None:
     scene = Scene(replace(ASSIGNED, leader=ONE))
-    found = hear(scene.state, LOG, asked(9), Fetcher(TWO, 12), 0)
+    found = hear(scene.state, LOG, asked(9), FollowerIdentity(TWO, 12), 0)
     assert found == Heard(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def test_who_is_no_replica_is_not_served() -> None:
-    found = hear(Scene(log=ends(60)).state, LOG, asked(10), Fetcher(9, 90), 0)
+    found = hear(Scene(log=ends(60)).state, LOG, asked(10), FollowerIdentity(9, 90), 0)
     assert found == Heard(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 

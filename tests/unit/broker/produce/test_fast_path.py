@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.produce.short import lane_of
+from broker.produce.fast_path import template_of
 from broker.sessions.pipeline import Slot
 from protocol.errors import ErrorCode, WireError
 from protocol.messages.api import ApiKey
@@ -31,13 +31,13 @@ VERSIONS = range(3, 10)
 
 
 class Way:
-    """One connection to a broker of its own; `is_short` lets it take the short way."""
+    """One connection to a broker of its own; `is_fast` lets it take the short way."""
 
-    def __init__(self, *, is_short: bool, **settings: Any) -> None:
+    def __init__(self, *, is_fast: bool, **settings: Any) -> None:
         self.rig = Rig(SimDisk(), **settings)
         self.rig.create("t", 2)
         self.session: Any = FakeSession()
-        self.is_short = is_short
+        self.is_fast = is_fast
         self.short_count = 0
 
     def send(self, frame: bytes) -> Slot:
@@ -45,13 +45,13 @@ class Way:
         session, dispatcher = self.session, self.rig.broker.listeners.clients
         view = memoryview(bytearray(frame))
         slot = Slot(True, len(view))
-        lane = session.lane
-        is_like_last = self.is_short and lane is not None and lane.fits(view)
-        if is_like_last and self.rig.broker.short.start(session, slot, view, lane):
+        template = session.template
+        is_like_last = self.is_fast and template is not None and template.fits(view)
+        if is_like_last and self.rig.broker.fast_path.start(session, slot, view, template):
             self.short_count += 1
         else:
             if not is_like_last:
-                session.lane = None
+                session.template = None
             dispatcher.start(session, slot, view)
         if session.has_staged:
             session.has_staged = False
@@ -89,7 +89,7 @@ def framed(request: ProduceRequest, version: int, correlation_id: int = 7) -> by
 
 @pytest.fixture
 def ways() -> Iterator[tuple[Way, Way]]:
-    short, long = Way(is_short=True), Way(is_short=False)
+    short, long = Way(is_fast=True), Way(is_fast=False)
     yield short, long
 
 
@@ -103,7 +103,7 @@ def test_the_same_answers_in_every_version(ways: tuple[Way, Way], version: int, 
         assert short == long
         assert short[0] == 100 + number
         assert short[1].responses[0].partition_responses[0].error_code == 0
-    # The first makes the lane, all that follow take it.
+    # The first makes the template, all that follow take it.
     assert (ways[0].short_count, ways[1].short_count) == (5, 0)
 
 
@@ -262,7 +262,7 @@ def test_its_topic_may_go(ways: tuple[Way, Way]) -> None:
     rig.flusher.marked.clear()
     rig.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
     assert code_in(slot) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # And the lane leads nowhere from then on.
+    # And the template is not used from then on.
     again = ways[0].send(framed(produce_request("t", batch_of([b"x"]), timeout_ms=1_000,
                                                 required_acks=1), 9))  # fmt: skip
     assert code_in(again) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -315,7 +315,7 @@ def test_a_timed_request_that_declines_is_timed_once(ways: tuple[Way, Way]) -> N
         {"records": None},
     ],
 )
-def test_what_has_no_lane(odd: dict[str, Any]) -> None:
+def test_requests_that_have_no_template(odd: dict[str, Any]) -> None:
     data = PartitionProduceData(index=0, records=odd.get("records", batch_of([b"x"])))
     topic = TopicProduceData(name="t", partition_data=[data] * odd.get("partitions", 1))
     request = ProduceRequest(
@@ -323,20 +323,20 @@ def test_what_has_no_lane(odd: dict[str, Any]) -> None:
         transactional_id=odd.get("transactional_id"),
         topic_data=[topic] * odd.get("topics", 1),
     )
-    assert lane_of(memoryview(framed(request, 9)), request) is None
+    assert template_of(memoryview(framed(request, 9)), request) is None
 
 
-def test_unknown_tagged_fields_have_no_lane() -> None:
+def test_unknown_tagged_fields_have_no_template() -> None:
     request = produce_request("t", batch_of([b"x"]))
     frame = framed(request, 9)
-    assert lane_of(memoryview(frame), request) is not None
+    assert template_of(memoryview(frame), request) is not None
     tagged = frame[:-1] + b"\x01\x63\x02ab"
     decoded, _ = ProduceRequest.decode(memoryview(bytearray(tagged)), 9, 16)
-    assert lane_of(memoryview(tagged), decoded) is None
+    assert template_of(memoryview(tagged), decoded) is None
 
 
 def test_a_name_that_looks_like_the_marks_confuses_nobody() -> None:
-    way = Way(is_short=True)
+    way = Way(is_fast=True)
     name = "x" * 24
     way.rig.create(name)
     frame = framed(produce_request(name, batch_of([b"x"])), 9)

@@ -1,14 +1,15 @@
-"""The short way of a Produce that is like the one before it.
+"""The fast path for a Produce request that resembles the one before it.
 
-Floor: produce. A producer's small requests differ in their correlation id and their batch; header,
-acks, topic and partition are the same bytes each time. A connection therefore keeps its last such
-request as a `Lane`: where its batch began, what stood before it, and the answer with three places
-to fill in. The next frame that begins with the same bytes is neither decoded nor answered field by
-field. Only what goes well takes this way: at the first sign of anything else `start` declines,
-nothing has happened yet, and the request goes the long way, which knows every refusal.
+Floor: produce. The small requests of a producer differ only in correlation id and batch. Header,
+acks, topic and partition are the same bytes each time. So a connection keeps its last such request
+as a `ProduceTemplate`: the position of the batch, the bytes before it, and the answer with three
+values to fill in. If the next frame begins with the same bytes, it is neither decoded nor is its
+answer encoded field by field. Only successful requests take the fast path. On any other outcome
+`start` declines before anything has changed, and the request takes the normal path, which handles
+every error.
 
 When you add a refusal to `produces`, check that `append_quick` declines such a request.
-`tests/unit/broker/produce/test_short.py` runs both ways side by side.
+`tests/unit/broker/produce/test_fast_path.py` runs both paths side by side.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from struct import Struct as Packed
 from struct import error as StructError
 from typing import Protocol
 
-from broker.metrics.times import ApiTimes, Timing
-from broker.produce.parked import ParkedProduce, Parking, Part, line_of
+from broker.metrics.times import ApiTimes, RequestTiming
+from broker.produce.pending import Parking, PartitionAppend, PendingProduce, line_of
 from broker.produce.refusing import refuse
 from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
-from broker.sessions.call import Asking, Call
+from broker.sessions.call import Call, RequestingSession
 from broker.sessions.pipeline import Slot
 from broker.storage.errors import RecordsUnseen
-from broker.storage.outcomes import Appended
+from broker.storage.outcomes import AppendResult
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import decode_request_header, encode_response
@@ -48,21 +49,21 @@ _CORRELATION_END = 8
 _LENGTH = Packed(">i")
 _MARK = Packed(">qqq")
 _MARKS = (0x7EADBEE1_01020301, 0x7EADBEE2_01020302, 0x7EADBEE3_01020303)
-"""Stand for base offset, append time and log start while the answer's pattern is made."""
+"""Placeholders for base offset, append time and log start while the answer template is made."""
 
 _TAGS = b"\0\0\0"
 """No tagged fields of the partition, of the topic, of the request."""
 
 
-class Lane:
-    """What stays the same from one request of a connection to the next."""
+class ProduceTemplate:
+    """The bytes that stay the same from one request of a connection to the next."""
 
     __slots__ = ("answer", "fill", "fill_at", "head", "index", "is_flexible", "prefix",
                  "prefix_end", "required_acks", "timeout_ms", "topic", "transactional_id",
                  "version")  # fmt: skip
 
     proofs = NO_PROOFS
-    """Transactional batches go the long way."""
+    """Empty, because transactional batches take the normal path."""
 
     def __init__(self, frame: memoryview, prefix_end: int, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
@@ -80,14 +81,14 @@ class Lane:
         self.fill = Packed(">qqq" if version >= _LOG_START_SINCE else ">qq")
 
     def fits(self, frame: memoryview) -> bool:
-        """Whether a Produce begins as the one this lane was made from, correlation id apart."""
+        """Return True if a frame begins like the template's, except for the correlation id."""
         return (
             frame[:_KEY_AND_VERSION_BYTES] == self.head
             and frame[_CORRELATION_END : self.prefix_end] == self.prefix
         )
 
     def batch_in(self, frame: memoryview) -> memoryview | None:
-        """The batch of a frame that fits; None when something unexpected stands around it."""
+        """Return the batch of a frame that fits; None if the bytes around it are unexpected."""
         position = self.prefix_end
         try:
             if self.is_flexible:
@@ -105,41 +106,41 @@ class Lane:
 
 
 class QuickProduce:
-    """A request that took the short way, until its answer may leave."""
+    """A request on the fast path, until it is answered."""
 
-    __slots__ = ("_parking", "appended", "frame_start", "lane", "replica", "session",
-                 "slot")  # fmt: skip
+    __slots__ = ("_parking", "appended", "frame_start", "replica", "session", "slot",
+                 "template")  # fmt: skip
 
     _parking: Parking
-    """Where it waits, once it does."""
+    """Where it waits; set only once it waits."""
 
     def __init__(
         self,
-        session: Asking,
+        session: RequestingSession,
         slot: Slot,
         frame: memoryview,
-        lane: Lane,
+        template: ProduceTemplate,
         replica: Replica,
-        appended: Appended,
+        appended: AppendResult,
     ) -> None:
         self.session = session
         self.slot = slot
         self.frame_start = bytes(frame[:_CORRELATION_END])
-        self.lane = lane
+        self.template = template
         self.replica = replica
         self.appended = appended
 
     def settle(self, parking: Parking) -> None:
-        """What it has appended is written: answer it, now or when that counts."""
+        """After the batch is written: answer the request, or let it wait."""
         end_offset = self.appended.last_offset + 1
-        lane = self.lane
-        line = line_of(self.replica, lane.required_acks)
+        template = self.template
+        line = line_of(self.replica, template.required_acks)
         if end_offset <= line.mark:
             self.complete()
             return
         self._parking = parking
         parking.count += 1
-        parking.waits.await_(line, end_offset, self, parking.deadline_ms(lane.timeout_ms))
+        parking.waits.await_(line, end_offset, self, parking.deadline_ms(template.timeout_ms))
 
     def reached(self) -> None:
         self._parking.count -= 1
@@ -147,94 +148,100 @@ class QuickProduce:
 
     def lost(self, code: ErrorCode) -> None:
         self._parking.count -= 1
-        parked = self.as_parked()
-        refuse(parked.appended[0].answer, ApiError(code))
-        parked.complete()
+        pending = self.as_pending()
+        refuse(pending.appended[0].answer, ApiError(code))
+        pending.complete()
 
     def complete(self) -> None:
-        """Give the answer: all went well."""
+        """Send the answer for success."""
         session = self.session
         if session.is_closed:
             return
         if self.slot.timing is not None:
             self.slot.timing.ready()
-        lane, appended = self.lane, self.appended
-        answer = bytearray(lane.answer)
+        template, appended = self.template, self.appended
+        answer = bytearray(template.answer)
         answer[4:8] = self.frame_start[4:]
         offsets = (
             appended.base_offset, appended.log_append_time_ms, self.replica.log.log_start_offset
         )  # fmt: skip
-        lane.fill.pack_into(answer, lane.fill_at, *offsets[: lane.fill.size // 8])
+        template.fill.pack_into(answer, template.fill_at, *offsets[: template.fill.size // 8])
         self.slot.answer = (answer,)
         session.answered()
 
-    def as_parked(self) -> ParkedProduce:
-        """The same as the long way has it, for all that did not go well."""
-        lane = self.lane
+    def as_pending(self) -> PendingProduce:
+        """Convert the request to its form on the normal path, to report an error."""
+        template = self.template
         version = self.frame_start[3]
         (correlation_id,) = _LENGTH.unpack_from(self.frame_start, 4)
         call = Call(self.session, self.slot, _PRODUCE, version, correlation_id, None)
-        parked = ParkedProduce(
-            call, ProduceRequest(acks=lane.required_acks, timeout_ms=lane.timeout_ms)
+        pending = PendingProduce(
+            call, ProduceRequest(acks=template.required_acks, timeout_ms=template.timeout_ms)
         )
         one = PartitionProduceResponse(
-            index=lane.index,
+            index=template.index,
             base_offset=self.appended.base_offset,
             log_append_time_ms=self.appended.log_append_time_ms,
             log_start_offset=self.replica.log.log_start_offset,
         )
-        parked.response.responses.append(
-            TopicProduceResponse(name=lane.topic, partition_responses=[one])
+        pending.response.responses.append(
+            TopicProduceResponse(name=template.topic, partition_responses=[one])
         )
-        parked.appended.append(Part(parked, self.replica, one, self.appended.last_offset + 1))
-        return parked
+        pending.appended.append(
+            PartitionAppend(pending, self.replica, one, self.appended.last_offset + 1)
+        )
+        return pending
 
 
-class Stages(Protocol):
-    """Who appends, and answers or parks what was appended (`produces`)."""
+class QuickAppender(Protocol):
+    """Appends batches, and answers or parks their requests (`produces`)."""
 
     def append_quick(
-        self, lane: Lane, batch: memoryview, header: BatchHeader
-    ) -> tuple[Replica, Appended]:
-        """Stage one batch; an error comes before anything has changed."""
+        self, template: ProduceTemplate, batch: memoryview, header: BatchHeader
+    ) -> tuple[Replica, AppendResult]:
+        """Stage one batch. If an error is raised, nothing has changed."""
 
     def stage(self, produce: QuickProduce) -> None:
-        """Answer it, or park it, when its batch is written."""
+        """Add a request, to be answered or parked when its batch is written."""
 
 
 class QuickProduces:
-    """Begins Produce requests the short way. One for all sessions."""
+    """Begins Produce requests on the fast path. One object for all sessions."""
 
-    def __init__(self, produces: Stages, times: ApiTimes) -> None:
+    def __init__(self, produces: QuickAppender, times: ApiTimes) -> None:
         self._produces = produces
         self._times = times
 
-    def start(self, session: Asking, slot: Slot, frame: memoryview, lane: Lane) -> bool:
-        """Stage the batch of a frame that fits its lane; False: go the long way, from the start."""
+    def start(
+        self, session: RequestingSession, slot: Slot, frame: memoryview, template: ProduceTemplate
+    ) -> bool:
+        """Stage the batch of a frame that fits its template. False: take the normal path from the
+        start.
+        """
         times = self._times
         if not (times.count + 1) & times.mask:
-            # The long way, if it comes to that, goes on with it.
-            slot.timing = Timing(times, 0)
-        batch = lane.batch_in(frame)
+            # If this declines, the normal path continues this timing.
+            slot.timing = RequestTiming(times, 0)
+        batch = template.batch_in(frame)
         if batch is None:
             return False
         try:
             header = read_header(batch)
             if header.attributes & TRANSACTIONAL:
                 return False
-            done = self._produces.append_quick(lane, batch, header)
+            done = self._produces.append_quick(template, batch, header)
         except (ApiError, WireError, RecordsUnseen):
             return False
         times.count += 1
-        self._produces.stage(QuickProduce(session, slot, frame, lane, *done))
+        self._produces.stage(QuickProduce(session, slot, frame, template, *done))
         session.has_staged = True
         if slot.timing is not None:
             slot.timing.handled()
         return True
 
 
-def lane_of(frame: memoryview, request: ProduceRequest) -> Lane | None:
-    """The lane for requests like this one, which was served the long way; None if it has none."""
+def template_of(frame: memoryview, request: ProduceRequest) -> ProduceTemplate | None:
+    """Return a template made from this request, or None if it needs the normal path."""
     if request.transactional_id is not None or request.acks not in (-1, 1) or frame[3] < 3:
         return None
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
@@ -247,16 +254,16 @@ def lane_of(frame: memoryview, request: ProduceRequest) -> Lane | None:
     size = len(records)
     length = encode_uvarint(size + 1) if is_flexible else _LENGTH.pack(size)
     prefix_end = end - size - len(length)
-    # Tagged fields that we do not know would stand where the batch is looked for.
+    # Unknown tagged fields would be where the batch is expected.
     if frame[end:] != _TAGS[: len(frame) - end] or frame[prefix_end : end - size] != length:
         return None
     if decode_request_header(frame)[1] >= prefix_end:
         return None
-    return Lane(frame, prefix_end, request)
+    return ProduceTemplate(frame, prefix_end, request)
 
 
 def _pattern(topic: str, index: int, version: int) -> tuple[bytes, int]:
-    """The bytes of a good answer, and where in it base offset, append time and log start stand."""
+    """Return the bytes of a success answer, and the position of the three values in it."""
     one = PartitionProduceResponse(
         index=index,
         base_offset=_MARKS[0],
@@ -268,5 +275,5 @@ def _pattern(topic: str, index: int, version: int) -> tuple[bytes, int]:
     )
     answer = encode_response(response, version, 0, _PRODUCE)
     marks = _MARK.pack(*_MARKS)[: 24 if version >= _LOG_START_SINCE else 16]
-    # From behind: a topic's name stands in front of the marks and may hold anything.
+    # Search from the end, because the topic name before the placeholders may contain any bytes.
     return answer, answer.rindex(marks)

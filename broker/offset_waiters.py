@@ -1,14 +1,13 @@
-"""Who waits for an offset of one partition: until it is reached, lost, or the time is up.
+"""Requests that wait for an offset of one partition, until it is reached, lost, or time is up.
 
-Ground floor. Pure. One object is one line: the waiters of one partition and one threshold (what the
-leader alone has counted, what is committed, what all replicas have deleted). A line has no timer
-for each waiter: it knows the earliest deadline since it was empty, and whoever owns it calls
-`expire` then. It needs no limit of its own: a waiter belongs to a request, and requests are limited
-where they come in.
+Ground floor. Pure. One object is one queue: the waiters of one partition for one kind of offset
+(durable at the leader, committed, or deleted by all replicas). A queue has no timer per waiter. It
+knows the earliest deadline since it was empty, and its owner calls `expire` then. It needs no size
+limit, because each waiter belongs to a request, and requests are limited when they arrive.
 
 Invariants: every waiter ends exactly once, by `reached` or by `lost`. Waiters are reached in the
-order of their offsets, and those of one offset in the order in which they came. A waiter may call
-the line from inside its own end: it may await, lose, advance and expire.
+order of their offsets, and for equal offsets in the order in which they came. A waiter may call the
+queue from inside its own end: it may await, lose, advance and expire.
 """
 
 from __future__ import annotations
@@ -20,43 +19,46 @@ from typing import Protocol
 from protocol.errors import ErrorCode
 
 NO_MARK = -1
-"""Nothing is known to be reached, not even offset 0."""
+"""No offset is known to be reached, not even offset 0."""
 
 
-class Waiter(Protocol):
-    """What waits. One of the two is called, once."""
+class OffsetWaiter(Protocol):
+    """A waiting object. Exactly one of its two methods is called, once."""
 
     def reached(self) -> None:
-        """Everything below the offset counts."""
+        """Called when everything below the offset is reached."""
 
     def lost(self, code: ErrorCode) -> None:
-        """It will not be known here: the role has gone, or the time is up."""
+        """Called when the wait ends in vain: the role has ended, or the time is up."""
 
 
-class Commitments:
-    """One line of waiters, in the order of their offsets."""
+class OffsetWaiters:
+    """One queue of waiters, in the order of their offsets."""
 
     __slots__ = ("_line", "mark", "next_deadline_ms")
 
     def __init__(self, mark: int = NO_MARK) -> None:
-        self._line: deque[tuple[int, int | None, Waiter]] = deque()
-        """Offset, deadline, waiter; offsets never fall."""
+        self._line: deque[tuple[int, int | None, OffsetWaiter]] = deque()
+        """Offset, deadline, waiter. Offsets never fall."""
         self.mark = mark
-        """Everything below it counts."""
+        """Everything below this offset is reached."""
         self.next_deadline_ms: int | None = None
-        """When to call `expire`: no waiter's deadline is earlier. Whoever had it may have ended."""
+        """When to call `expire`: at or before every waiter's deadline, as the earliest may have
+        ended.
+        """
 
     def __len__(self) -> int:
         return len(self._line)
 
-    def await_(self, offset: int, waiter: Waiter, deadline_ms: int | None) -> None:
-        """Wait until everything below `offset` counts; what does already is reached at once.
+    def await_(self, offset: int, waiter: OffsetWaiter, deadline_ms: int | None) -> None:
+        """Wait until everything below `offset` is reached. If it already is, call `reached` at
+        once.
 
-        Without a deadline only `lose` ends the wait early: that is for a replay, which must happen
-        whatever its client was told meanwhile.
+        Without a deadline only `lose` ends the wait early. A replay uses this, because it must
+        happen even if its client has already been answered.
         """
         line = self._line
-        # Whoever stands below the mark is about to be reached further up in the same call.
+        # Waiters below the mark are still in the queue while an outer call is ending them.
         if offset <= self.mark and (not line or line[0][0] > offset):
             waiter.reached()
             return
@@ -69,8 +71,8 @@ class Commitments:
         if not line or line[-1][0] <= offset:
             line.append((offset, deadline_ms, waiter))
             return
-        # A duplicate asks for an offset that others have passed. It is near the end of the line:
-        # producers are remembered by their last few batches.
+        # A duplicate waits for a lower offset than the last waiters. Its place is near the end,
+        # because only the last few batches of a producer are remembered.
         behind = []
         while line and line[-1][0] > offset:
             behind.append(line.pop())
@@ -78,18 +80,18 @@ class Commitments:
         line.extend(reversed(behind))
 
     def advanced(self, mark: int) -> None:
-        """Everything below `mark` counts. A lower mark than the last one is no news."""
+        """Mark everything below `mark` as reached. A lower mark than the last one has no effect."""
         if mark > self.mark:
             self.mark = mark
-        # Looked at anew each time: a waiter may have changed both from inside `reached`.
+        # Read both again each time, because a waiter can change them from inside `reached`.
         while self._line and self._line[0][0] <= self.mark:
             self._line.popleft()[2].reached()
 
     def lose(self, code: ErrorCode) -> None:
-        """End every wait: the partition is not led here any more, or another log begins.
+        """End every wait, because the partition is no longer led here or another log begins.
 
-        The mark is forgotten too, for it says nothing of the next leadership. Who begins to wait
-        from inside `lost` stands in the next line, which knows no mark until `advanced` names one.
+        The mark is forgotten too, because it says nothing about the next leadership. If `lost`
+        begins another wait, it joins a new queue without a mark until `advanced` sets one.
         """
         line, self._line = self._line, deque()
         self.mark = NO_MARK
@@ -101,8 +103,8 @@ class Commitments:
         """End the waits whose deadline has come, with REQUEST_TIMED_OUT."""
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
             return
-        due: list[Waiter] = []
-        kept: deque[tuple[int, int | None, Waiter]] = deque()
+        due: list[OffsetWaiter] = []
+        kept: deque[tuple[int, int | None, OffsetWaiter]] = deque()
         earliest: int | None = None
         for entry in self._line:
             deadline_ms = entry[1]
@@ -119,20 +121,22 @@ class Commitments:
 
 
 class Waits:
-    """The deadlines of all lines of a broker, for one alarm."""
+    """The deadlines of all queues of a broker, for one alarm."""
 
     __slots__ = ("_lines", "_wake_by", "next_deadline_ms")
 
     def __init__(self, wake_by: Callable[[int], None]) -> None:
-        """`wake_by` sees to it that `expire` is called by a time."""
-        self._lines: dict[Commitments, None] = {}
-        """Where somebody may wait with a deadline."""
+        """`wake_by` makes sure that `expire` is called by a given time."""
+        self._lines: dict[OffsetWaiters, None] = {}
+        """Queues that may have waiters with a deadline."""
         self._wake_by = wake_by
         self.next_deadline_ms: int | None = None
-        """When to call `expire`: no line's deadline is earlier."""
+        """When to call `expire`: no queue's deadline is earlier."""
 
-    def await_(self, line: Commitments, offset: int, waiter: Waiter, deadline_ms: int) -> None:
-        """Wait in a line as `Commitments.await_` has it, at most until the deadline."""
+    def await_(
+        self, line: OffsetWaiters, offset: int, waiter: OffsetWaiter, deadline_ms: int
+    ) -> None:
+        """Wait in a queue, as in `OffsetWaiters.await_`, at most until the deadline."""
         line.await_(offset, waiter, deadline_ms)
         if not line:
             return
@@ -145,7 +149,7 @@ class Waits:
         """End the waits whose deadline has come."""
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
             return
-        # Whoever is told may wait anew, in any line.
+        # A waiter that ends can begin another wait in any queue.
         lines, self._lines = self._lines, {}
         self.next_deadline_ms = None
         for line in lines:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.commitments import NO_MARK, Commitments, Waits
+from broker.offset_waiters import NO_MARK, OffsetWaiters, Waits
 from protocol.errors import ErrorCode
 
 MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -42,7 +42,7 @@ class Scene:
     """A line, and the journal of all who wait in it."""
 
     def __init__(self, mark: int = 0) -> None:
-        self.line = Commitments(mark)
+        self.line = OffsetWaiters(mark)
         self.journal: list[str] = []
         self.waiters: list[Noted] = []
 
@@ -82,7 +82,7 @@ def test_what_counts_already_is_reached_at_once() -> None:
 
 def test_a_new_line_knows_no_mark() -> None:
     journal: list[str] = []
-    line = Commitments()
+    line = OffsetWaiters()
     line.await_(0, Noted("empty", journal), None)
     assert (journal, line.mark) == ([], NO_MARK)
     line.advanced(0)
@@ -248,9 +248,9 @@ class Lines:
         self.journal: list[str] = []
         self.alarms: list[int] = []
         self.waits = Waits(self.alarms.append)
-        self.one, self.two = Commitments(0), Commitments(0)
+        self.one, self.two = OffsetWaiters(0), OffsetWaiters(0)
 
-    def wait(self, line: Commitments, name: str, offset: int, deadline_ms: int) -> None:
+    def wait(self, line: OffsetWaiters, name: str, offset: int, deadline_ms: int) -> None:
         self.waits.await_(line, offset, Noted(name, self.journal), deadline_ms)
 
 

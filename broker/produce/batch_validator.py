@@ -1,7 +1,7 @@
-"""Whether a client's batch may be appended: decided in one place, however its request was read.
+"""The validation and staging of client batches, the same for every way a request is decoded.
 
-Floor: produce. `admit` finds the partition, `append` is all that a Produce does to its log before
-that is written. What is raised has changed nothing but what was owed anyway.
+Floor: produce. `admit` finds the partition. `append` does all that a Produce does to its log before
+the log is written. If either raises, the batch has had no effect.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from broker.produce.first_refused import FirstRefused
 from broker.produce.verification import Proofs, Verifier, refuse_batch
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
-from broker.storage.outcomes import Appended, Seen
+from broker.storage.outcomes import AppendResult, CheckedRecords
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.compression import Codec
 from protocol.wire.records import CODEC_BITS, BatchHeader, read_header
 
 ALL_REPLICAS = -1
-"""Produce's acks: every in-sync replica."""
+"""Value of a Produce's acks: wait for every in-sync replica."""
 
 ZSTD = int(Codec.ZSTD)
 ZSTD_SINCE = 7
-"""The first version of Produce whose clients know zstd (KIP-110)."""
+"""The first Produce version whose clients support zstd (KIP-110)."""
 
 
 OF_A_PRODUCER = frozenset(
@@ -36,12 +36,13 @@ OF_A_PRODUCER = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""Refusals by what a log holds of a producer. They end it, so a leader that may have been deposed
-does not say them: its successor's log may have what this one lacks."""
+"""Refusals because of the producer state in a log. They stop the producer. So a leader that may
+have been replaced does not send them, because the new leader's log may have the missing batches.
+"""
 
 
 class Terms(Protocol):
-    """What a request says of all its batches."""
+    """The fields of a request that apply to all its batches."""
 
     @property
     def required_acks(self) -> int:
@@ -49,19 +50,19 @@ class Terms(Protocol):
 
     @property
     def version(self) -> int:
-        """Of Produce."""
+        """The version of the Produce API."""
 
     @property
     def transactional_id(self) -> str | None:
-        """Whose transaction its transactional batches belong to."""
+        """The transaction of the request's transactional batches."""
 
     @property
     def proofs(self) -> Proofs:
-        """What a coordinator elsewhere has said of them."""
+        """Answers of a coordinator on another broker about these batches."""
 
 
-class Judge:
-    """Judges batches and stages them."""
+class BatchValidator:
+    """Validates batches and stages them."""
 
     def __init__(
         self, settings: InForce, metrics: Metrics, replicas: Replicas, verifier: Verifier
@@ -74,12 +75,12 @@ class Judge:
         self.first_refused = FirstRefused()
 
     def admit(self, terms: Terms, topic: str, index: int) -> Replica:
-        """The partition, if this request may write to it; raises ApiError."""
+        """Return the partition if this request may write to it. Raises ApiError."""
         replica = self._replicas.find(topic, index)
         if self.first_refused.by_place:
             self.first_refused.hand_over(replica)
         if replica.is_internal:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is an internal topic")
         if terms.required_acks == ALL_REPLICAS and replica.state.is_under_min_isr:
             in_sync = len(replica.state.in_sync_replicas)
             raise ApiError(
@@ -90,8 +91,9 @@ class Judge:
         return replica
 
     def note_refusal(self, topic: str, index: int, batch: memoryview | None, code: int) -> None:
-        """After some refusals a producer sends the same batch once more to the same leader: what it
-        has sent behind that must not be taken first."""
+        """Record a refused batch that its producer will send again to this leader, so that later
+        batches of the producer are not accepted first.
+        """
         if code == ErrorCode.KAFKA_STORAGE_ERROR:
             self.first_refused.note(topic, index, batch)
         elif code == ErrorCode.NOT_ENOUGH_REPLICAS and batch:
@@ -110,16 +112,18 @@ class Judge:
         batch: memoryview,
         header: BatchHeader,
         now_ms: int,
-        seen: Seen | None = None,
-    ) -> Appended:
-        """Stage one batch. Raises ApiError, WireError, or RecordsUnseen where they must be seen."""
+        seen: CheckedRecords | None = None,
+    ) -> AppendResult:
+        """Stage one batch. Raises ApiError, WireError, or RecordsUnseen if its records must be
+        checked.
+        """
         if header.record_count > self._batch_records_max:
             raise ApiError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"{header.record_count} records; max.batch.records is {self._batch_records_max}",
             )
         if header.attributes & CODEC_BITS == ZSTD and terms.version < ZSTD_SINCE:
-            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd in an old Produce")
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
         if header.attributes & TRANSACTIONAL:
             refuse_batch(self._verifier, terms.transactional_id, header, replica, terms.proofs)
         try:
@@ -136,6 +140,6 @@ class Judge:
         return appended
 
     def take_dirty(self) -> dict[Replica, None]:
-        """The partitions with something staged since the last call."""
+        """Return the partitions with batches staged since the last call."""
         dirty, self._dirty = self._dirty, {}
         return dirty

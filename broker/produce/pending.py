@@ -1,12 +1,12 @@
-"""A Produce request whose answer is made but may not leave yet.
+"""A Produce request whose answer is ready but must wait.
 
-Floor: produce. It waits in one line for each partition it has written to, and is answered when the
-last of these waits has ended; each has a code of its own.
+Floor: produce. The request waits once for each partition it has written to. It is answered when the
+last of these waits has ended. Each wait ends with its own error code.
 """
 
 from __future__ import annotations
 
-from broker.commitments import Commitments, Waits
+from broker.offset_waiters import OffsetWaiters, Waits
 from broker.produce.refusing import refuse
 from broker.produce.verification import NO_PROOFS
 from broker.replicas.replica import Replica
@@ -18,15 +18,17 @@ from protocol.wire.batch_header import TRANSACTIONAL
 from protocol.wire.records import read_header
 
 LEADER_ALONE = 1
-"""Produce's acks: the leader's own disk."""
+"""Value of a Produce's acks: wait only for the leader's own disk."""
 
 SYNC_MS_MIN = 1_000
-"""What a Produce gives the sync at least. A client's time-out is meant for followers, and Kafka,
-which waits for none on one replica, takes 0 and -1; refused, the client would send it again."""
+"""The minimum time that a Produce waits for the sync. A client's timeout is meant for followers,
+and Kafka, which does not wait for a sync on one replica, accepts 0 and -1. A client that got a
+timeout error would send the batch again.
+"""
 
 
 class Parking:
-    """Where Produce requests wait."""
+    """The place where Produce requests wait."""
 
     __slots__ = ("_clock", "count", "waits")
 
@@ -34,47 +36,47 @@ class Parking:
         self.waits = waits
         self._clock = clock
         self.count = 0
-        """Requests that wait."""
+        """Number of waiting requests."""
 
     def deadline_ms(self, timeout_ms: int) -> int:
-        """Until when a request waits that begins to do so now."""
+        """Return the deadline of a request that begins to wait now."""
         return self._clock.monotonic_ms() + max(timeout_ms, SYNC_MS_MIN)
 
 
-def line_of(replica: Replica, required_acks: int) -> Commitments:
-    """Where to wait for what `acks` asks for."""
-    return replica.counted if required_acks == LEADER_ALONE else replica.committed
+def line_of(replica: Replica, required_acks: int) -> OffsetWaiters:
+    """Return the queue in which to wait for these `acks`."""
+    return replica.durable if required_acks == LEADER_ALONE else replica.committed
 
 
-class Part:
-    """What a request has appended to one partition; waits for that to count."""
+class PartitionAppend:
+    """What a request has appended to one partition; waits for its acknowledgement."""
 
-    __slots__ = ("answer", "end_offset", "leader_epoch", "parked", "replica")
+    __slots__ = ("answer", "end_offset", "leader_epoch", "pending", "replica")
 
     def __init__(
         self,
-        parked: ParkedProduce,
+        pending: PendingProduce,
         replica: Replica,
         answer: PartitionProduceResponse,
         end_offset: int,
     ) -> None:
-        self.parked = parked
+        self.pending = pending
         self.replica = replica
         self.answer = answer
         self.end_offset = end_offset
         self.leader_epoch = replica.leader_epoch
-        """In which it was appended."""
+        """The leader epoch in which it was appended."""
 
     def reached(self) -> None:
-        self.parked.part_ended()
+        self.pending.wait_ended()
 
     def lost(self, code: ErrorCode) -> None:
         refuse(self.answer, ApiError(code))
-        self.parked.part_ended()
+        self.pending.wait_ended()
 
 
-class ParkedProduce:
-    """A Produce whose answer is made but may not leave yet."""
+class PendingProduce:
+    """A Produce whose answer is ready but must wait."""
 
     __slots__ = ("_open_count", "_parking", "appended", "call", "has_two_producers", "proofs",
                  "required_acks", "response", "timeout_ms", "transactional_id",
@@ -89,32 +91,32 @@ class ParkedProduce:
         self.has_two_producers = request.transactional_id is not None and has_two_producers(request)
         self.proofs = NO_PROOFS
         self.response = ProduceResponse()
-        self.appended: list[Part] = []
+        self.appended: list[PartitionAppend] = []
         self._open_count = 0
-        """Waits that have not ended."""
+        """Number of waits that have not ended."""
         self._parking: Parking | None = None
 
     def settle(self, parking: Parking) -> None:
-        """What it has appended is written: answer it, now or when that counts."""
+        """After the appended batches are written: answer the request, or let it wait."""
         if self.required_acks == 0:
             self._end_silently()
             return
-        # One more, so that it is not answered between two of its parts.
+        # One extra wait, so that it is not answered while its waits are still being added.
         self._open_count = 1 + len(self.appended)
         deadline_ms = parking.deadline_ms(self.timeout_ms)
-        for part in self.appended:
-            if part.replica.leads_in(part.leader_epoch):
-                line = line_of(part.replica, self.required_acks)
-                parking.waits.await_(line, part.end_offset, part, deadline_ms)
+        for one in self.appended:
+            if one.replica.leads_in(one.leader_epoch):
+                line = line_of(one.replica, self.required_acks)
+                parking.waits.await_(line, one.end_offset, one, deadline_ms)
             else:
-                part.lost(part.replica.why_lost)
+                one.lost(one.replica.why_lost)
         if self._open_count > 1:
             parking.count += 1
             self._parking = parking
-        self.part_ended()
+        self.wait_ended()
 
     def _end_silently(self) -> None:
-        """Answer nothing; whoever is not answered learns of a refusal by its connection's end."""
+        """Send no answer. With acks=0, closing the connection tells the client of a refusal."""
         for topic in self.response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code:
@@ -123,8 +125,8 @@ class ParkedProduce:
                     return
         self.call.answer_nothing()
 
-    def part_ended(self) -> None:
-        """One wait less; the last one lets the answer leave."""
+    def wait_ended(self) -> None:
+        """Count down the waits. The last one sends the answer."""
         self._open_count -= 1
         if self._open_count:
             return
@@ -133,19 +135,19 @@ class ParkedProduce:
         self.complete()
 
     def complete(self) -> None:
-        """Give the answer."""
+        """Send the answer."""
         self.call.answer(self.response)
 
-    def as_parked(self) -> ParkedProduce:
-        """Itself; a request that took the short way becomes one of these."""
+    def as_pending(self) -> PendingProduce:
+        """Return itself. `QuickProduce` has the same method, which converts it."""
         return self
 
 
 def has_two_producers(request: ProduceRequest) -> bool:
-    """Whether a request holds transactional batches under more than one producer id.
+    """Return True if a request has transactional batches of more than one producer id.
 
-    One transactional id has one producer. Without transactions it is nothing unusual: a producer
-    that was given a new id repeats older batches under the one they had.
+    A transactional id has only one producer. Without transactions this is normal: a producer that
+    got a new id repeats older batches under their old id.
     """
     producer_ids = set()
     for topic in request.topic_data:
@@ -153,7 +155,7 @@ def has_two_producers(request: ProduceRequest) -> bool:
             try:
                 header = read_header(data.records or b"")
             except WireError:
-                # Refused in its own place.
+                # This batch is refused later, when it is appended.
                 continue
             if header.attributes & TRANSACTIONAL:
                 producer_ids.add(header.producer_id)
