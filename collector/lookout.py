@@ -13,12 +13,14 @@ from collector.config.settings import RESCAN_GAP_MS, CollectorSettings
 from collector.identity.discovery import is_matched, plan
 from collector.identity.files import Scan, Walker
 from collector.identity.generation import Generation
+from collector.identity.unmatched import unmatched_files
 from collector.identity.watch import Watch
 from collector.read.reader import Reader
 from protocol.log import fields
 
 HOT_MS = 10_000  # without a watch, files read in this time are looked at between scans
 HOT_TICK_MS = 200
+UNMATCHED_MS = 10_000  # so often files that no input matches are looked for
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,9 @@ class Lookout:
         self._scan_at_ms = 0
         self._hot_at_ms = 0
         self._last_scan_ms = 0
+        self.unmatched: tuple[str, ...] = ()
+        """The files in the watched folder that no input matches."""
+        self._unmatched_at_ms = 0
         self.change(settings)
 
     def start(self) -> None:
@@ -78,7 +83,8 @@ class Lookout:
         self._interval_ms = settings.section.scan_interval
         self._is_matched = partial(is_matched, patterns)
         self._walker = Walker(patterns)
-        self._scan_at_ms = 0
+        self._look_unmatched = partial(unmatched_files, settings.home, patterns)
+        self._scan_at_ms = self._unmatched_at_ms = 0
 
     def leave_unmatched(self) -> int:
         """Let go of files that no input reads; returns how many."""
@@ -116,6 +122,15 @@ class Lookout:
         took_ms = self._last_scan_ms - started_ms
         # A scan that takes long is not allowed to take more than a tenth of the time.
         self._scan_at_ms = self._last_scan_ms + max(self._interval_ms, 10 * took_ms)
+        await self._name_unmatched()
+
+    async def _name_unmatched(self) -> None:
+        now_ms = self._clock()
+        if now_ms >= self._unmatched_at_ms:
+            self._unmatched_at_ms = now_ms + UNMATCHED_MS
+            found = await asyncio.to_thread(self._look_unmatched)
+            at_path = self._registry.at_path
+            self.unmatched = tuple(path for path in found if at_path(path) is None)
 
     async def _follow_folders(self, watch: Watch) -> None:
         folders = await asyncio.to_thread(self._walker.roots)

@@ -78,6 +78,35 @@ def sample_file(
     )
 
 
+def first_records(
+    path: str, section: InputSection, home: str, most: int, most_bytes: int
+) -> tuple[list[bytes], bool]:
+    """Read the first records of a file as a file of this input; the file is read no further.
+
+    Return them, and whether the file goes on behind them. Records beyond `most_bytes` are not kept.
+    Raises UnreadableFile.
+    """
+    reader, generation = _opened(path, section, (), home)
+    records: list[bytes] = []
+    size = 0
+    try:
+        for block in _blocks(reader, generation):
+            if block.is_dead_letter:
+                continue
+            for record in _last_records(block, block.count):
+                if len(records) == most or size >= most_bytes:
+                    return records, True
+                records.append(record)
+                size += len(record)
+    except Unreadable as error:
+        raise UnreadableFile(f"{path}: {error}") from error
+    finally:
+        reader.handles.close_all()
+    if not records and (why := file_error(generation)) is not None:
+        raise UnreadableFile(f"{path}: {why}")
+    return records, False
+
+
 def _opened(
     path: str, section: InputSection, topics: Collection[TopicSettings], home: str
 ) -> tuple[Reader, Generation]:

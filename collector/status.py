@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from collector.agent import Agent
-from collector.config.settings import STATUS_FILES_MAX, STATUS_LOST_MAX
+from collector.config.settings import STATUS_FILES_MAX, STATUS_LOST_MAX, STATUS_UNMATCHED_MAX
 from collector.identity.generation import Generation
 from collector.identity.sightings import State
 from collector.problems import problems_of
@@ -149,6 +149,8 @@ def details(agent: Agent) -> dict[str, object]:
         "rate_lines_s": round(agent.rate.per_second(), 1),
         "busy": busy(agent),
         "inputs": len(agent.registry.inputs),
+        "unmatched": [shown(path) for path in agent.lookout.unmatched[:STATUS_UNMATCHED_MAX]],
+        "unmatched_total": len(agent.lookout.unmatched),
         "config_sha256": None if agent.reloading is None else agent.reloading.sha256,
         "counters": dict(sorted(counters.items())),
     }

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from appliance.cli import context
+from appliance.cli.detect_hints import detect_hints
 from appliance.cli.options import EnvelopeOption
 from appliance.errors import NOT_RUNNING
 from appliance.machine.usage import usage_of
@@ -31,7 +32,7 @@ def status(
     """The state of every part; exit code 3 when the mill is not wholly healthy."""
     while True:
         rows, errors = part_rows()
-        told = errors + notices()
+        told = errors + notices() + detect_hints(rows)
         if watch and is_terminal() and not as_json:
             sys.stdout.write("\x1b[H\x1b[2J")
         if as_json:

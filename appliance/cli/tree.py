@@ -75,6 +75,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "show",
         "Print a metric's counts: from Redis, or from MySQL when Redis does not answer.",
     ),
+    "detect": CommandEntry(
+        "detect_command",
+        "detect",
+        "Name the format of unknown logs, and propose inputs and metrics for them.",
+    ),
     "lag": CommandEntry(
         "lag_command", "lag", "How far every reader lags, from the monitor's latest snapshot."
     ),

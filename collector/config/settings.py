@@ -55,6 +55,7 @@ POSITIONS_INTERVAL_MS = 1_000  # a position record that changed without lines wa
 POSITIONS_BATCH_BYTES = 512 << 10  # position records in one batch, not compressed
 STOP_DEADLINE_MS = 10_000  # how long a stop waits for what is in flight
 STATUS_FILES_MAX = 1_000  # files listed in the status; the totals count all
+STATUS_UNMATCHED_MAX = 10  # files named that no input matches; the total counts all
 STATUS_LOST_MAX = 100  # files named of which lines may be lost; the counter counts all
 
 

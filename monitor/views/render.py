@@ -5,7 +5,9 @@ sum with missing parts begins with "≥" and says how many of how many are known
 """
 
 import math
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from monitor.lag.reader_status import BAD, WARN, ReaderStatus
 from monitor.lag.rules import Bound, CellState, LagSum, TimeLag
@@ -333,6 +335,19 @@ def count(value: object) -> str:
 def counted_up(value: object) -> str:
     """Return a number that is -1 before the first one: batch, epoch."""
     return f"{value:,}" if isinstance(value, int) and value >= 0 else "none yet"
+
+
+FORMAT_FAULT = "format:"
+"""How the reasons begin of lines that are none of their input's format."""
+
+
+def to_detect(rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return the path of the file with the most lines that are none of their input's format."""
+    wrong = [row for row in rows if str(row.get("reason")).startswith(FORMAT_FAULT)]
+    if not wrong:
+        return None
+    key = str(max(wrong, key=lambda row: row.get("count") or 0).get("file"))
+    return key if key.startswith("/") else f"watched/{key}"
 
 
 def reason(text: object) -> str:

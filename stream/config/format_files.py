@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError, field_validator
 from stream.config.base import Names, Section
 from stream.config.formats import FORMAT_COLUMNS
 from stream.config.groups import PatternFault, python_pattern
-from stream.config.recognition import LineTest, line_test, plain_text
+from stream.config.recognition import LineTest, Verdict, line_test, plain_text
 from stream.config.times import Time
 from stream.config.windows import fault
 
@@ -123,9 +123,12 @@ class Format(Section):
         Empty lines, and headers and comments of the format, are left out. Lines of a format with
         `multiline` must have been joined to events.
         """
-        plain = [plain_text(line) for line in lines]
-        judged = [verdict for verdict in self._test.verdicts(plain) if verdict is not None]
+        judged = [verdict for verdict in self.verdicts(lines) if verdict is not None]
         return sum(judged) / len(judged) if judged else 0.0
+
+    def verdicts(self, lines: Sequence[str]) -> list[Verdict]:
+        """For each line, whether it has the format; None for a line that `recognise` leaves out."""
+        return list(self._test.verdicts([plain_text(line) for line in lines]))
 
     def matches(self, line: str) -> bool:
         """Whether one line has the format."""

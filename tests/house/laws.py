@@ -102,7 +102,8 @@ APPLIANCE_FLOORS = {
     "checks": 5,
     "operate": 6,
     "backup": 7,
-    "cli": 8,
+    "detect": 8,
+    "cli": 9,
 }
 FLOORS = {
     "appliance": APPLIANCE_FLOORS,

@@ -77,6 +77,8 @@ class Story:
     free_bytes: int = 41 << 30
     counters: dict[str, int] = field(default_factory=dict)
     """Of the collector, beside its usual ones; with dead letters there is their topic."""
+    unmatched: tuple[str, ...] = ()
+    """Files in the watched folder that no input matches, as the collector names them."""
     is_older: bool = False
     """The stream is of a version that tells nothing of its stages."""
 
@@ -247,6 +249,8 @@ class Mill:
                         rate_lines_s=rate, lines_total=self._ends, bytes_total=self._ends * 96,
                         lag_bytes_total=96 if files else 0, inputs=3, instance="a-uuid",
                         busy=None if self.story.is_older else 0.031,
+                        unmatched=list(self.story.unmatched),
+                        unmatched_total=len(self.story.unmatched),
                         counters={"rotated": 2, "lines_total": 4, **self.story.counters}),
             part_answer("stream", now_ms, **batch, epoch=-1 if self.story.is_empty else 24,
                         phase="running", sinks_ms=90, trigger_ms=100, lines_total=self._commit,
@@ -292,7 +296,8 @@ def _file(
 
 
 UNPARSED = [
-    {"topic": "logs.access", "file": "access/edge-2.log", "reason": "not_combined", "count": 214},
+    {"topic": "logs.access", "file": "access/edge-2.log", "reason": "format:combined",
+     "count": 214},
     {"topic": "logs.json", "file": "json/app.log", "reason": "expression_null:slow_ms",
      "count": 1_130},
     {"topic": "logs.text", "file": HOSTILE, "reason": "poison", "count": 3},

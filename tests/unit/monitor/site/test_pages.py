@@ -40,6 +40,7 @@ from tests.unit.monitor.test_http import Addresses
 
 STORIES = {
     "flowing": FLOWING,
+    "unmatched": Story(unmatched=("/mill/watched/odd/a.log", "/mill/watched/b.log")),
     "catching up": CATCHING_UP,
     "stuck": STUCK,
     "MySQL away": MYSQL_AWAY,
@@ -431,3 +432,12 @@ def test_of_an_older_stream_the_page_says_unknown_and_not_0(sites: Sites) -> Non
     assert "From a line to its number: unknown, this stream does not tell." in sites["older"].text(
         "/"
     )
+
+
+def test_files_that_are_not_counted_come_with_the_command_for_them(sites: Sites) -> None:
+    page = sites["unmatched"].text("/collector")
+    assert "▲ 2 in watched/ without an input" in page
+    assert "<code>./millrace detect /mill/watched/odd/a.log</code>" in page
+    assert "without an input" not in sites["flowing"].text("/collector")
+    page = sites["flowing"].text("/stream")
+    assert "<code>./millrace detect watched/access/edge-2.log</code>" in page

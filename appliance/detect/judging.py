@@ -1,0 +1,193 @@
+"""How many lines have each format, and which format fits best.
+
+Pure. A format is judged on a sample first, and on all lines where the sample speaks for it. Among
+the formats that read nearly the same share of the lines, the most specific one wins: a format with
+a pattern or with columns of its own before `combined`, and that before `json` and `syslog`, which
+read lines of many others.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from appliance.detect.events import LineEvent, Rule, joined, likely_presets
+from stream.config.format_files import Format
+from stream.config.recognition import Verdict, plain_text
+
+SAMPLE_LINES = 900
+_STRETCH = 225
+CLAIM_MIN = 0.5
+"""The least share of lines of a format that is named."""
+SPECIFIC_MIN = 0.4
+RUNNER_UP_MIN = 0.2
+NEARLY = 0.1
+"""A less specific format must read so many more of the lines to win."""
+_SIGNS_MIN = 0.1
+EVENT_LINES = 40
+"""Behind a line that begins an event, a whole file of anything else can follow."""
+
+CHARACTERS_MAX = 8_192
+"""Patterns look at no more of a line, because some take the square of its length."""
+_SHORT = 2_048
+_FEW = 15
+_LINEAR = ("json", "csv", "w3c")
+
+# Parts of container logs are joined by presets of the collector, which their formats do not name.
+PARTIAL_RULES: Mapping[str, Rule] = {"cri": "cri", "docker_json": "docker"}
+
+# `syslog` takes any line that begins with an ISO time; only such lines are surely of syslog.
+_SURE_SYSLOG = re.compile(
+    r"^(?:\d+ )?(?:<\d{1,3}>|(?:[^\s:]+: )?[*.]?[A-Z][a-z]{2} [ \d]?\d (?:\d{4} )?\d\d:\d\d:\d\d"
+    r"|\d{4}-\d\d-\d\dT\S+ (?!(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|NOTICE|CRITICAL)\b)"
+    r"[^\s\[\]:]+ [^\s\[\]:]+(?:\[\d+\])?: )",
+    re.IGNORECASE | re.ASCII,
+)
+_LOGFMT_FIRST = re.compile(r'^\s*[A-Za-z_@][\w.@-]*=(?:"|[^\s=,;(]+(?:\s|$)|\s)')
+_WIDE = ("json", "logfmt", "syslog", "common")
+# Without a header of its own a table has any lines; `tables` finds those that are tables.
+_NOT_ALONE = ("csv", "tsv", "raw")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a format fits: its rule for events, the events with their verdicts, and the share."""
+
+    format: Format
+    rule: Rule | None
+    events: tuple[LineEvent, ...]
+    verdicts: tuple[Verdict, ...]
+    share: float
+    evidence: float
+    """As `share`, but of a long event only its first lines speak for the format."""
+
+    @property
+    def specificity(self) -> tuple[int, int]:
+        """How much a line of the format says about it."""
+        return specificity_of(self.format)
+
+    @property
+    def parsed(self) -> list[LineEvent]:
+        """The events that have the format."""
+        return [event for event, is_one in zip(self.events, self.verdicts, strict=True) if is_one]
+
+    @property
+    def failed(self) -> list[LineEvent]:
+        """The events that do not have it."""
+        pairs = zip(self.events, self.verdicts, strict=True)
+        return [event for event, is_one in pairs if is_one is False]
+
+
+def specificity_of(given: Format) -> tuple[int, int]:
+    """A rank that orders formats from those that read many files to those that read one kind."""
+    if given.reader in ("regex", "w3c") or (given.reader == "csv" and given.header):
+        return 3, len(given.columns)
+    if given.reader == "json" and given.signs is not None:
+        return 3, len(given.columns)
+    return (1, 0) if given.reader in _WIDE else (2, 0)
+
+
+def fit(given: Format, lines: Sequence[str], rule: Rule | None) -> Fit:
+    """Judge all lines by one format, joined to events by a rule."""
+    events = joined(lines, rule)
+    if given.reader not in _LINEAR:
+        events = [
+            replace(event, text=event.text[:CHARACTERS_MAX])
+            if len(event.text) > CHARACTERS_MAX
+            else event
+            for event in events
+        ]
+    verdicts = _verdicts(given, [event.text for event in events])
+    good = sum(event.size for event, one in zip(events, verdicts, strict=True) if one)
+    judged = sum(event.size for event, one in zip(events, verdicts, strict=True) if one is not None)
+    first = sum(
+        min(event.size, EVENT_LINES) for event, one in zip(events, verdicts, strict=True) if one
+    )
+    share, evidence = (part / judged if judged else 0.0 for part in (good, first))
+    return Fit(given, rule, tuple(events), tuple(verdicts), share, evidence)
+
+
+def _verdicts(given: Format, texts: Sequence[str]) -> list[Verdict]:
+    verdicts = given.verdicts(texts)
+    if given.reader == "regex" and given.signs is not None:
+        verdicts = _with_signs(given, texts, verdicts)
+    sure = {"syslog": _SURE_SYSLOG, "logfmt": _LOGFMT_FIRST}.get(given.name)
+    if sure is None:
+        return verdicts
+    return [
+        one and sure.match(plain_text(text)) is not None
+        for one, text in zip(verdicts, texts, strict=True)
+    ]
+
+
+def _with_signs(given: Format, texts: Sequence[str], verdicts: list[Verdict]) -> list[Verdict]:
+    """Let lines without the signs pass where others have them.
+
+    A list of one address, in front of an access log, is an address.
+    """
+    judged = [one for one in verdicts if one is not None]
+    if not judged or sum(judged) < _SIGNS_MIN * len(judged):
+        return verdicts
+    return given.model_copy(update={"signs": None}).verdicts(texts)
+
+
+def candidates(formats: Mapping[str, Format], lines: Sequence[str]) -> list[Fit]:
+    """The formats that read a part of the lines, the best first."""
+    sample = sample_of(lines)
+    probe = _probe(sample)
+    presets: list[Rule | None] = [*likely_presets(sample)]
+    fits = []
+    for name, given in formats.items():
+        if name in _NOT_ALONE or (given.reader == "csv" and not given.header):
+            continue
+        rules = list(dict.fromkeys(map(_hashable, [given.multiline, None, *presets])))
+        if not any(fit(given, probe, _rule(one)).parsed for one in rules):
+            continue
+        tried = [fit(given, sample, _rule(one)) for one in rules]
+        best = max(tried, key=lambda one: one.evidence)
+        if best.evidence < RUNNER_UP_MIN:
+            continue
+        # The format's own rule stays, unless another one reads clearly more.
+        chosen = tried[0] if tried[0].evidence >= best.evidence - 0.02 else best
+        fits.append(chosen if len(sample) == len(lines) else fit(given, lines, chosen.rule))
+    return sorted(fits, key=lambda one: (one.evidence, one.specificity), reverse=True)
+
+
+def _hashable(rule: Rule | None) -> object:
+    return tuple(rule.items()) if isinstance(rule, Mapping) else rule
+
+
+def _rule(hashable: object) -> Rule | None:
+    if isinstance(hashable, tuple):
+        return dict(hashable)
+    return hashable if isinstance(hashable, str) else None
+
+
+def _probe(sample: Sequence[str]) -> list[str]:
+    """A few lines that show which formats are out of the question; short ones are judged soon."""
+    width = _STRETCH // 15
+    stretches = range(0, len(sample), max(width, len(sample) // 8))
+    lines = [line for at in stretches for line in sample[at : at + width]]
+    short = [line for line in lines if len(line) <= _SHORT]
+    return short if len(short) >= len(lines) // 4 else lines[::_FEW]
+
+
+def sample_of(lines: Sequence[str]) -> list[str]:
+    """Some stretches of the lines from beginning to end; events stay whole within each."""
+    if len(lines) <= SAMPLE_LINES:
+        return list(lines)
+    step = (len(lines) - _STRETCH) // 3
+    return [line for at in range(4) for line in lines[at * step : at * step + _STRETCH]]
+
+
+def winner(fits: Sequence[Fit]) -> Fit | None:
+    """The format that fits best; None where none reads enough of the lines."""
+    claimed = [
+        one
+        for one in fits
+        if one.evidence >= (CLAIM_MIN if one.specificity[0] < 2 else SPECIFIC_MIN)
+    ]
+    if not claimed:
+        return None
+    most = max(one.evidence for one in claimed)
+    near = [one for one in claimed if one.evidence >= most - NEARLY]
+    return max(near, key=lambda one: (one.specificity[0], one.evidence, one.specificity[1]))

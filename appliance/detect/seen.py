@@ -1,0 +1,102 @@
+"""The type of a column by the texts that were seen in it.
+
+Pure. A type holds for every text that was seen: the more kinds of text a column has, the wider its
+type, up to `string`. An absent value (`null`, `-` or an empty text) fits each type, as the stream
+reads it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from appliance.detect.moments import is_moment
+
+INT_MAX = 999_999
+"""Larger numbers are counters and sizes, which may grow above 31 bits after the last line seen."""
+BIGINT_MAX = (1 << 63) - 1
+PLACES_MAX = 12
+"""The most digits behind the point that a metric's value may have."""
+COUNTED_MAX = 1_000
+"""The most distinct values of a column that are told apart."""
+
+_INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,18})\Z")
+# Leading zeros belong to ids and codes, which are no numbers.
+_DECIMAL = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]{0,30})?\.[0-9]{1,40}|(?:0|[1-9][0-9]{0,30})\.?)"
+                      r"(?:[eE][+-]?[0-9]{1,3})?\Z")  # fmt: skip
+_ABSENT = ("", "-")
+
+
+class SeenColumn:
+    """What was seen of one column: how many values of which kind, and how often each was there."""
+
+    __slots__ = ("characters", "counts", "is_fine", "kinds", "present")
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+        self.counts: Counter[str] = Counter()
+        self.present = 0
+        self.characters = 0
+        self.is_fine = False
+        """Whether a number has more places than a metric's value can have."""
+
+    def add(self, text: str | None) -> None:
+        """Take one value into account."""
+        if text is None or text in _ABSENT:
+            return
+        self.present += 1
+        self.characters += len(text)
+        if len(self.counts) < COUNTED_MAX or text in self.counts:
+            if text in self.counts:
+                self.counts[text] += 1
+                return
+            self.counts[text] = 1
+        if "string" not in self.kinds:
+            kind = kind_of(text)
+            self.kinds.add(kind)
+            if kind == "double" and not self.is_fine:
+                self.is_fine = "e" in text.lower() or len(text.partition(".")[2]) > PLACES_MAX
+
+    @property
+    def type(self) -> str:
+        """The narrowest type that every value has."""
+        kinds = self.kinds
+        if len(kinds) == 1:
+            return min(kinds)
+        if kinds and kinds <= {"int", "bigint"}:
+            return "bigint"
+        if kinds and kinds <= {"int", "bigint", "double"}:
+            return "double"
+        return "string"
+
+    @property
+    def distinct(self) -> int:
+        """How many values differ, as far as they are told apart."""
+        return len(self.counts)
+
+    @property
+    def characters_mean(self) -> float:
+        """The length of a value."""
+        return self.characters / self.present if self.present else 0.0
+
+
+def kind_of(text: str) -> str:
+    """The type of one text."""
+    if _INTEGER.match(text):
+        size = abs(int(text))
+        return "int" if size <= INT_MAX else "bigint" if size <= BIGINT_MAX else "string"
+    if _DECIMAL.match(text):
+        return "double"
+    if text in ("true", "false"):
+        return "boolean"
+    return "timestamp" if is_moment(text) else "string"
+
+
+def as_text(value: object) -> str | None:
+    """A value of JSON as the stream's reader hands it to a column."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping | list):
+        return "{…}" if isinstance(value, Mapping) else "[…]"
+    return str(value)

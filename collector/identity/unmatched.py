@@ -1,0 +1,51 @@
+"""Files in the mill's watched folder that no input matches.
+
+Floor: above `discovery`. Someone dropped them there to be counted, so they are named. Files that
+an input leaves out with `exclude`, and names that every input leaves out, are not meant.
+"""
+
+import fnmatch
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import PurePath
+
+from collector.config.settings import DEFAULT_EXCLUDE
+from collector.identity.discovery import HOME_PREFIX, Pattern
+
+ENTRIES_MAX = 10_000
+"""The most names that one look goes through."""
+
+_EXCLUDED = re.compile("|".join(map(fnmatch.translate, DEFAULT_EXCLUDE)))
+
+
+def unmatched_files(home: str, patterns: Sequence[Pattern]) -> tuple[str, ...]:
+    """The paths of such files, in order; folders behind links are left out."""
+    found: list[str] = []
+    folders = [f"{home}/{HOME_PREFIX.rstrip('/')}"]
+    entries = 0
+    while folders and entries < ENTRIES_MAX:
+        with suppress(OSError), os.scandir(folders.pop()) as listed:
+            for entry in listed:
+                entries += 1
+                if _EXCLUDED.match(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.is_file() and not _is_known(entry.path, patterns):
+                    found.append(entry.path)
+    return tuple(sorted(found))
+
+
+def _is_known(path: str, patterns: Sequence[Pattern]) -> bool:
+    """Whether an input matches a path, or would but for its `exclude`."""
+    for pattern in patterns:
+        root = f"{pattern.root.rstrip('/')}/"
+        if not pattern.segments:
+            # A rotated file keeps the name of the file that the input names in front of its own.
+            if PurePath(path).name.startswith(PurePath(pattern.root).name):
+                return True
+        elif path.startswith(root) and pattern.matches(path.removeprefix(root)):
+            return True
+    return False
