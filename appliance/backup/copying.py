@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from appliance.backup import plan
-from appliance.backup.plan import Copied, Copy, Extend, FileStamp, Remove, Step, Whole
+from appliance.backup.plan import CopiedFile, Copy, Extend, FileStamp, Remove, Step, WholeBatches
 from broker.storage.disk import OsDisk
 from broker.storage.errors import DiskError
 from broker.storage.walk import BatchWalk
@@ -39,7 +39,7 @@ class Copier:
         self._source = source
         self._target = target
         self._with_redis = with_redis
-        self._copied: dict[str, Copied] = {}
+        self._copied: dict[str, CopiedFile] = {}
         self.folders: dict[str, int] = {}
         """The mode of every folder that existed in the last round, by path."""
 
@@ -71,7 +71,7 @@ class Copier:
                 if isinstance(error, TooSlow):
                     raise
                 continue
-            self._copied[step.path] = Copied(seen[step.path], looked_at_ns, whole)
+            self._copied[step.path] = CopiedFile(seen[step.path], looked_at_ns, whole)
             done += read
             progress(done, of)
         return done
@@ -117,11 +117,11 @@ class Copier:
         self.folders = dict(sorted(folders.items()))
         return seen
 
-    def _copy(self, step: Copy | Extend, deadline: float | None) -> tuple[int, Whole | None]:
+    def _copy(self, step: Copy | Extend, deadline: float | None) -> tuple[int, WholeBatches | None]:
         """Copy one file; return the bytes read and, for a log, how far its batches are known to be
         whole."""
         source, target = self._source / step.path, self._target / step.path
-        known = Whole(0, 0)
+        known = WholeBatches(0, 0)
         if isinstance(step, Extend) and is_same_batch(source, target, step.whole):
             known = step.whole
         read = copy_file(source, target, known.end, deadline) - known.end
@@ -163,7 +163,7 @@ def copy_file(source: Path, target: Path, begin: int, deadline: float | None = N
     return position
 
 
-def whole_batches(log: Path, known: Whole) -> Whole:
+def whole_batches(log: Path, known: WholeBatches) -> WholeBatches:
     """Return how far a copied log has whole batches with a valid checksum, from a known state
     on."""
     try:
@@ -174,15 +174,15 @@ def whole_batches(log: Path, known: Whole) -> Whole:
             last = walk.position
     except DiskError as error:
         raise OSError(error.number, os.strerror(error.number), error.path) from error
-    return Whole(walk.position, last)
+    return WholeBatches(walk.position, last)
 
 
-def is_same_batch(source: Path, target: Path, whole: Whole) -> bool:
+def is_same_batch(source: Path, target: Path, whole: WholeBatches) -> bool:
     """Return whether the file still has the last whole batch of its copy at the same place."""
     return _header(source, whole) == _header(target, whole)
 
 
-def _header(log: Path, whole: Whole) -> bytes:
+def _header(log: Path, whole: WholeBatches) -> bytes:
     """The header of the last batch: it has the offset, the leader epoch and the checksum."""
     with log.open("rb") as file:
         file.seek(whole.last)

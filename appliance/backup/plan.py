@@ -56,7 +56,7 @@ class FileStamp(NamedTuple):
     ctime_ns: int
 
 
-class Whole(NamedTuple):
+class WholeBatches(NamedTuple):
     """How far a copied log is known to have whole batches, and where the last of them begins.
 
     Written batches do not change unless a follower truncates them. Then the batch at the last
@@ -68,13 +68,13 @@ class Whole(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedFile:
     """A file that has been copied: what was known of it before the copy, and when it was
     examined."""
 
     seen: FileStamp
     looked_at_ns: int
-    whole: Whole | None = None
+    whole: WholeBatches | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Extend:
     """Copy what follows the whole batches of a log, if the last of them is still the same."""
 
     path: str
-    whole: Whole
+    whole: WholeBatches
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def belongs(path: str, *, with_redis: bool) -> bool:
     return above.isdisjoint(LEFT_OUT)
 
 
-def steps(copied: Mapping[str, Copied], seen: Mapping[str, FileStamp]) -> list[Step]:
+def steps(copied: Mapping[str, CopiedFile], seen: Mapping[str, FileStamp]) -> list[Step]:
     """Return the steps that make the copies equal to the files, in order of paths."""
     active = active_logs(seen)
     found: list[Step] = []
@@ -138,12 +138,12 @@ def active_logs(paths: Iterable[str]) -> set[str]:
     return {f"{folder}/{name}" for folder, name in last.items()}
 
 
-def _is_unchanged(before: Copied, now: FileStamp) -> bool:
+def _is_unchanged(before: CopiedFile, now: FileStamp) -> bool:
     changed_ns = max(now.mtime_ns, now.ctime_ns)
     return before.seen == now and changed_ns < before.looked_at_ns - SETTLED_NS
 
 
-def _has_grown(before: Copied, now: FileStamp) -> bool:
+def _has_grown(before: CopiedFile, now: FileStamp) -> bool:
     """Return whether this is the same file and at least as long as before."""
     is_same = (before.seen.device, before.seen.inode) == (now.device, now.inode)
     return is_same and before.whole is not None and now.size_bytes >= before.whole.end

@@ -75,7 +75,7 @@ def take(mill: Mill, target: Path, report: Report) -> TakenBackup:
     """
     refuse_unfit(mill, target)
     with _draft(target) as draft:
-        taken = _Taking(mill, draft, report).run()
+        taken = _BackupRun(mill, draft, report).run()
         write_atomically(
             draft / manifests.FILE_NAME, manifests.encode(taken.manifest), mode=PRIVATE
         )
@@ -131,7 +131,7 @@ def _draft(target: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-class _Taking:
+class _BackupRun:
     """One backup in progress."""
 
     def __init__(self, mill: Mill, draft: Path, report: Report) -> None:

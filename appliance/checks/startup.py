@@ -14,7 +14,7 @@ from appliance.config.replication import BROKERS_MAX
 from appliance.launch.servers import find_program
 from appliance.machine.files import restoring
 from appliance.machine.java import MAJOR_MIN, find_java
-from appliance.machine.processes import Holder, holder_of, port_is_free
+from appliance.machine.processes import PortHolder, holder_of, port_is_free
 from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
 from appliance.mill.parts import broker_names, bundles_mysql, bundles_redis
@@ -51,7 +51,7 @@ class Check:
 
 def before_start(mill: Mill) -> list[Check]:
     """Return every check that must pass while no part of the mill runs."""
-    found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *whose_data(mill)]
+    found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *data_ownership(mill)]
     found += [*unfinished_restore(mill.home), *disk_space(mill.home), *ports(mill)]
     return [check for check in found if check.level is CheckLevel.FAILED]
 
@@ -128,7 +128,7 @@ def spark_master(mill: Mill) -> Iterator[Check]:
             yield Check(CheckLevel.OK, "Spark's master", f"{master} answers")
 
 
-def whose_data(mill: Mill) -> Iterator[Check]:
+def data_ownership(mill: Mill) -> Iterator[Check]:
     """Check that a broker's folder belongs to the cluster id in our secrets and has as many brokers
     as configured."""
     yield from _cluster_sizes(mill)
@@ -208,7 +208,7 @@ def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
                 yield Check(CheckLevel.FAILED, what, f"in use by {holder}", remedy)
 
 
-def _way_out(holder: Holder) -> str:
+def _way_out(holder: PortHolder) -> str:
     """Return how to free a port. The proxy of a container must not be stopped on its own."""
     if holder.command == CONTAINER_PROXY:
         return "stop the container that publishes it (of this mill: `docker compose down`)"

@@ -96,7 +96,7 @@ def prometheus() -> None:
 
 @app.command()
 def grafana() -> None:
-    """Print a Grafana dashboard for the metrics that Prometheus scrapes from the monitor."""
+    """Print a Grafana dashboard; its data source is Prometheus."""
     from monitor.alerts.prometheus_rules import dashboard
 
     out(json.dumps(dashboard(), indent=1))

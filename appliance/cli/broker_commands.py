@@ -34,7 +34,7 @@ def list_brokers(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Every broker, whether it answers, and how many partitions it leads and replicates."""
+    """Every broker: whether it answers, and how many partitions it leads and replicates."""
     from appliance.kafka.versions import broker_versions
     from protocol.client.topic_details import list_topics
 

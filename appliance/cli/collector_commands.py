@@ -100,7 +100,7 @@ def known_by(evidence: dict[str, Any] | None) -> str | None:
 
 @app.command()
 def check(as_json: EnvelopeOption = False) -> None:
-    """Which files match, what they are, and where reading continues; changes nothing.
+    """Which files match and where reading continues; changes nothing.
 
     Exit code 5 when no broker tells where reading continues.
     """

@@ -13,7 +13,7 @@ from collector.send.replaying import Letter, first_bytes
 
 if TYPE_CHECKING:
     from appliance.kafka.consume import Beginning
-    from appliance.kafka.replay import Shelf
+    from appliance.kafka.replay import DeadLetters
 
 REASONS = ("overlong", "invalid_bytes", "damaged_archive")
 
@@ -77,7 +77,7 @@ def dead_letters(
         put_back(asked, beginning, chooses, repair_of(decode, cut, stdin), execute, as_json)
         return
 
-    async def work() -> "Shelf":
+    async def work() -> "DeadLetters":
         async with connected(asked) as cluster:
             return await look(cluster, beginning, chooses)
 
@@ -101,7 +101,7 @@ def _beginning(since: str | None) -> "Beginning":
     return Beginning(BeginAt.TIME, moment_ms(since))
 
 
-def _show(shelf: "Shelf", as_json: bool) -> None:
+def _show(shelf: "DeadLetters", as_json: bool) -> None:
     letters = sorted(shelf.letters.values(), key=lambda one: (one.timestamp_ms, one.place))
     found = [row_of(letter, shelf.replayed_ms.get(letter.place)) for letter in letters]
     if as_json:

@@ -75,7 +75,7 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from _server_versions()
         yield from startup.connector_jars(mill, check_sums=True)
         yield from startup.spark_master(mill)
-        yield from startup.whose_data(mill)
+        yield from startup.data_ownership(mill)
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
             yield from growth.rows(mill)

@@ -93,7 +93,7 @@ def describe(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Show offsets and lag of groups by partition, their members, or their state."""
+    """Show the offsets and lag of groups by partition; or their members, or their state."""
     from appliance.kafka.groups import describe as ask
 
     if members and state:
@@ -172,8 +172,10 @@ def seek(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Move a group's committed offsets (the group must have no members); without --execute only
-    shown."""
+    """Move a group's committed offsets; without --execute it only shows them.
+
+    The group must have no members.
+    """
     from appliance.kafka import reset
     from appliance.kafka.groups import describe as ask
     from protocol.client import group_offset_reset

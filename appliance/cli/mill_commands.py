@@ -11,7 +11,7 @@ from appliance.checks.startup import CheckLevel
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
 from appliance.cli.judging import judge, judge_expressions
-from appliance.cli.needed import refuse_who_is_needed
+from appliance.cli.needed import refuse_needed_broker
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import progress_line, waiting
 from appliance.config.load import LoadedConfig, load
@@ -134,7 +134,7 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
 def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | None) -> None:
     """Report what the parts would reject, while they still run with the previous configuration."""
     judge(mill, loaded)
-    found = list(startup.whose_data(mill))
+    found = list(startup.data_ownership(mill))
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
         found.extend(startup.ports(mill, leaving_out=ours))
@@ -220,7 +220,7 @@ def restart(
         _up_with(mill, loaded, False, timeout, as_json)
         return
     if not force:
-        refuse_who_is_needed(context.home(), part, "restarted")
+        refuse_needed_broker(context.home(), part, "restarted")
     tell(f"{part} was restarted", "part/1", _start_part(part, timeout), as_json)
 
 
@@ -254,7 +254,7 @@ def stop(
     """Stop one part of a running mill; it stays stopped until `start`, `restart` or `up`."""
     home = context.home()
     if not force:
-        refuse_who_is_needed(home, part, "stopped")
+        refuse_needed_broker(home, part, "stopped")
     try:
         with waiting(f"stopping {part}"):
             lifecycle.stop_part(home, part, timeout)

@@ -16,7 +16,7 @@ IN_SYNC_WAIT_S = 30.0
 LOOK_EVERY_S = 0.5
 
 
-def refuse_who_is_needed(home: Home, part: str, verb: str) -> None:
+def refuse_needed_broker(home: Home, part: str, verb: str) -> None:
     """Raise CommandError if partitions would have too few in-sync replicas without this part.
 
     If all brokers are up, replicas are catching up, so this function waits for them first. A broker

@@ -14,7 +14,7 @@ from appliance.cli.progress import LOOK_EVERY_S, ProgressLine
 from appliance.output import CommandError, Exit, tell
 
 if TYPE_CHECKING:
-    from appliance.kafka.produce import Outgoing, ProduceTally
+    from appliance.kafka.produce import ProduceTally, RecordToSend
 
 UNKNOWN_TOPIC_MS = 10_000
 ACKS = {"all": -1, "1": 1, "0": 0}
@@ -145,8 +145,8 @@ async def _records(
     delimiter: str | None,
     headers: tuple[tuple[str, bytes | None], ...],
     partition: int | None,
-) -> "AsyncIterator[Outgoing]":
-    from appliance.kafka.produce import Outgoing
+) -> "AsyncIterator[RecordToSend]":
+    from appliance.kafka.produce import RecordToSend
 
     fixed = None if key is None else key.encode()
     async for line in _lines(files):
@@ -157,7 +157,7 @@ async def _records(
                 shown = line[:80].decode(errors="replace")
                 raise CommandError(f"found no {delimiter!r} in {shown!r}, which -K expects")
             own, value = head, tail
-        yield Outgoing(own, value, headers, partition)
+        yield RecordToSend(own, value, headers, partition)
 
 
 async def _lines(files: list[Path]) -> AsyncIterator[bytes]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def purge(yes: YesOption = False, as_json: EnvelopeOption = False) -> None:
-    """Delete at once the windows that are older than a `keep` that is still on notice.
+    """Delete windows now, before the notice of a new `keep` ends.
 
     A new `keep` that would delete existing windows takes effect after a week, with a notice until
     then. With this command the running stream deletes them within ten minutes. Nothing brings them

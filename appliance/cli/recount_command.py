@@ -32,7 +32,7 @@ def recount(
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Count a metric over lines in the topics or the archive that it has not counted.
+    """Count lines that a metric has missed, from the topics or the archive.
 
     From the archive, --from reads whole files, so some older lines can be among them. The stream
     recounts beside its own work, newest lines first. Ctrl-C only stops the display.

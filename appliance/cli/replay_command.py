@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from appliance.cli.cluster import connected
 from appliance.cli.rooms import cell_or_dash
 from appliance.kafka.consume import Beginning
-from appliance.kafka.replay import Chooses, DeadLetterReplay, Line, Shelf, look, missing_topics
+from appliance.kafka.replay import (
+    Chooses,
+    DeadLetterReplay,
+    DeadLetters,
+    Line,
+    look,
+    missing_topics,
+)
 from appliance.kafka.session import run
 from appliance.output import CommandError, Exit, print_json, print_table, say
 from collector.send.replaying import LetterPlace, Repair, Unrepairable, first_bytes, repaired
@@ -83,7 +90,7 @@ def put_back(
 ) -> None:
     """Show, or do, the replay of the chosen letters."""
 
-    async def work() -> tuple[Shelf, dict[LetterPlace, str], list[Line]]:
+    async def work() -> tuple[DeadLetters, dict[LetterPlace, str], list[Line]]:
         async with connected(bootstrap_servers) as cluster:
             if not execute:
                 shelf = await look(cluster, beginning, chooses)
@@ -98,7 +105,7 @@ def put_back(
 
 
 async def judge(
-    cluster: "Cluster", shelf: Shelf, repair: Repair
+    cluster: "Cluster", shelf: DeadLetters, repair: Repair
 ) -> tuple[dict[LetterPlace, str], list[Line]]:
     """Return why letters are left out, and what is sent for the others."""
     fates: dict[LetterPlace, str] = {}
@@ -126,7 +133,11 @@ async def judge(
 
 
 def _show(
-    shelf: Shelf, fates: Mapping[LetterPlace, str], lines: list[Line], execute: bool, as_json: bool
+    shelf: DeadLetters,
+    fates: Mapping[LetterPlace, str],
+    lines: list[Line],
+    execute: bool,
+    as_json: bool,
 ) -> None:
     made = {line.letter.place: line for line in lines if line.letter.place not in fates}
     rows = []

@@ -32,7 +32,7 @@ def install_service(
     name: Annotated[str, typer.Option("--name", help="The unit's name.")] = "millrace",
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Show a systemd unit that starts this mill with the machine; with --write, write it.
+    """Show the systemd unit of this mill; with --write, write it.
 
     The command does not enable or start anything. It prints the commands for that.
     """

@@ -42,7 +42,7 @@ def show(
     watch: Annotated[bool, typer.Option("--watch", help="Again every second.")] = False,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Print a metric's counts from Redis, or from MySQL when Redis does not answer."""
+    """Print a metric's counts: from Redis, or from MySQL when Redis does not answer."""
     mill = _mill()
     chosen = _window(mill, metric, size)
     metrics = resolve_metrics(mill.config.stream)

@@ -146,7 +146,7 @@ def forget(
     metric: Annotated[str, typer.Argument(help="A metric that was taken out of the file.")],
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Remove what MySQL and Redis have of a metric that is no longer counted."""
+    """Delete all data of a metric that is no longer counted, in MySQL and Redis."""
     from sinks.config import SinksSettings
     from sinks.errors import SinkError, SinkUnavailable, UnknownMetric
     from sinks.forget import forget_metric

@@ -84,8 +84,7 @@ def describe(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Show partitions of topics with leader, replicas and in-sync replicas, and changed
-    settings."""
+    """Show partitions with their replicas, and the changed settings of topics."""
     from appliance.kafka.topics import PartitionFilter, views
 
     problem = PartitionFilter(under_replicated, unavailable, under_min_isr)

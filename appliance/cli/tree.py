@@ -73,7 +73,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "show": CommandEntry(
         "show_command",
         "show",
-        "Print a metric's counts from Redis, or from MySQL when Redis does not answer.",
+        "Print a metric's counts: from Redis, or from MySQL when Redis does not answer.",
     ),
     "detect": CommandEntry(
         "detect_command",
@@ -132,7 +132,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "install-service": CommandEntry(
         "service_command",
         "install_service",
-        "Show a systemd unit that starts this mill with the machine; with --write, write it.",
+        "Show the systemd unit of this mill; with --write, write it.",
     ),
     "init": CommandEntry(
         "part_commands",

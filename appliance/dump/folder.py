@@ -34,7 +34,7 @@ NOT_BROKEN_OFF = (
 
 _NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)\Z")
 
-Told = Callable[[int], None]
+BytesRead = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -97,12 +97,12 @@ def _partition(folder: Path) -> TopicPartition | None:
     return TopicPartition(topic, int(number)) if topic and number.isdecimal() else None
 
 
-def check_folder(folder: Path, told: Told = lambda _: None) -> FolderReport:
+def check_folder(folder: Path, told: BytesRead = lambda _: None) -> FolderReport:
     """Check all files of a partition's folder, with the node's checkpoints beside it."""
     return _Check(folder, sorted(folder.iterdir()), told, is_whole=True).run()
 
 
-def check_files(paths: Sequence[Path], told: Told = lambda _: None) -> FolderReport:
+def check_files(paths: Sequence[Path], told: BytesRead = lambda _: None) -> FolderReport:
     """Check these files, each against the log file beside it."""
     whole = FolderReport()
     for folder in dict.fromkeys(path.parent for path in paths):
@@ -118,7 +118,9 @@ def check_files(paths: Sequence[Path], told: Told = lambda _: None) -> FolderRep
 class _Check:
     """The check of one folder, or of some of its files."""
 
-    def __init__(self, folder: Path, files: Sequence[Path], told: Told, *, is_whole: bool) -> None:
+    def __init__(
+        self, folder: Path, files: Sequence[Path], told: BytesRead, *, is_whole: bool
+    ) -> None:
         self._folder = folder
         self._files = files
         self._told = told

@@ -90,7 +90,7 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
-class Aborted:
+class ScannedAbort:
     """An aborted transaction; a field is None if only an older file could tell it."""
 
     producer_id: int
@@ -108,12 +108,12 @@ class OpenTransactions:
     is_known: bool = False
     open: dict[int, int] = field(default_factory=dict)
 
-    def end(self, producer_id: int, offset: int) -> Aborted:
+    def end(self, producer_id: int, offset: int) -> ScannedAbort:
         """Return what the marker at an offset ends for this producer."""
         first = self.open.pop(producer_id, None)
         if not self.is_known:
-            return Aborted(producer_id, None, None)
-        return Aborted(producer_id, first, min(self.open.values(), default=offset + 1))
+            return ScannedAbort(producer_id, None, None)
+        return ScannedAbort(producer_id, first, min(self.open.values(), default=offset + 1))
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class LogScan:
     max_timestamps: "array[int]" = field(default_factory=lambda: array("q"))
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The last sequence and offset of each producer's last batch in this file."""
-    aborted: dict[int, "Aborted"] = field(default_factory=dict)
+    aborted: dict[int, "ScannedAbort"] = field(default_factory=dict)
     """The aborted transactions by the offset of their abort marker."""
 
     @property

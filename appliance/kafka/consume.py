@@ -85,7 +85,7 @@ class ReadRecord(NamedTuple):
     is_log_append_time: bool
 
 
-class Origins:
+class BatchOfRecord:
     """Remembers the batch of each fetched record until the record is handed out."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class _RecordReader:
         self._cluster = cluster
         self._wanted = wanted
         self._hand_out = hand_out
-        self._origins = Origins()
+        self._origins = BatchOfRecord()
         self._ends: dict[TopicPartition, int] = {}
         consumer.watch_batches(self._origins.note)
 

@@ -41,7 +41,7 @@ class ProduceTally:
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class RecordToSend:
     """One record to send; without a `partition` the key decides."""
 
     key: bytes | None
@@ -80,7 +80,7 @@ async def refuse_unknown(cluster: Cluster, topic: str) -> None:
 async def send(
     cluster: Cluster,
     topic: str,
-    records: AsyncIterator[Outgoing],
+    records: AsyncIterator[RecordToSend],
     *,
     settings: dict[str, Any],
     tally: ProduceTally,

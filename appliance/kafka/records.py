@@ -9,14 +9,14 @@ from decimal import Decimal
 Deserializer = Callable[[bytes], bytes]
 
 
-class Undecodable(ValueError):
+class UndecodableBytes(ValueError):
     """The bytes are not of the announced type."""
 
 
 def _number(form: str, size: int, what: str) -> Deserializer:
     def decode(data: bytes) -> bytes:
         if len(data) != size:
-            raise Undecodable(f"found {len(data)} bytes, expected the {size} of {what}")
+            raise UndecodableBytes(f"found {len(data)} bytes, expected the {size} of {what}")
         return str(struct.unpack(form, data)[0]).encode()
 
     return decode
@@ -32,7 +32,7 @@ def _real(form: str, size: int, what: str, digits_max: int) -> Deserializer:
 
     def decode(data: bytes) -> bytes:
         if len(data) != size:
-            raise Undecodable(f"found {len(data)} bytes, expected the {size} of {what}")
+            raise UndecodableBytes(f"found {len(data)} bytes, expected the {size} of {what}")
         number: float = struct.unpack(form, data)[0]
         if not math.isfinite(number):
             name = "NaN" if math.isnan(number) else "Infinity"
@@ -58,7 +58,7 @@ def _uuid(data: bytes) -> bytes:
     try:
         return str(uuid.UUID(data.decode())).encode()
     except ValueError as error:
-        raise Undecodable(f"found {data!r}, expected a UUID as text") from error
+        raise UndecodableBytes(f"found {data!r}, expected a UUID as text") from error
 
 
 DESERIALIZERS: dict[str, Deserializer] = {

@@ -30,7 +30,7 @@ Chooses = Callable[[Letter], bool]
 
 
 @dataclass(slots=True)
-class Shelf:
+class DeadLetters:
     """Dead letters by their place, and when each was sent again, if it was."""
 
     letters: dict[LetterPlace, Letter] = field(default_factory=dict)
@@ -67,9 +67,9 @@ class Line:
 
 async def look(
     cluster: Cluster, beginning: Beginning, chooses: Chooses, *, past_open: bool = False
-) -> Shelf:
+) -> DeadLetters:
     """Read the chosen dead letters. `past_open`: wait for transactions that are still open."""
-    shelf = Shelf()
+    shelf = DeadLetters()
     wanted = ReadRequest(
         topics=(DEAD_LETTERS_TOPIC,),
         beginning=beginning,

@@ -21,7 +21,7 @@ TRANSACTION_STATES_OF_ITS_OWN = ("Empty", "Dead", "CompleteAbort", "CompleteComm
 
 
 @dataclass(frozen=True, slots=True)
-class Hanging:
+class HangingTransaction:
     """One open transaction of one partition that no coordinator will end."""
 
     tp: TopicPartition
@@ -47,11 +47,11 @@ async def find_hanging(
     *,
     open_since_ms: int,
     node_id: int | None = None,
-) -> list[Hanging]:
+) -> list[HangingTransaction]:
     """Find transactions with no write since a time, that their coordinator does not know."""
     answers = await describe_producers(cluster, tps, node_id=node_id)
     candidates = [
-        Hanging(tp, producer)
+        HangingTransaction(tp, producer)
         for tp, answer in sorted(answers.items())
         if isinstance(answer, list)
         for producer in answer
@@ -74,7 +74,7 @@ async def find_hanging(
     return [one for one in candidates if _is_forgotten(one, known.get(one.producer.producer_id))]
 
 
-def _is_forgotten(one: Hanging, details: TransactionDetails | None) -> bool:
+def _is_forgotten(one: HangingTransaction, details: TransactionDetails | None) -> bool:
     """Return whether the coordinator will not end this transaction."""
     if details is None or details.state in TRANSACTION_STATES_OF_ITS_OWN:
         return True

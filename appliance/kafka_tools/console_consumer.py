@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.kafka.consume import BeginAt, Beginning, ReadRecord, ReadRequest, read
-from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
+from appliance.kafka.records import DESERIALIZERS, Deserializer, UndecodableBytes
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka.topics import Matcher
 from appliance.kafka_tools.base import (
@@ -152,7 +152,7 @@ def _work(options: argparse.Namespace) -> None:
             return
         try:
             write(formatter.line(one))
-        except Undecodable as error:
+        except UndecodableBytes as error:
             record = one.record
             told = f"{record.topic}-{record.partition}, offset {record.offset}: {error}"
             if not options.skip_message_on_error:

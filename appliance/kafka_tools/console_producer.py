@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.kafka.lines import LineFault, LineFormat, parse_line
-from appliance.kafka.produce import Outgoing, ProduceTally, lines_of, send
+from appliance.kafka.produce import ProduceTally, RecordToSend, lines_of, send
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -79,7 +79,7 @@ def _work(options: argparse.Namespace) -> int:
     tally = ProduceTally()
     faults: list[LineFault] = []
 
-    async def records() -> AsyncIterator[Outgoing]:
+    async def records() -> AsyncIterator[RecordToSend]:
         number = 0
         _prompt()
         async for line in lines_of(sys.stdin.fileno()):
@@ -90,7 +90,7 @@ def _work(options: argparse.Namespace) -> int:
                 # Lines before the bad one are still sent.
                 faults.append(fault)
                 return
-            yield Outgoing(parsed.key, parsed.value, parsed.headers)
+            yield RecordToSend(parsed.key, parsed.value, parsed.headers)
             _prompt()
 
     async def work() -> None:

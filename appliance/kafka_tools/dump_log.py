@@ -19,7 +19,7 @@ from appliance.dump.folder import (
     mapped,
     named,
 )
-from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
+from appliance.kafka.records import DESERIALIZERS, Deserializer, UndecodableBytes
 from appliance.kafka_tools.base import ToolParser, UsageFault, run_tool
 from appliance.output import CommandError, Exit, out, say
 from broker.quorum.snapshot import SnapshotId
@@ -156,7 +156,7 @@ def _of_classes(options: argparse.Namespace) -> Decoder:
         try:
             key = text(options.key_decoder_class, record.key)
             return key, text(options.value_decoder_class, record.value)
-        except Undecodable as error:
+        except UndecodableBytes as error:
             raise CommandError(f"offset {record.offset}: {error}", Exit.FAILED) from error
 
     return decode

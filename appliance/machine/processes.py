@@ -121,7 +121,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PortHolder:
     """The holder of a port. `pid` is None if this account cannot see it, or if no process has
     the port any more."""
 
@@ -151,7 +151,7 @@ def port_is_free(host: str, port: int) -> bool:
     return True
 
 
-def holder_of(port: int) -> Holder:
+def holder_of(port: int) -> PortHolder:
     """Return who holds a TCP port of this machine: the listener, else the owner of a connection.
 
     Several connections can share a local port. A connection that has ended is only the last choice.
@@ -159,17 +159,17 @@ def holder_of(port: int) -> Holder:
     try:
         found = [c for c in psutil.net_connections(kind="tcp") if c.laddr and c.laddr.port == port]
     except psutil.AccessDenied:
-        return Holder(None, "")
+        return PortHolder(None, "")
     found.sort(key=lambda one: (one.status != psutil.CONN_LISTEN, one.pid is None))
     for connection in found:
         is_listening = connection.status == psutil.CONN_LISTEN
         if connection.pid is not None:
-            return Holder(connection.pid, _command_of(connection.pid), is_listening)
+            return PortHolder(connection.pid, _command_of(connection.pid), is_listening)
         if not is_listening:
-            return Holder(
+            return PortHolder(
                 None, "a connection that has ended; the port is free again within a minute"
             )
-    return Holder(None, "")
+    return PortHolder(None, "")
 
 
 def _command_of(pid: int) -> str:

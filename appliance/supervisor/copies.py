@@ -19,7 +19,7 @@ Addresses = Mapping[str, tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
+class NeededReplicas:
     """Partitions that would accept no writes or have no leader if a broker were stopped."""
 
     count: int
@@ -37,7 +37,7 @@ class ReplicaReport:
 
     not_in_sync: int
     """Partitions of which not all replicas are in sync."""
-    needed: Mapping[str, Needed]
+    needed: Mapping[str, NeededReplicas]
     """By part; a part without an entry can be stopped."""
 
 
@@ -67,7 +67,7 @@ def copies_by(told: Iterable[Mapping[str, Any]]) -> ReplicaReport | None:
     return ReplicaReport(
         newest["not_in_sync"],
         {
-            f"{BROKER_PREFIX}{node_id}": Needed(one["count"], tuple(one["partitions"]))
+            f"{BROKER_PREFIX}{node_id}": NeededReplicas(one["count"], tuple(one["partitions"]))
             for node_id, one in newest["needed"].items()
         },
     )

@@ -39,7 +39,7 @@ from appliance.supervisor.effects import (
 from appliance.supervisor.following import ConfigFollower
 from appliance.supervisor.logs import last_words, rotate, tail
 from appliance.supervisor.part_state import PartEntry
-from appliance.supervisor.pausing import Pausing
+from appliance.supervisor.pausing import PauseControl
 from appliance.supervisor.probes import probe
 from protocol.log import fields
 from protocol.settling import LOOK_EVERY_S
@@ -98,7 +98,7 @@ class Driver:
         self._commands = commands or {}
         self._leftover_stop_s = leftover_stop_s
         self._processes: dict[str, Process] = {}
-        self._pausing = Pausing(self._processes)
+        self._pausing = PauseControl(self._processes)
         self._tasks: set[asyncio.Task[None]] = set()
         self._effects: asyncio.Queue[Effect] = asyncio.Queue()
         self._changed = asyncio.Event()
@@ -260,7 +260,7 @@ class Driver:
     async def _follow_the_configuration(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            if self.following.is_to_be_read(time.monotonic()):
+            if self.following.must_be_read(time.monotonic()):
                 await asyncio.to_thread(self.following.read)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

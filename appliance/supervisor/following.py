@@ -49,7 +49,7 @@ class RemovedMetrics:
     until_s: float
 
 
-class NotWhatWasChecked(Failure):
+class CheckedFileChanged(Failure):
     """The file was saved again after the checks, or another file was checked."""
 
 
@@ -67,7 +67,7 @@ class ConfigFollower:
         self._home = home
         self._settling = Settling(known_signature(home))
 
-    def is_to_be_read(self, now_s: float) -> bool:
+    def must_be_read(self, now_s: float) -> bool:
         """Return whether the file has changed and is no longer being written."""
         return self._settling.look(signature_of(self._home.edited_config), now_s)
 
@@ -111,7 +111,7 @@ class ConfigFollower:
         file, copy = self._home.edited_config, self._home.started_config
         data = file.read_bytes()
         if sha256 != hashlib.sha256(data).hexdigest():
-            raise NotWhatWasChecked(
+            raise CheckedFileChanged(
                 f"{file}, which the mill uses, is not the file that was checked; was it saved in"
                 " the meantime?"
             )

@@ -29,7 +29,7 @@ POLL_S = 0.002
 logger = logging.getLogger(__name__)
 
 
-class Pausing:
+class PauseControl:
     """The current pause; there is at most one."""
 
     def __init__(self, processes: Mapping[str, Process]) -> None:

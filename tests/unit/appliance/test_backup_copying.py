@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.backup.copying import Copier, TooSlow, whole_batches
-from appliance.backup.plan import Whole
+from appliance.backup.plan import WholeBatches
 from protocol.wire.records import NewRecord, build_batch
 
 NAME = "broker-1/t-0/00000000000000000000.log"
@@ -81,7 +81,7 @@ def test_a_log_is_extended_from_its_last_whole_batch(folders: Folders) -> None:
     # The rest of the second is still on its way, and the file is longer than its batches.
     log = folders.write(NAME, first + second[:40] + bytes(AHEAD_BYTES))
     folders.copier.round()
-    assert whole_batches(folders.target / NAME, Whole(0, 0)) == Whole(len(first), 0)
+    assert whole_batches(folders.target / NAME, WholeBatches(0, 0)) == WholeBatches(len(first), 0)
     third = batch(2)
     log.write_bytes(first + second + third + bytes(AHEAD_BYTES))
     assert folders.copier.round() == len(second) + len(third) + AHEAD_BYTES

@@ -4,13 +4,13 @@ import pytest
 
 from appliance.backup.plan import (
     SETTLED_NS,
-    Copied,
+    CopiedFile,
     Copy,
     Extend,
     FileStamp,
     Remove,
     Step,
-    Whole,
+    WholeBatches,
     active_logs,
     belongs,
     steps,
@@ -60,7 +60,7 @@ def test_only_the_last_segment_of_a_log_grows() -> None:
     assert active_logs([NEXT, LOG, other, "broker-1/u-0/leader-epoch-checkpoint"]) == {NEXT, other}
 
 
-def round_of(copied: dict[str, Copied], **seen: FileStamp) -> list[Step]:
+def round_of(copied: dict[str, CopiedFile], **seen: FileStamp) -> list[Step]:
     names = {"log": LOG, "next": NEXT, "instance": "collector/instance"}
     return steps(copied, {names[name]: found for name, found in seen.items()})
 
@@ -74,7 +74,7 @@ def test_what_was_not_copied_is_copied() -> None:
 
 
 def test_what_has_not_changed_is_left_alone() -> None:
-    assert round_of({"collector/instance": Copied(OLD, NOW_NS)}, instance=OLD) == []
+    assert round_of({"collector/instance": CopiedFile(OLD, NOW_NS)}, instance=OLD) == []
 
 
 @pytest.mark.parametrize(
@@ -89,29 +89,29 @@ def test_what_has_not_changed_is_left_alone() -> None:
     ],
 )
 def test_what_has_changed_is_copied_again(now: FileStamp) -> None:
-    found = round_of({"collector/instance": Copied(OLD, NOW_NS)}, instance=now)
+    found = round_of({"collector/instance": CopiedFile(OLD, NOW_NS)}, instance=now)
     assert found == [Copy("collector/instance", is_active=False)]
 
 
 def test_what_changed_just_before_it_was_looked_at_may_have_changed_again_unseen() -> None:
     fresh = OLD._replace(mtime_ns=NOW_NS - SETTLED_NS, ctime_ns=NOW_NS - SETTLED_NS)
-    found = round_of({"collector/instance": Copied(fresh, NOW_NS)}, instance=fresh)
+    found = round_of({"collector/instance": CopiedFile(fresh, NOW_NS)}, instance=fresh)
     assert found == [Copy("collector/instance", is_active=False)]
     settled = fresh._replace(mtime_ns=fresh.mtime_ns - 1, ctime_ns=fresh.ctime_ns - 1)
-    assert round_of({"collector/instance": Copied(settled, NOW_NS)}, instance=settled) == []
+    assert round_of({"collector/instance": CopiedFile(settled, NOW_NS)}, instance=settled) == []
 
 
 def test_of_a_log_that_grows_only_what_is_new_is_copied() -> None:
-    whole = Whole(end=900, last=800)
+    whole = WholeBatches(end=900, last=800)
     longer = OLD._replace(size_bytes=2_000, mtime_ns=NOW_NS)
-    assert round_of({LOG: Copied(OLD, NOW_NS, whole)}, log=longer) == [Extend(LOG, whole)]
+    assert round_of({LOG: CopiedFile(OLD, NOW_NS, whole)}, log=longer) == [Extend(LOG, whole)]
 
 
 @pytest.mark.parametrize("now", [OLD._replace(size_bytes=899), OLD._replace(inode=8)])
 def test_a_log_that_was_cut_or_replaced_is_copied_again(now: FileStamp) -> None:
-    copied = {LOG: Copied(OLD, NOW_NS, Whole(end=900, last=800))}
+    copied = {LOG: CopiedFile(OLD, NOW_NS, WholeBatches(end=900, last=800))}
     assert round_of(copied, log=now) == [Copy(LOG, is_active=True)]
 
 
 def test_what_is_gone_is_removed() -> None:
-    assert round_of({LOG: Copied(OLD, NOW_NS)}, next=OLD) == [Copy(NEXT, True), Remove(LOG)]
+    assert round_of({LOG: CopiedFile(OLD, NOW_NS)}, next=OLD) == [Copy(NEXT, True), Remove(LOG)]

@@ -176,11 +176,11 @@ def test_ports_in_use_are_named_with_setting_and_holder(tmp_path: Path) -> None:
 def test_the_data_of_another_cluster_is_named(tmp_path: Path) -> None:
     ours = mill(tmp_path)
     initialise(ours.home, 1)
-    assert list(startup.whose_data(ours)) == []
+    assert list(startup.data_ownership(ours)) == []
     folder = ours.home.part_data("broker-1")
     folder.mkdir(parents=True)
     (folder / "meta.properties").write_text("cluster.id=AAAAAAAAQACAAAAAAAAAAA\n")
-    [check] = startup.whose_data(ours)
+    [check] = startup.data_ownership(ours)
     assert check.level is CheckLevel.FAILED
     assert "another cluster" in check.found
     assert "AAAAAAAAQACAAAAAAAAAAA" in check.found

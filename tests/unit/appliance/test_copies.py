@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from appliance.cli import needed
-from appliance.cli.needed import refuse_who_is_needed
+from appliance.cli.needed import refuse_needed_broker
 from appliance.mill.home import Home, find_home
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit
 from appliance.supervisor import copies as asked
-from appliance.supervisor.copies import Needed, ReplicaReport, copies_by, not_in_sync
+from appliance.supervisor.copies import NeededReplicas, ReplicaReport, copies_by, not_in_sync
 from protocol.status import StatusUnavailable
 
 THREE = ("broker-1", "broker-2", "broker-3")
 ADDRESSES = {name: ("127.0.0.1", port) for port, name in enumerate(THREE, 8093)}
 ALL_IN_SYNC = ReplicaReport(0, {})
 TWO_NEEDED = ReplicaReport(
-    3, {name: Needed(12, ("logs.access-0", "logs.access-1")) for name in THREE[:2]}
+    3, {name: NeededReplicas(12, ("logs.access-0", "logs.access-1")) for name in THREE[:2]}
 )
 
 
@@ -40,9 +40,9 @@ def told(offset: int, count: int, **needs: int) -> dict[str, Any]:
 
 def test_the_newest_metadata_count() -> None:
     found = copies_by([told(7, 0), told(9, 2, n2=4), {"cluster_waits_for": [1]}])
-    assert found == ReplicaReport(2, {"broker-2": Needed(4, ("t-0",))})
-    assert str(Needed(4, ("t-0",))) == "t-0 and 3 more"
-    assert str(Needed(1, ("t-0",))) == "t-0"
+    assert found == ReplicaReport(2, {"broker-2": NeededReplicas(4, ("t-0",))})
+    assert str(NeededReplicas(4, ("t-0",))) == "t-0 and 3 more"
+    assert str(NeededReplicas(1, ("t-0",))) == "t-0"
     assert copies_by([{"cluster_waits_for": [1]}]) is None
 
 
@@ -93,7 +93,7 @@ def test_a_broker_without_which_nothing_is_written_is_not_stopped(
     mill = Mill(monkeypatch, broker3="backing off")
     mill.looks = [TWO_NEEDED]
     with pytest.raises(CommandError) as refused:
-        refuse_who_is_needed(home, "broker-2", "restarted")
+        refuse_needed_broker(home, "broker-2", "restarted")
     assert refused.value.code is Exit.CONDITION
     assert str(refused.value) == (
         "broker-2 was not restarted: without it 12 partitions have too few copies in sync for "
@@ -102,8 +102,8 @@ def test_a_broker_without_which_nothing_is_written_is_not_stopped(
     )
     # The one that is away is not asked, and may be restarted.
     assert mill.asked == [["broker-1", "broker-2"]]
-    refuse_who_is_needed(home, "broker-3", "restarted")
-    refuse_who_is_needed(home, "stream", "stopped")
+    refuse_needed_broker(home, "broker-3", "restarted")
+    refuse_needed_broker(home, "stream", "stopped")
     assert len(mill.asked) == 1
 
 
@@ -112,7 +112,7 @@ def test_brokers_that_catch_up_are_waited_for(
 ) -> None:
     mill = Mill(monkeypatch)
     mill.looks = [TWO_NEEDED, TWO_NEEDED, ALL_IN_SYNC]
-    refuse_who_is_needed(home, "broker-2", "restarted")
+    refuse_needed_broker(home, "broker-2", "restarted")
     assert len(mill.asked) == 3
     assert capsys.readouterr().err == "waits for 3 partitions that are not in sync\n"
 
@@ -122,8 +122,8 @@ def test_they_are_not_waited_for_for_ever(home: Home, monkeypatch: pytest.Monkey
     mill.looks = [TWO_NEEDED]
     monkeypatch.setattr(needed, "IN_SYNC_WAIT_S", 0.0)
     with pytest.raises(CommandError, match="the other copies are not in sync yet"):
-        refuse_who_is_needed(home, "broker-1", "stopped")
-    refuse_who_is_needed(home, "broker-3", "stopped")
+        refuse_needed_broker(home, "broker-1", "stopped")
+    refuse_needed_broker(home, "broker-3", "stopped")
 
 
 def test_a_broker_of_which_nobody_knows_anything_is_stopped(
@@ -131,4 +131,4 @@ def test_a_broker_of_which_nobody_knows_anything_is_stopped(
 ) -> None:
     mill = Mill(monkeypatch)
     mill.looks = [None]
-    refuse_who_is_needed(home, "broker-1", "stopped")
+    refuse_needed_broker(home, "broker-1", "stopped")

@@ -42,8 +42,8 @@ def save(home: Home, text: str, clock: Clock | None = None) -> ConfigFollower:
     following = ConfigFollower(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))
-    assert not following.is_to_be_read(10.0)
-    assert following.is_to_be_read(10.0 + SETTLED_S)
+    assert not following.must_be_read(10.0)
+    assert following.must_be_read(10.0 + SETTLED_S)
     following.read()
     return following
 
@@ -59,8 +59,8 @@ def test_an_added_metric_is_taken_over(home: Home) -> None:
 def test_a_file_saved_while_the_mill_was_starting_is_taken_over(home: Home) -> None:
     home.edited_config.write_text(MORE)
     following = ConfigFollower(home, "started")
-    assert not following.is_to_be_read(10.0)
-    assert following.is_to_be_read(10.0 + SETTLED_S)
+    assert not following.must_be_read(10.0)
+    assert following.must_be_read(10.0 + SETTLED_S)
 
 
 def test_a_file_with_faults_changes_nothing_and_is_said(home: Home) -> None:

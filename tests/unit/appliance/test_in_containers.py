@@ -8,7 +8,7 @@ import pytest
 
 from appliance.checks import startup
 from appliance.cli import elsewhere
-from appliance.machine.processes import Holder
+from appliance.machine.processes import PortHolder
 from appliance.mill.home import CODE
 from appliance.output import Exit
 from tests.unit.appliance.test_commands import config, mill, run
@@ -101,7 +101,7 @@ def test_a_port_that_a_container_publishes_is_freed_by_compose(
     ours = mill(tmp_path)
     monkeypatch.setattr(startup, "port_is_free", lambda *_: False)
     for command, way_out in (("docker-proxy", "`docker compose down`"), ("nc", "that process")):
-        holder = Holder(7, command)
+        holder = PortHolder(7, command)
         monkeypatch.setattr(startup, "holder_of", lambda _, holder=holder: holder)
         for check in startup.ports(ours):
             assert way_out in check.remedy

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.kafka.records import DESERIALIZERS, Undecodable
+from appliance.kafka.records import DESERIALIZERS, UndecodableBytes
 from appliance.kafka_tools import (
     configs,
     consumer_groups,
@@ -113,7 +113,7 @@ def test_a_float_has_no_more_digits_than_it_needs(number: float, shown: str) -> 
 
 
 def test_a_uuid_that_is_none() -> None:
-    with pytest.raises(Undecodable, match="UUID"):
+    with pytest.raises(UndecodableBytes, match="UUID"):
         DESERIALIZERS["UUIDDeserializer"](b"\xff")
 
 

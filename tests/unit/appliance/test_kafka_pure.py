@@ -7,7 +7,7 @@ import pytest
 from appliance.cli.consume_command import beginning_of, json_of, pieces_of
 from appliance.dump.lines import left_line
 from appliance.kafka.configs import parse_settings
-from appliance.kafka.consume import BeginAt, Beginning, Origins, ReadRecord
+from appliance.kafka.consume import BatchOfRecord, BeginAt, Beginning, ReadRecord
 from appliance.kafka.groups import Group, GroupRow
 from appliance.kafka.lines import LineFault, LineFormat, parse_line
 from appliance.kafka.moments import moment_ms, offset_time
@@ -252,7 +252,7 @@ def test_forms_of_ones_own_and_json() -> None:
 
 
 def test_a_record_finds_its_batch() -> None:
-    origins = Origins()
+    origins = BatchOfRecord()
     records = [Record(offset, 0, None, b"", (), -1) for offset in (3, 4, 5)]
     batches = [BatchOrigin(3, 1, False), BatchOrigin(6, 2, True)]
     origins.note([FetchedBatch(TP, 9, records, 7, 9, 0, batches)])

@@ -14,7 +14,7 @@ from appliance.mill.init import initialise
 from appliance.mill.settings import settings_for
 from appliance.operate import lifecycle, starting
 from appliance.output import Exit
-from appliance.supervisor.following import ConfigFollower, NotWhatWasChecked
+from appliance.supervisor.following import CheckedFileChanged, ConfigFollower
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, run
 from tests.unit.appliance.test_misleading import running
@@ -107,7 +107,7 @@ def test_no_other_file_than_the_checked_one_is_applied(tmp_path: Path) -> None:
     following = ConfigFollower(home, "started")
     wanted = f"{CHECKED}monitor: {{listen: '127.0.0.1:{free_port()}'}}\n"
     file.write_text(f"{wanted}# saved once more\n")
-    with pytest.raises(NotWhatWasChecked, match=r"millrace\.yaml, which the mill uses, is not"):
+    with pytest.raises(CheckedFileChanged, match=r"millrace\.yaml, which the mill uses, is not"):
         following.take_over(hashlib.sha256(wanted.encode()).hexdigest())
     assert (following.digest, home.started_config.read_text()) == ("started", CHECKED)
     file.write_text(wanted)
