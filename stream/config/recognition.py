@@ -16,9 +16,11 @@ from stream.config.headers import header_names
 from stream.config.line_patterns import COMBINED, COMMON, SYSLOG, w3c_pattern
 
 _CONTROL_SEQUENCE = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]")
-_PAIR = re.compile(r'[^\s="]+=(?:"(?:[^"\\]|\\.)*"|[^\s"]*)')
+# A pair begins only at the beginning of a word, or a long word would be searched from each letter.
+_PAIR = re.compile(r'(?<![^\s="])[^\s="]++=(?:"(?:[^"\\]|\\.)*+"|[^\s"]*+)')
 _NGINX_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\x([0-9A-Fa-f]{2})")
-_CEF = re.compile(r"(?:^| )CEF:\d+(?:\|(?:[^|\\]|\\.)*){6}", re.DOTALL)
+# The longest field of a CEF header is the class id, with 1,023 characters.
+_CEF = re.compile(r"(?:^| )CEF:\d++(?:\|(?:[^|\\]|\\.){0,1023}+){6}", re.DOTALL)
 
 Verdict = bool | None
 
@@ -94,7 +96,7 @@ def _by_pattern(pattern: str) -> Callable[[Sequence[str]], list[Verdict]]:
 def _is_json(line: str) -> bool:
     try:
         return isinstance(json.loads(_NGINX_ESCAPE.sub(r"\1\\u00\2", line), strict=False), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -1,6 +1,7 @@
 """Formats of files: what they hold, inputs that name one, and lines that are recognised."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,26 @@ def test_faults_of_a_file(text: str, fault: str, tmp_path: Path) -> None:
     with pytest.raises(FormatFault) as named:
         load_formats([tmp_path])
     assert named.value.path == tmp_path / "ours.yaml"
+
+
+LONG = 200_000
+LONG_LINES = [
+    (text * LONG)[:LONG]
+    for text in (
+        "a", "a ", '"', '\\"', "1:", "1.", "[", " ", "a=b ", 'a="', "a,", "- ", "a: ", "(a",
+        '{"a":', " CEF:0", "|", "CEF:0|a ", "1.1.1.1 ", "[x] ", "<1>",
+    )
+]  # fmt: skip
+CPU_S_MAX = 20.0
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_no_line_takes_a_format_quadratic_time(name: str) -> None:
+    """A pattern that begins again at each letter would take minutes for one of these lines."""
+    given = SHIPPED[name]
+    sample = lines_of(name)[0] if name in WITH_LINES else "a"
+    begin = time.process_time()
+    for line in LONG_LINES:
+        for place in (0, len(sample) // 3, len(sample) // 2, len(sample)):
+            given.matches(sample[:place] + line + sample[place:])
+    assert time.process_time() - begin < CPU_S_MAX
