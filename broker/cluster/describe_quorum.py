@@ -1,7 +1,7 @@
-"""DescribeQuorum as the active controller answers it (KIP-595, KIP-836, KIP-853).
+"""Builds the active controller's answer to DescribeQuorum (KIP-595, KIP-836, KIP-853).
 
-Floor: cluster. Pure. Times on the wire are Unix ms; the leader itself has fetched and is caught up
-at this moment, as Kafka says it.
+Room: cluster. Pure. Times on the wire are Unix ms. As in Kafka, the leader reports the present time
+as its own last fetch and last caught-up time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NO_TIMESTAMP = -1
 def describe_quorum(
     request: DescribeQuorumRequest, standing: QuorumStanding, image: MetadataImage, now_ms: int
 ) -> DescribeQuorumResponse:
-    """The whole answer in the latest version; `now_ms` is wall time.
+    """Return the whole answer in the latest version; `now_ms` is wall time.
 
-    Whatever else is asked for than the metadata log gets UNKNOWN_TOPIC_OR_PARTITION, and then
-    nothing is said of the log either, as in Kafka.
+    If the request names anything besides the metadata log, all its partitions get
+    UNKNOWN_TOPIC_OR_PARTITION, as in Kafka.
     """
     asked = [(topic.topic_name, one.partition_index) for topic in request.topics
              for one in topic.partitions]  # fmt: skip
@@ -88,7 +88,7 @@ def _moment(ago_ms: int | None, now_ms: int) -> int:
 
 
 def _node(key: ReplicaKey, standing: QuorumStanding, image: MetadataImage) -> QuorumNode:
-    """Where a voter is asked: at the addresses of the voter set, else where it is registered."""
+    """Return a voter's addresses from the voter set, else from its broker registration."""
     listeners = [
         QuorumListener(name=one.name, host=one.host, port=one.port)
         for voter in standing.members

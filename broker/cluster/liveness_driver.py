@@ -1,9 +1,9 @@
-"""Keeps the active controller's sessions: connections of brokers, probes, and the time between.
+"""Runs the active controller's watch over brokers: their connections, probes and deadlines.
 
-Floor: cluster. The rules are `controller/liveness`'s; a `Liveness` begins with each epoch in which
-this node's controller acts, and ends with it. Its time is lived time, and after a stall of this
-process the sockets are read before anybody is judged. The controller's own node is a broker like
-the others, but for its link, which cannot break.
+Room: cluster. The rules are in `controller/liveness`. A `Liveness` exists for each epoch in which
+this node's controller is active. Its time is lived time, and after a stall of this process the
+sockets are read before any broker is judged. The controller's own node is a broker like the others,
+except that its link cannot break.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from protocol.messages.membership import (
 )
 
 OWN_LINK = 0
-"""By which the controller's own node is connected."""
+"""The link number of the controller's own node."""
 
 BALANCE_MS = 5_000
-"""How often the controller looks for leaderships that can be given back."""
+"""How often the controller looks for leaderships to move back to the preferred replicas."""
 
 RETRY_MS = 250
-"""Before a broker is fenced once more that the disk did not let be fenced."""
+"""Wait before the controller tries again to fence a broker, after the disk rejected the write."""
 
 BEING_DECIDED = "another registration under this id is being decided; ask again"
 
 
 class Connection(Protocol):
-    """A session of another broker, as far as its end matters."""
+    """A session of another broker. Only its end matters here."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether its peer has said its last word."""
+        """Whether the peer has closed the connection."""
 
     def on_end(self, told: Callable[[], None]) -> None:
-        """Call once when it ends."""
+        """Call `told` once, when the session ends."""
 
 
 def broker_address(broker: BrokerImage) -> Address | None:
-    """Where a registered broker listens for others; None if it does not say."""
+    """Return the address on which a registered broker listens for other brokers, or None."""
     address = broker.listeners.get(BROKER_LISTENER)
     return None if address is None else Address(*address)
 
 
 class LivenessDriver:
-    """One node's; it keeps nothing while another node has the controller."""
+    """The watch of one node. It has no state while another node is the active controller."""
 
     def __init__(
         self,
@@ -84,26 +84,26 @@ class LivenessDriver:
         self._numbers = count(OWN_LINK + 1)
         self._links: dict[Connection, int] = {}
         self._nodes: dict[int, int] = {}
-        """By link: whoever has said there who it is."""
+        """By link: the broker that identified itself there."""
         self._unburied: list[Dead] = []
         self._retry_ms: int | None = None
         self._balance_ms = 0
-        """When leaderships are looked at next."""
+        """When the controller next looks for leaderships to move."""
         controller.keeper = self
 
     @property
     def is_active(self) -> bool:
-        """Whether the controller of this node acts, so that brokers may register here."""
+        """Whether this node's controller is active, so that brokers can register here."""
         return self._liveness is not None
 
     def stop(self) -> None:
-        """Judge nobody any more."""
+        """Stop watching brokers."""
         self.lost()
 
-    # What the controller says.
+    # Calls from the controller driver.
 
     def began(self, image: MetadataImage, predecessor: int | None) -> None:
-        """Everybody in service has a full session, and is probed."""
+        """Start: give every broker in service a full session, and probe it."""
         self._image = image
         liveness = self._liveness = Liveness(self._own_id)
         self._balance_ms = self._alarm.now_ms + BALANCE_MS
@@ -112,22 +112,22 @@ class LivenessDriver:
         self._arm()
 
     def lost(self) -> None:
-        """What is known of the brokers is another controller's affair from here on."""
+        """Stop: another controller watches the brokers from now on."""
         self._liveness = None
         self._unburied.clear()
         self._retry_ms = None
         self._alarm.set(None)
 
     def moved(self, image: MetadataImage) -> None:
-        """The image has moved."""
+        """Note a changed image."""
         self._image = image
 
-    # What brokers ask; None is the connection of the controller's own node.
+    # Requests of brokers. The connection is None for the controller's own node.
 
     def register(
         self, request: BrokerRegistrationRequest, connection: Connection | None, waiter: Waiter
     ) -> None:
-        """Decide about a registration; from its answer on the broker counts as connected."""
+        """Decide about a registration. Once it is answered, the broker counts as connected."""
         liveness = self._liveness
         if liveness is None or _is_over(connection):
             waiter.refused(_unheard(connection))
@@ -161,8 +161,11 @@ class LivenessDriver:
     def heartbeat(
         self, request: BrokerHeartbeatRequest, connection: Connection | None, waiter: Waiter
     ) -> None:
-        """Decide about a heartbeat; it is answered when something is committed that was written
-        since, for a controller that was deposed must keep nobody in service."""
+        """Decide about a heartbeat. It is answered when something written after it is committed.
+
+        The commit proves that this controller has not been deposed. A deposed controller must not
+        keep a broker in service.
+        """
         liveness = self._liveness
         if liveness is None or _is_over(connection):
             waiter.refused(_unheard(connection))
@@ -173,7 +176,7 @@ class LivenessDriver:
         self._controller.submit(Heartbeat(request, liveness, link, now_ms, must_commit), waiter)
         self._arm()
 
-    # Inside.
+    # Internals.
 
     def _registered(self, request: BrokerRegistrationRequest, link: int, broker_epoch: int) -> None:
         liveness, broker = self._liveness, self._image.brokers.get(request.broker_id)
@@ -224,7 +227,7 @@ class LivenessDriver:
             self._retry_ms = None
             again, self._unburied = self._unburied, []
         for dead in [*liveness.dead(now_ms), *again]:
-            # Whoever has come back since is not dead.
+            # A broker that has come back since is not dead.
             if not liveness.is_live(dead.node_id, now_ms):
                 self._bury(dead)
         for probe in liveness.probes_due(now_ms):
@@ -264,10 +267,10 @@ def _is_over(connection: Connection | None) -> bool:
 
 def _unheard(connection: Connection | None) -> ApiError:
     if _is_over(connection):
-        # What a process that is gone has left in its socket is no sign of its life.
+        # Requests that a dead process left in the socket do not prove that it is alive.
         return ApiError(ErrorCode.NETWORK_EXCEPTION, "the connection has ended")
     return ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller")
 
 
 def _nothing(reply: Any) -> None:
-    """Nobody waits for it."""
+    """Ignore the outcome, because no request waits for it."""

@@ -1,14 +1,16 @@
-"""Orders for the metadata, given to whichever broker decides: here, or at the active controller.
+"""Sends orders for the metadata to the broker that decides them: this one, or the active
+controller.
 
-Floor: cluster. Clients give their orders to any broker. One that is not the controller passes them
-on in an Envelope (KIP-590), with the client's address, for limits count there; what it wants itself
-it asks for in the same words. While nobody decides, or whoever was asked does not, an order waits
-and is tried again.
+Room: cluster. Clients give their orders to any broker. A broker that is not the active controller
+forwards them in an Envelope (KIP-590). The envelope carries the client's address, because the
+controller applies the client's limits. The broker's own requests take the same path. If there is no
+active controller, or the broker asked is none, the order waits and is tried again.
 
-When its controller is lost behind it, dead or deposed, nobody knows whether it was carried out. The
-next controller has replayed all that was, so that one is asked, as by Kafka's brokers: what had
-been carried out is refused in words that say so (TOPIC_ALREADY_EXISTS). An order that could hit
-what others have made since is not given again: its client is told that the time is up, and looks.
+If the controller dies or is deposed before it answers, it is unknown whether it carried the order
+out. The next controller has replayed everything that was carried out, so it gets the order again,
+as in Kafka. If the order had been carried out, the answer shows it (for example
+TOPIC_ALREADY_EXISTS). An order that could hit something that another client has created since is
+not repeated. Its client gets a time-out and must look.
 """
 
 from __future__ import annotations
@@ -40,33 +42,34 @@ from protocol.types import NO_NODE
 from protocol.wire.schema import Message
 
 RETRY_MS = 50
-"""Before an order is tried again that nobody could decide."""
+"""Wait before an order is tried again that no controller could decide."""
 
 NEVER_ASKED = frozenset({End.REFUSED, End.UNREACHABLE, End.UNRESOLVED})
-"""Ends of links that have not stood: what was to go over them has gone nowhere."""
+"""Ends of links that never connected, so the request was not sent."""
 
 ONCE = (DeleteTopicsRequest, UnregisterBrokerRequest)
-"""Orders by a name or an id that may be another's by the time they are given again."""
+"""Orders that name something by a name or id that another client may have reused by a second try.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class _Passed:
-    """An order as it is passed on, and who waits for it."""
+    """An order on its way to the controller, with its waiter."""
 
     order: Order
     waiter: Waiter
     message: Message
     answered: Callable[[Any], None]
-    """Takes the answer to `message`."""
+    """Handles the answer to `message`."""
     deadline_ms: int
     try_number: int = 0
-    """Of the newest try: who answers an earlier one is heard no more."""
+    """The number of the newest try. Answers to earlier tries are ignored."""
     asked_id: int = NO_NODE
-    """Who has been asked, and may still answer."""
+    """The node that was asked and has not answered."""
 
 
 class Orders:
-    """This broker's way to the active controller."""
+    """This broker's path to the active controller."""
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class Orders:
         world: World,
         settings: InForce,
     ) -> None:
-        """`leader_id` says who leads the quorum, as far as this broker knows."""
+        """`leader_id` returns the leader of the quorum, as far as this broker knows."""
         self._controller = controller
         self._leader_id = leader_id
         self._peers = peers
@@ -85,10 +88,15 @@ class Orders:
         self._passed: dict[_Passed, None] = {}
 
     def submit(self, order: Order, waiter: Waiter) -> None:
-        """Have an order decided; the waiter is called once, perhaps before this returns."""
+        """Have an order decided. The waiter is called once, possibly before this returns."""
         config = self._settings.config
         if len(self._passed) >= config.max_pending_metadata_orders:
-            waiter.refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
+            waiter.refused(
+                ApiError(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    "too many orders are waiting for the controller; try again",
+                )
+            )
             return
         message, answered = self._worded(order, waiter)
         deadline_ms = self._world.clock.monotonic_ms() + patience_ms(order)
@@ -97,14 +105,16 @@ class Orders:
         self._try(one)
 
     def leader_changed(self) -> None:
-        """Another may lead the quorum: who has been asked before may never answer."""
+        """Note a new leader of the quorum. The former leader may never answer, so its orders are
+        retried.
+        """
         leader_id = self._leader_id()
         if leader_id != NO_NODE:
             for one in [one for one in self._passed if one.asked_id not in (NO_NODE, leader_id)]:
                 self._lost(one)
 
     def _worded(self, order: Order, waiter: Waiter) -> tuple[Message, Callable[[Any], None]]:
-        """An order as a request, and what takes the answer to it."""
+        """Return an order as a request, and the function that handles its answer."""
         match order:
             case CreateOwnTopic(name):
 
@@ -124,7 +134,7 @@ class Orders:
                 request = AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=broker_epoch)
                 return request, given
             case DeleteTopicsRequest(topic_names=[_, *_] as names):
-                # The version in which it goes on knows them under another field.
+                # The forwarded version of the request has the names in another field.
                 states = [DeleteTopicState(name=name) for name in names]
                 newer = DeleteTopicsRequest(topics=states, timeout_ms=order.timeout_ms)
                 return newer, waiter.reply
@@ -135,7 +145,9 @@ class Orders:
     def _try(self, one: _Passed) -> None:
         leader_id = self._leader_id()
         if self._world.clock.monotonic_ms() >= one.deadline_ms:
-            error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "no controller has decided in time")
+            error = ApiError(
+                ErrorCode.REQUEST_TIMED_OUT, "no controller decided the order in time; try again"
+            )
             self._refuse(one, error)
         elif self._controller.is_active:
             self._decide_here(one)
@@ -153,7 +165,7 @@ class Orders:
             one.waiter.reply(answer)
 
         def refused(error: ApiError) -> None:
-            # It was in line when another controller took over.
+            # Another controller took over while the order was in the queue.
             if error.code is ErrorCode.NOT_CONTROLLER:
                 self._lost(one)
             else:
@@ -210,18 +222,20 @@ class Orders:
         elif code is ErrorCode.NETWORK_EXCEPTION:
             self._lost(one)
         else:
-            self._refuse(one, ApiError(code, "the controller has refused it"))
+            self._refuse(one, ApiError(code, "the controller refused the order"))
 
     def _lost(self, one: _Passed) -> None:
-        """Whoever was asked will not say whether it is done."""
+        """Handle the loss of the controller that was asked: it is unknown whether it carried out
+        the order.
+        """
         if isinstance(one.message, ONCE):
-            text = "the controller was lost before it answered: it may be done, or not"
+            text = "the controller was lost before it answered; check what has been done"
             self._refuse(one, ApiError(ErrorCode.REQUEST_TIMED_OUT, text))
         else:
             self._try_later(one)
 
     def _try_later(self, one: _Passed) -> None:
-        # An answer that comes before the next try is not waited for.
+        # Ignore an answer that comes before the next try.
         one.try_number += 1
         one.asked_id = NO_NODE
         self._world.later(RETRY_MS, partial(self._try, one))

@@ -1,8 +1,8 @@
-"""The quorum's events as Kafka's messages, and back.
+"""Converts the quorum's events to Kafka's messages and back.
 
-Floor: cluster. Pure. On the wire everything is nested by topic and partition, though the quorum has
-one; a message of another shape is refused. Answers carry the leader and the epoch that their sender
-knows, whatever the error.
+Room: cluster. Pure. Kafka's messages nest everything by topic and partition, but the quorum has
+only one partition. A message with any other topic or partition is refused. Every answer, even an
+error, carries the leader and epoch that its sender knows.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ SNAPSHOT_VERSION = 1
 
 
 class Misshapen(WireError):
-    """An answer that does not speak of the metadata log alone."""
+    """An answer that does not concern exactly the metadata log."""
 
 
 def encode_request(request: Request) -> tuple[Message, int]:
-    """The message for a request, and its version."""
+    """Return the message for a request, and its version."""
     match request:
         case Vote():
             return _vote(request), VOTE_VERSION
@@ -140,7 +140,9 @@ def _fetch_snapshot(fetch: FetchSnapshot) -> messages.FetchSnapshotRequest:
 
 
 def decode_request(message: Message) -> Request:
-    """The request that a message carries; ApiError INVALID_REQUEST where it is another's."""
+    """Return the request in a message. Raises ApiError INVALID_REQUEST unless it concerns the
+    quorum.
+    """
     match message:
         case messages.VoteRequest():
             return _read_vote(message)
@@ -156,15 +158,17 @@ def decode_request(message: Message) -> Request:
 
 
 def _asked(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
-    """The one partition that a request speaks of."""
+    """Return the one partition of a request."""
     partition = _only(topics, name_field, index_field)
     if partition is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the quorum has the metadata log's partition 0")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "the quorum serves only partition 0 of the metadata log"
+        )
     return partition
 
 
 def _only(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
-    """The one partition, where it is the metadata log's; else None."""
+    """Return the one partition if it is the metadata log's, else None."""
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
     partition = topics[0].partitions[0]
@@ -228,7 +232,7 @@ def _read_fetch_snapshot(message: messages.FetchSnapshotRequest) -> FetchSnapsho
 
 
 def encode_answer(answer: Answer) -> Message:
-    """The message for an answer."""
+    """Return the message for an answer."""
     match answer:
         case VoteAnswer():
             voted = messages.VoteResponsePartition(
@@ -305,10 +309,10 @@ def _piece(answer: FetchSnapshotAnswer) -> messages.FetchSnapshotResponse:
 
 
 def decode_answer(message: Message) -> Answer:
-    """The answer that a message carries, with bytes of its own.
+    """Return the answer in a message; its bytes are copies.
 
-    Raises a WireError where it speaks of something else, carries a batch that is cut short, or is a
-    refusal of the whole request, which names no leader.
+    Raises a WireError if the message concerns another partition, holds a truncated batch, or
+    refuses the whole request (such a message names no leader).
     """
     match message:
         case messages.VoteResponse():
@@ -328,7 +332,7 @@ def decode_answer(message: Message) -> Answer:
 
 
 def _told(message: Any, topics: Sequence[Any], name_field: str, index_field: str) -> Any:
-    """The one partition that an answer speaks of."""
+    """Return the one partition of an answer."""
     partition = _only(topics, name_field, index_field)
     if partition is None or message.error_code:
         raise Misshapen(f"{type(message).__name__}: error {message.error_code}, topics {topics}")

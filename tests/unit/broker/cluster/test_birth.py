@@ -186,7 +186,7 @@ def refusal(effects: Sequence[Effect]) -> str:
 @pytest.mark.parametrize(
     ("report", "says"),
     [
-        (named(3, in_order([key(1), key(2, disk=8), key(3)])), "emptied or exchanged"),
+        (named(3, in_order([key(1), key(2, disk=8), key(3)])), "emptied or replaced"),
         (named(3, (key(1), key(3))), "broker 2 is none of them"),
         (replace(empty(3), cluster_id="other"), "belongs to cluster other"),
         (replace(empty(3), configured_ids=(3,)), "configured among brokers 3,"),

@@ -339,7 +339,7 @@ def test_whoever_was_taken_out_ends() -> None:
     scene = in_service()
     scene.note(scene.core.link_lost(CONTROLLER, scene.now_ms))
     scene.registers(EPOCH + 20)
-    assert "must start anew" in scene.refusal
+    assert "restart it" in scene.refusal
 
 
 # Stopping.
