@@ -1,7 +1,8 @@
-"""Who hears of partitions that have several replicas, all of it in the turn in which it happens.
+"""The listener interface for partitions with several replicas. All calls come in the turn of the
+event.
 
-Floor: replicas. A partition with one replica tells nobody here: nothing follows it, and its hot
-path pays for nothing.
+Room: replicas. A partition with a single replica notifies no listener: it has no followers, and its
+hot path stays cheap.
 """
 
 from __future__ import annotations
@@ -13,44 +14,49 @@ from broker.replication.partition import RoleChange
 
 
 class Hearer(Protocol):
-    """Followers, and what serves them."""
+    """Is notified of events in partitions with several replicas: the followers here, and the fetch
+    service.
+    """
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """A role has begun in which the log's ends are those of now; who waited knows."""
+        """The replica entered a new role and its log end offset is current.
+
+        Requests that waited under the old role have been failed.
+        """
 
     def gone(self, replica: Replica) -> None:
-        """The partition is held here no more."""
+        """This broker has no replica of the partition any more."""
 
     def written(self, replica: Replica) -> None:
-        """Something has been written; comes before the own sync of it begins."""
+        """Records were appended. Comes before their fsync here starts."""
 
     def counted(self, replica: Replica) -> None:
-        """More of the own log counts."""
+        """More of this replica's log is durable."""
 
     def moved(self, replica: Replica) -> None:
-        """The high watermark, or where the log begins, has moved."""
+        """The high watermark or the log start offset has moved."""
 
     def damaged(self, replica: Replica) -> None:
-        """The log has been found damaged; it stays in service until others lead."""
+        """The log was found damaged. It stays in service until another broker leads."""
 
 
 class Deaf:
-    """Hears of everything and does nothing: for who needs only some of it."""
+    """A listener that ignores all events. Subclasses override the events that they need."""
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Not of interest."""
+        """Ignore the event."""
 
     def gone(self, replica: Replica) -> None:
-        """Not of interest."""
+        """Ignore the event."""
 
     def written(self, replica: Replica) -> None:
-        """Not of interest."""
+        """Ignore the event."""
 
     def counted(self, replica: Replica) -> None:
-        """Not of interest."""
+        """Ignore the event."""
 
     def moved(self, replica: Replica) -> None:
-        """Not of interest."""
+        """Ignore the event."""
 
     def damaged(self, replica: Replica) -> None:
-        """Not of interest."""
+        """Ignore the event."""
