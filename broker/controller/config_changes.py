@@ -1,8 +1,8 @@
-"""Settings changed while the broker runs: of topics, of one node, or of all nodes.
+"""Changes settings at run time: those of topics, of one broker, or of all brokers.
 
-Floor: controller. Pure. A resource changes as a whole or not at all. What is stored is the text the
-client sent, for it is what Kafka gives back. Where a `min.insync.replicas` falls by it, the same
-batch says who is not eligible to lead any longer.
+Room: controller. Pure. A resource changes as a whole or not at all. The stored value is the
+client's text, because Kafka returns it unchanged. If a `min.insync.replicas` falls, the same batch
+removes the eligible leader replicas that can lack records from then on.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Target:
 
     settings: Mapping[str, str]
     row_of: Callable[[str], Setting]
-    """The row of a key; refuses a key that cannot be set there."""
+    """Returns the row of a key. Raises ApiError if the key cannot be set for this resource."""
     value_of: Callable[[Setting], str]
-    """The value in force, which APPEND and SUBTRACT start from."""
+    """Returns the value in force, which APPEND and SUBTRACT change."""
     faults_of: Callable[[Mapping[str, str]], list[Fault]]
     fault_code: ErrorCode
 
@@ -76,7 +76,7 @@ class Target:
 def alter_incrementally(
     request: IncrementalAlterConfigsRequest, image: MetadataImage, config: BrokerConfig
 ) -> Outcome[IncrementalAlterConfigsResponse]:
-    """IncrementalAlterConfigs: what is not named stays."""
+    """IncrementalAlterConfigs: settings that the request does not name stay."""
 
     def change(resource: AlterConfigsResource, target: Target) -> dict[str, str]:
         settings = dict(target.settings)
@@ -94,7 +94,7 @@ def alter_incrementally(
 def alter_fully(
     request: AlterConfigsRequest, image: MetadataImage, config: BrokerConfig
 ) -> Outcome[AlterConfigsResponse]:
-    """AlterConfigs: what is not named goes back to its default."""
+    """AlterConfigs: settings that the request does not name return to their defaults."""
 
     def change(resource: AlterConfigsRequestResource, target: Target) -> dict[str, str]:
         settings = {}
@@ -143,7 +143,7 @@ def _alter(
 def _less_eligible(
     records: Sequence[ConfigRecord], image: MetadataImage, config: BrokerConfig
 ) -> Iterator[MetadataRecord]:
-    """What belongs into the batch of these changes where a `min.insync.replicas` falls by them."""
+    """Return the partition changes that must be in the batch if a `min.insync.replicas` falls."""
     if all(record.name != MIN_ISR for record in records):
         return
     after = MetadataDelta(image).replay_all(records).image(image.end_offset)
@@ -164,9 +164,9 @@ def _min_isr(topic: TopicImage, image: MetadataImage, default: int) -> int:
 
 
 def _least_default(image: MetadataImage, config: BrokerConfig) -> int:
-    """With how few in sync some leader commits where the topic says nothing.
+    """Return the lowest `min.insync.replicas` that a leader uses for topics without their own.
 
-    Each goes by what is set for it at run time; their files are taken to say the same.
+    Each broker uses its run-time setting. The configuration files are assumed to be the same.
     """
     for_all = image.settings(BROKER_RESOURCE, "")
     configs = (
@@ -198,7 +198,7 @@ def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) ->
 
 def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
     if not name:
-        # For brokers the empty name stands for all of them; topics have their defaults there.
+        # For brokers, the empty name means all of them. Topics have their defaults there.
         raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     if check_topic_name(name) not in image.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -220,10 +220,11 @@ def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Targ
 
 
 def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
-    """One node by its id, or all of them under the empty name.
+    """Return one broker by its id, or all brokers under the empty name.
 
-    Faults are INVALID_REQUEST, not INVALID_CONFIG, as Kafka answers them (KAFKA-13609). Any key is
-    taken, as there: one that only somebody else knows is kept, and `node/publisher` says so.
+    As in Kafka (KAFKA-13609), faults are INVALID_REQUEST and not INVALID_CONFIG. Any key is
+    accepted, as in Kafka. A key that this broker does not know is stored, and `node/publisher` logs
+    it.
     """
     if name and name not in {str(node_id) for node_id in image.brokers}:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker '{name}'")
@@ -252,7 +253,7 @@ def _stated(key: str, value: str | None, target: Target) -> str:
     if value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} has no value")
     if len(value) > VALUE_LENGTH_MAX:
-        # Before it is taken apart: a list is compared word by word.
+        # Before the value is split, because a list is compared word by word.
         raise ApiError(target.fault_code, f"{key} has at most {VALUE_LENGTH_MAX} characters")
     return value
 
@@ -260,7 +261,7 @@ def _stated(key: str, value: str | None, target: Target) -> str:
 def _apply(change: AlterableConfig, settings: dict[str, str], target: Target) -> None:
     operation = change.config_operation
     if operation == Operation.DELETE:
-        # Also of a key we do not know: what was never set is away, and tools rely on that.
+        # Also for an unknown key, because tools expect that deleting an unset key succeeds.
         settings.pop(change.name, None)
         return
     row = target.row_of(change.name)

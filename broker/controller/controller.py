@@ -1,8 +1,8 @@
-"""The controller: every change of the cluster's metadata is decided here, and only decided.
+"""The controller: decides every change of the cluster's metadata.
 
-Floor: controller. Pure: `handle(input, image, now_ms) -> Outcome`. It keeps no state but its
-settings and its source of chance; the caller appends `Outcome.records` to the metadata log, and
-sends `Outcome.reply` once they are durable and replayed.
+Room: controller. Pure: `handle(input, image, now_ms) -> Outcome`. It has no state except its
+settings and its random source. The caller appends `Outcome.records` to the metadata log, and sends
+`Outcome.reply` once they are durable and replayed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from protocol.types import ZERO_UUID, Uuid, random_uuid
 FromBrokers = (
     Registration | Heartbeat | Dead | AlterPartitionRequest | AllocateProducerIdsRequest | GiveBack
 )
-"""What brokers cannot do without: no limit on orders holds it up. Each has a few under way."""
+"""Requests that brokers depend on. They ignore the limits on orders; each broker has only a few."""
 
 ControllerInput = (
     FromBrokers
@@ -54,18 +54,20 @@ ControllerInput = (
 )
 
 RESERVED_IDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID})
-"""No topic may have Kafka's null id or the id of the metadata log."""
+"""Kafka's null id and the id of the metadata log. No topic may have them."""
 
 
 class Controller:
-    """Decides; `random` gives topic ids, so a seed repeats a run. `config` may be replaced."""
+    """Decides orders. `random` gives topic ids, so a seed repeats a run. `config`
+    can be replaced.
+    """
 
     def __init__(self, config: BrokerConfig, random: Random) -> None:
         self.config = config
         self._random = random
 
     def handle(self, order: ControllerInput, image: MetadataImage, now_ms: int) -> Outcome[Any]:
-        """Decide about one input against the image that includes everything decided before."""
+        """Decide one order against the image that includes all earlier decisions."""
         if isinstance(order, FromBrokers):
             return self._of_brokers(order, image)
         match order:

@@ -1,16 +1,16 @@
-"""Who is alive, as the active controller sees it: sessions, closed connections, probes, heartbeats.
+"""Decides which brokers are alive: sessions, closed connections, probes and heartbeats.
 
-Floor: controller. Pure, and soft: nothing of it is in the log, and each won epoch of the quorum
-begins one anew. All times are *lived* ms, in which a stall of the controller's own loop does not
-count, so that it takes nobody for dead because it was away itself; that, and reading all sockets
-before anything is judged, is the driver's.
+Room: controller. Pure and soft: nothing of it is in the log, and each won epoch of the quorum
+starts with a new one. All times are *lived* ms, without the stalls of the controller's own event
+loop. So the controller takes no broker for dead because it stood still itself. The driver provides
+lived time, and reads all sockets before it asks for a decision.
 
-Dying is noticed in three ways. A closed connection alone fences nobody: it asks for a probe of the
-broker's registered address. Refused means that the process is gone: fenced at once. Otherwise the
-same incarnation has `RECONNECT_MS` to come back; a listener that still accepts, or a name that does
-not resolve, is no verdict, and the session decides. Who accepts is probed again until the broker
-has come back, for a kernel may close the connections of a process that was killed before its
-listeners (Linux does, more often than not). A session ends without heartbeats.
+A dead broker is detected in three ways. A closed connection alone fences no broker; it starts a
+probe of the broker's registered address. If the address refuses the connection, the process is gone
+and the broker is fenced at once. Otherwise the same incarnation has `RECONNECT_MS` to come back. If
+the address accepts the connection, or its name cannot be resolved, only the session decides. An
+address that accepts is probed again until the broker has come back, because Linux often closes the
+connections of a killed process before its listeners. Last, a session ends without heartbeats.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ SESSION_TIMEOUT_MS = 9_000
 """Kafka's `broker.session.timeout.ms`."""
 
 RECONNECT_MS = 500
-"""How long the connection to the controller may be closed, when its end is not explained."""
+"""How long a broker can be without a connection to the controller if its end is not explained."""
 
 LOOK_AGAIN_MS = 20
-"""Before an address that accepted is probed again; each time twice as long, up to
-`RECONNECT_MS`."""
+"""The wait before an address that accepted is probed again. It doubles, up to `RECONNECT_MS`."""
 
 
 class Verdict(Enum):
-    """What became of a connection to the registered address of a broker's BROKER listener."""
+    """The result of a connection attempt to the address of a broker's BROKER listener."""
 
     REFUSED = "refused"
     ACCEPTED = "accepted"
@@ -52,7 +51,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An address to be tried; the verdict comes back with it. A probe is answered in any case."""
+    """A probe to make. The caller always returns it with a verdict."""
 
     number: int
     node_id: int
@@ -61,7 +60,9 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """A registration to be fenced: `registration.fence`, unless its epoch is another by then."""
+    """A registration that counts as dead and must be fenced, unless the epoch has
+    changed by then.
+    """
 
     node_id: int
     broker_epoch: int
@@ -69,7 +70,9 @@ class Dead:
 
 @dataclass(slots=True)
 class Session:
-    """One incarnation. `link`: its open connection, by the driver's number, None without one."""
+    """The session of one incarnation. `link` is the driver's number of its connection; None without
+    one.
+    """
 
     incarnation_id: Uuid
     broker_epoch: int
@@ -77,21 +80,21 @@ class Session:
     unfenced_ms: int | None = None
     link: int | None = None
     doubted_ms: int | None = None
-    """When it counts as dead unless it has come back by then."""
+    """When it counts as dead unless it has come back; None while it is not suspected."""
     closed_ms: int | None = None
     """Since when it has no connection; None while it has one."""
     probe: int | None = None
     look_again_ms: int | None = None
-    """When an address that accepted is probed again, unless the broker has come back by then."""
+    """When to probe an address again that accepted, unless the broker has come back."""
     look_after_ms: int = LOOK_AGAIN_MS
     metadata_offset: int = NO_OFFSET
     stop_offset: int | None = None
-    """What all others must have replayed before it may stop."""
+    """The metadata offset that all other brokers must have replayed before it may stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a heartbeat leads to: the broker's standing once the records are in."""
+    """The result of a heartbeat: records, and the broker's state once they are applied."""
 
     records: Sequence[MetadataRecord]
     is_fenced: bool
@@ -102,27 +105,29 @@ class Liveness:
     """The sessions of one controller, by node id."""
 
     def __init__(self, own_id: int, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
-        """`own_id`: the controller's node, which is never probed."""
+        """`own_id` is the controller's own node, which is never probed."""
         self._own_id = own_id
         self._session_timeout_ms = session_timeout_ms
         self._sessions: dict[int, Session] = {}
         self._deciding: set[int] = set()
-        """Under which ids a registration is being decided."""
+        """The broker ids for which a registration is being decided."""
         self._probes = 0
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `dead` or `probes_due` may have something to say; None without sessions."""
+        """When `dead` or `probes_due` may return something; None without sessions."""
         sessions = self._sessions.values()
         ends = [_deadline_ms(one) for one in sessions]
         looks = [one.look_again_ms for one in sessions if one.look_again_ms is not None]
         return min(ends + looks, default=None)
 
     def took_over(self, image: MetadataImage, predecessor: int | None, now_ms: int) -> list[Probe]:
-        """A controller begins: everybody has a full session, and is probed, the predecessor first.
+        """Start: give every broker a full session, and return the probes, the former leader's
+        first.
 
-        Nobody is judged by what went on before: no connection and no heartbeat was this one's. Who
-        is fenced may have been given its id just before, and holds it as the others hold theirs.
+        No broker is judged by earlier events, because this controller saw none of its connections
+        and heartbeats. A fenced broker keeps its id like the others, because it may just have got
+        it.
         """
         for broker in image.brokers.values():
             self.registered(broker, now_ms)
@@ -133,11 +138,11 @@ class Liveness:
         return [self._probe(node_id) for node_id in others]
 
     def decides(self, node_id: int) -> bool:
-        """Take up a registration; False while another under the id is being decided.
+        """Start a registration; return False while another one for the same id is being decided.
 
-        If that is granted its epoch stands in the newest image before it is committed and has a
-        session. Whoever asks meanwhile may be a process that was killed, whose last request has
-        waited in its socket: it must not take the id.
+        Once it is granted, its epoch is in the newest image before the commit, and it has a
+        session. A second process that registers in the meantime may have been killed, with its last
+        request still in the socket. It must not take the id.
         """
         if node_id in self._deciding:
             return False
@@ -145,11 +150,11 @@ class Liveness:
         return True
 
     def decided(self, node_id: int) -> None:
-        """It is in force, or refused."""
+        """Note that the registration is in force or refused."""
         self._deciding.discard(node_id)
 
     def registered(self, broker: BrokerImage, now_ms: int) -> None:
-        """An incarnation has its epoch; a repeated registration leaves its session as it is."""
+        """Note a registration. If the broker already has that epoch, its session stays as it is."""
         known = self._sessions.get(broker.node_id)
         if known is not None and known.broker_epoch == broker.broker_epoch:
             return
@@ -162,9 +167,9 @@ class Liveness:
         )
 
     def connected(self, node_id: int, incarnation_id: Uuid, link: int) -> None:
-        """A broker has said on a connection which incarnation it is; a heartbeat says it too.
+        """Note that a broker has identified itself on a connection. Heartbeats do that too.
 
-        Numbers rise: what is left on an older connection than the one it has is no return.
+        Link numbers rise, so a request left on an older connection is not a return of the broker.
         """
         session = self._sessions.get(node_id)
         if session is not None and session.incarnation_id == incarnation_id:
@@ -175,7 +180,7 @@ class Liveness:
             session.look_again_ms = None
 
     def closed(self, node_id: int, link: int, now_ms: int) -> Probe | None:
-        """A connection has ended without a goodbye; None if it was not the session's last one."""
+        """Note that a connection ended. Return a probe if it was the session's newest one."""
         session = self._sessions.get(node_id)
         if session is None or session.link != link:
             return None
@@ -186,7 +191,9 @@ class Liveness:
         return self._probe(node_id)
 
     def probed(self, probe: Probe, verdict: Verdict, now_ms: int) -> Dead | None:
-        """The verdict about an address; without effect if the broker has come back meanwhile."""
+        """Note the verdict of a probe. It is ignored if the broker has come back in
+        the meantime.
+        """
         session = self._sessions.get(probe.node_id)
         if session is None or session.probe != probe.number:
             return None
@@ -199,12 +206,14 @@ class Liveness:
         if verdict in (Verdict.ACCEPTED, Verdict.UNRESOLVED):
             session.doubted_ms = None
         elif session.doubted_ms is None:
-            # Of a takeover's probe: the broker may not even have heard of this controller yet.
+            # After a takeover the broker may not even know this controller yet, so it gets time.
             session.doubted_ms = now_ms + RECONNECT_MS
         return None
 
     def probes_due(self, now_ms: int) -> list[Probe]:
-        """Whom to probe again, because their addresses accepted and they have not come back."""
+        """Return the probes that are due because an address accepted and the broker has not come
+        back.
+        """
         due = sorted(
             node_id
             for node_id, session in self._sessions.items()
@@ -213,7 +222,9 @@ class Liveness:
         return [self._probe(node_id) for node_id in due]
 
     def dead(self, now_ms: int) -> list[Dead]:
-        """Whose time is up. Their sessions are gone: the caller fences those `to_be_fenced`."""
+        """Return the brokers whose time is up, and end their sessions. The caller fences
+        `to_be_fenced`.
+        """
         lapsed = [
             node_id
             for node_id, session in self._sessions.items()
@@ -222,10 +233,11 @@ class Liveness:
         return [self._dead(node_id) for node_id in sorted(lapsed)]
 
     def is_live(self, node_id: int, now_ms: int) -> bool:
-        """Whether the registered incarnation may still run, so that another must not take its id.
+        """Return whether the registered incarnation may still run, so that no other may take its
+        id.
 
-        One whose connection has been closed for `RECONNECT_MS` does not hold the id: it will be
-        refused by its epoch should it come back.
+        An incarnation without a connection for `RECONNECT_MS` does not hold the id. If it comes
+        back, it is refused by its epoch.
         """
         session = self._sessions.get(node_id)
         if session is None or now_ms >= session.ends_ms:
@@ -233,7 +245,7 @@ class Liveness:
         return session.closed_ms is None or now_ms < session.closed_ms + RECONNECT_MS
 
     def unfenced_for_ms(self, node_id: int, now_ms: int) -> int:
-        """How long a broker has been in service, as far as this controller knows."""
+        """Return how long a broker has been in service, as far as this controller knows."""
         session = self._sessions.get(node_id)
         if session is None or session.unfenced_ms is None:
             return 0
@@ -247,11 +259,11 @@ class Liveness:
         link: int,
         now_ms: int,
     ) -> Outcome[BrokerHeartbeatResponse]:
-        """BrokerHeartbeat: the session goes on, and the broker learns what it may do.
+        """Handle BrokerHeartbeat: extend the session, and tell the broker its state.
 
-        Raises what `check_broker_epoch` raises; an epoch of another life renews nothing. Nor does
-        what comes late on an older connection, which may want what is no longer wanted:
-        NETWORK_EXCEPTION.
+        Raises what `check_broker_epoch` raises; a heartbeat of another epoch extends nothing. A
+        late heartbeat on an older connection can ask for something that is no longer wanted, so it
+        gets NETWORK_EXCEPTION.
         """
         broker = check_broker_epoch(request.broker_id, request.broker_epoch, image)
         self.registered(broker, now_ms)
@@ -265,7 +277,7 @@ class Liveness:
         if request.want_shut_down or broker.is_stopping:
             step = self._stopping(broker, session, image, config)
         elif broker.is_fenced and is_caught_up and not request.want_fence:
-            # With what it has distrusted at once: nothing of it may come to be in sync meanwhile.
+            # Together with the damaged logs it reports, so that none of them is in sync in between.
             distrusted = distrust(broker.node_id, request.damaged, image, config)
             step = _Step([*unfence(broker.node_id, image, config), *distrusted], is_fenced=False)
         elif not broker.is_fenced and request.want_fence:
@@ -289,7 +301,10 @@ class Liveness:
     def _stopping(
         self, broker: BrokerImage, session: Session, image: MetadataImage, config: BrokerConfig
     ) -> _Step:
-        """A broker may go when it leads nothing and everybody else has heard of that."""
+        """Handle the heartbeat of a stopping broker.
+
+        It may stop when it leads nothing and all other brokers have replayed that.
+        """
         node_id = broker.node_id
         if broker.is_fenced:
             return _Step((), is_fenced=True, may_stop=True)
@@ -304,7 +319,7 @@ class Liveness:
         return _Step((), is_fenced=False)
 
     def _have_passed(self, offset: int, but: int) -> bool:
-        """Whether all other brokers in service have replayed the record at an offset."""
+        """Return whether all other brokers in service have replayed the record at an offset."""
         return all(
             session.metadata_offset >= offset
             for node_id, session in self._sessions.items()
@@ -329,7 +344,7 @@ def _deadline_ms(session: Session) -> int:
 
 
 def to_be_fenced(dead: Iterable[Dead], image: MetadataImage) -> list[Dead]:
-    """The dead without those that the image has fenced already, or under another epoch."""
+    """Return the dead brokers that the image has not fenced yet, under the same epoch."""
     return [
         one
         for one in dead
@@ -341,10 +356,10 @@ def to_be_fenced(dead: Iterable[Dead], image: MetadataImage) -> list[Dead]:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A BrokerHeartbeat as it has come in: by which link, and when, in lived ms.
+    """A BrokerHeartbeat with its link and its time in lived ms.
 
-    `must_commit`: the answer must not leave before something is committed that was written after
-    the request had come, so that it is no answer of a controller who has been deposed.
+    `must_commit`: answer only after something written later is committed, because a deposed
+    controller must not answer.
     """
 
     request: BrokerHeartbeatRequest
@@ -357,7 +372,7 @@ class Heartbeat:
 def hear(
     heartbeat: Heartbeat, image: MetadataImage, config: BrokerConfig
 ) -> Outcome[BrokerHeartbeatResponse]:
-    """Decide about a heartbeat; raises what `Liveness.heartbeat` raises."""
+    """Decide about a heartbeat. Raises what `Liveness.heartbeat` raises."""
     outcome = heartbeat.liveness.heartbeat(
         heartbeat.request, image, config, heartbeat.link, heartbeat.now_ms
     )
@@ -367,7 +382,7 @@ def hear(
 
 
 def bury(dead: Dead, image: MetadataImage, config: BrokerConfig) -> Outcome[None]:
-    """Fence who is dead, if that is not done yet."""
+    """Fence a dead broker, unless that is already done."""
     if not to_be_fenced([dead], image):
         return Outcome([], None)
     return Outcome(fence(dead.node_id, image, config), None)

@@ -1,7 +1,7 @@
-"""Producer ids are handed to brokers in blocks, so that one costs no commit.
+"""Gives producer ids to brokers in blocks, so that a single id needs no commit.
 
-Floor: controller. Pure. A block that a broker took and did not use up is lost with its process;
-there are enough ids for a thousand blocks a second over 290,000 years.
+Room: controller. Pure. The unused rest of a block is lost when the broker's process ends. The ids
+suffice for a thousand blocks a second for 290,000 years.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PRODUCER_ID_BLOCK_SIZE = 1_000
 
 
 def allocate_producer_ids(order: AllocateProducerIds, image: MetadataImage) -> Outcome[range]:
-    """The next block."""
+    """Allocate the next block."""
     first = image.next_producer_id
     block = range(first, first + PRODUCER_ID_BLOCK_SIZE)
     record = ProducerIdsRecord(
@@ -31,7 +31,7 @@ def allocate_producer_ids(order: AllocateProducerIds, image: MetadataImage) -> O
 def allocate_block(
     request: AllocateProducerIdsRequest, image: MetadataImage
 ) -> Outcome[AllocateProducerIdsResponse]:
-    """AllocateProducerIds, of another broker; raises what `check_broker_epoch` raises."""
+    """Handle AllocateProducerIds of another broker. Raises what `check_broker_epoch` raises."""
     check_broker_epoch(request.broker_id, request.broker_epoch, image)
     order = AllocateProducerIds(request.broker_id, request.broker_epoch)
     outcome = allocate_producer_ids(order, image)

@@ -1,9 +1,9 @@
-"""Who belongs to the cluster, and what becomes of partitions as brokers come, stall, stop and go.
+"""Brokers join, stall, stop and leave: their registration, and what changes for partitions.
 
-Floor: controller. Pure. Each function gives one batch: the broker's standing and everything that
-follows from it for partitions are committed together or not at all. A broker of several is
-registered fenced, out of every in-sync set, and under an epoch of its own; what it led has a leader
-epoch of its own from then on, so that two histories never share one.
+Room: controller. Pure. Each function returns one batch, so the broker's state and all consequences
+for partitions are committed together. In a cluster, a broker is registered fenced, out of all
+in-sync replicas, and under a new broker epoch. Partitions that it led get a new leader epoch, so
+that no epoch has two histories.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from protocol.types import NO_NODE, Uuid, uuid_to_base64
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a registration is judged by besides the image.
+    """The facts besides the image that decide a registration.
 
-    `is_live`: whether the incarnation that is registered under the id may still be running.
-    `voter_directory`: the directory under which the voter set has the node, None if it is no voter.
+    `is_live`: whether the incarnation registered under the id may still be running.
+    `voter_directory`: the directory of this node in the voter set, None if it is not a voter.
     """
 
     cluster_id: str
@@ -62,7 +62,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A BrokerRegistration as it is to be decided; without a standing of a broker that is alone."""
+    """A BrokerRegistration to decide. `standing` is None for a broker without a cluster."""
 
     request: BrokerRegistrationRequest
     standing: Standing | None = None
@@ -74,10 +74,10 @@ def register(
     config: BrokerConfig,
     standing: Standing,
 ) -> Outcome[BrokerRegistrationResponse]:
-    """BrokerRegistration. The same incarnation again gets the epoch it has, and changes nothing.
+    """Handle BrokerRegistration. The same incarnation gets its present epoch, and nothing changes.
 
-    Raises INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION while another incarnation may
-    live, INVALID_REQUEST for directories that this broker cannot have, so that waiting is no use.
+    Raises INCONSISTENT_CLUSTER_ID; DUPLICATE_BROKER_REGISTRATION while another incarnation may
+    live; INVALID_REQUEST for directories that this broker cannot have, which waiting does not cure.
     """
     known = image.brokers.get(request.broker_id)
     _refuse_foreign(request, standing)
@@ -114,11 +114,11 @@ def register(
 def register_alone(
     request: BrokerRegistrationRequest, image: MetadataImage
 ) -> Outcome[BrokerRegistrationResponse]:
-    """A broker that is configured alone begins its life: nobody else could lead, so it is in
-    service at once, and what it leads begins new epochs.
+    """Register the only broker. No other broker can lead, so it is in service at once.
 
-    Without that, a broker that lost its unflushed tail would lead again in the epoch in which it
-    wrote it, and two histories would share one epoch.
+    Everything it leads gets a new leader epoch. Otherwise a broker that lost its unflushed tail
+    would lead again in the epoch in which it wrote the tail, and that epoch would have two
+    histories.
     """
     broker_epoch = image.end_offset
     records: list[MetadataRecord] = [_record(request, broker_epoch, is_fenced=False)]
@@ -133,7 +133,9 @@ def register_alone(
 
 
 def fence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
-    """A broker is taken for dead: it leads nothing and is in sync nowhere. Always safe."""
+    """Fence a broker that counts as dead: it leads nothing and is not in sync anywhere. Always
+    safe.
+    """
     broker = image.brokers[node_id]
     brokers = {**image.brokers, node_id: replace(broker, is_fenced=True)}
     record = FenceBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
@@ -141,7 +143,7 @@ def fence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[
 
 
 def stop(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
-    """A broker wants to stop: its leaderships move, and it leaves every in-sync set."""
+    """Prepare a broker to stop: its leaderships move, and it leaves all in-sync replicas."""
     broker = image.brokers[node_id]
     brokers = {**image.brokers, node_id: replace(broker, is_stopping=True)}
     record = BrokerRegistrationChangeRecord(
@@ -153,7 +155,9 @@ def stop(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[M
 
 
 def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
-    """A broker has replayed its own registration: it may serve, and leads what nobody leads."""
+    """Unfence a broker that has replayed its own registration. It gets leaderships without a
+    leader.
+    """
     broker = image.brokers[node_id]
     brokers = {**image.brokers, node_id: replace(broker, is_fenced=False)}
     records: list[MetadataRecord] = [
@@ -171,9 +175,10 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
 def unregister(
     request: UnregisterBrokerRequest, image: MetadataImage
 ) -> Outcome[UnregisterBrokerResponse]:
-    """UnregisterBroker: forget one that will not come back; its replicas stay assigned to it.
+    """Handle UnregisterBroker: forget a broker that will not come back. Its assignments stay.
 
-    Raises BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for one in service, which would end for it.
+    Raises BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker in service, which would have
+    to end.
     """
     node_id = request.broker_id
     broker = image.brokers.get(node_id)
@@ -191,12 +196,13 @@ def unregister(
 def distrust(
     node_id: int, damaged: Iterable[DamagedTopic], image: MetadataImage, config: BrokerConfig
 ) -> Sequence[MetadataRecord]:
-    """A broker in service has found logs damaged: others lead them, and it is in sync no more.
+    """Handle damaged logs of a broker in service: other brokers lead, and it is not in sync any
+    more.
 
-    A new leader epoch begins in any case. It is the sign for the broker to begin its log anew, and
-    has the leader forget how far the old one went: else it would take an empty log into the
-    in-sync replicas. Where nobody else can lead, all stays as it is: what can be read of the only
-    copy is worth more than nothing, and writes go on.
+    The leader epoch always rises. That tells the broker to start its log again, and makes the
+    leader forget the old log's end. Otherwise the leader could add an empty log to the in-sync
+    replicas. If no other broker can lead, nothing changes: a partly readable copy is better than
+    none, and appends go on.
     """
     records = []
     for named in damaged:
@@ -217,7 +223,7 @@ def distrust(
 
 
 def leads_nothing(node_id: int, image: MetadataImage) -> bool:
-    """Whether a broker that is stopping may go as far as leaderships are concerned."""
+    """Return whether a stopping broker leads nothing, so that it may stop."""
     return all(partition.leader != node_id for _, _, partition in partitions_of(image))
 
 
@@ -241,7 +247,9 @@ def _after_restart(
     partition: PartitionImage,
     is_flushed: bool,
 ) -> Wanted:
-    """What a new incarnation's disk is believed of one partition."""
+    """Return the change of one partition after a restart, by what the new
+    incarnation's disk holds.
+    """
     node_id = request.broker_id
     directory = directory_of(partition, node_id)
     before = () if known is None else known.directory_ids
@@ -267,14 +275,14 @@ def _refuse_foreign(request: BrokerRegistrationRequest, standing: Standing) -> N
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"broker {request.broker_id} at {_wanted_addresses(request)} belongs to cluster "
             f"{request.cluster_id}, this is cluster {standing.cluster_id}: correct the address at "
-            "which it looks for others, or give it this cluster's secrets and an empty folder",
+            "which it looks for brokers, or give it this cluster's secrets and an empty folder",
         )
 
 
 def _refuse_directories(
     request: BrokerRegistrationRequest, image: MetadataImage, standing: Standing
 ) -> None:
-    """A folder that is copied, emptied or exchanged must not pass for the one that it was."""
+    """Refuse a copied, emptied or replaced folder."""
     if not request.log_dirs or len(set(request.log_dirs)) != len(request.log_dirs):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -296,8 +304,8 @@ def _refuse_directories(
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"broker {request.broker_id} is a voter with directory {uuid_to_base64(wanted)}, but "
-            f"at {here} it has directory {uuid_to_base64(request.log_dirs[0])}: its folder was "
-            "emptied or exchanged. Bring the old one back, or take the voter out and add it anew",
+            f"at {here} it has {uuid_to_base64(request.log_dirs[0])}: its folder was emptied "
+            "or replaced. Restore the old one, or remove the voter and add it again",
         )
 
 

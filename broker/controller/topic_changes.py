@@ -1,6 +1,6 @@
-"""Topics go and grow: the rules behind DeleteTopics and CreatePartitions.
+"""The rules of DeleteTopics and CreatePartitions.
 
-Floor: controller. Pure. Each topic of a request stands for itself, as in `topics`.
+Room: controller. Pure. Each topic of a request is decided separately, as in `topics`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from protocol.types import ZERO_UUID, Uuid
 def delete_topics(
     request: DeleteTopicsRequest, image: MetadataImage, config: BrokerConfig
 ) -> Outcome[DeleteTopicsResponse]:
-    """DeleteTopics by name or, from version 6 on, by id.
+    """Delete topics by name or, from version 6 on, by id.
 
-    What is asked for twice stays and is answered once, as Kafka does it: a topic given both by its
-    name and by its id has its refusal under the name.
+    As in Kafka, a topic that is named twice stays and is answered once. If it is given by name and
+    by id, the refusal is under the name.
     """
     states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     asked = Counter((state.name, state.topic_id) for state in states)
@@ -93,8 +93,7 @@ def _topic_to_delete(
 def create_partitions(
     request: CreatePartitionsRequest, image: MetadataImage, config: BrokerConfig
 ) -> Outcome[CreatePartitionsResponse]:
-    """CreatePartitions: a topic grows to `count` partitions. Every topic asked for is answered,
-    and once."""
+    """Handle CreatePartitions: topics grow to `count` partitions. Each topic is answered once."""
     named = Counter(topic.name for topic in request.topics)
     budget = Budget.of(image, config)
     records: list[MetadataRecord] = []
@@ -120,7 +119,7 @@ def _growth(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if known.is_internal:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"{known.name} is internal: its keys are spread for ever"
+            ErrorCode.INVALID_REQUEST, f"{known.name} is internal: its partition count is fixed"
         )
     old_count = len(known.partitions)
     if topic.count == old_count:
@@ -142,7 +141,7 @@ def _growth(
         if len(replicas) != added or any(len(one) != factor for one in replicas):
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added} partitions of {factor} replicas are to be assigned",
+                f"expected assignments for {added} partitions of {factor} replicas",
             )
         for one in replicas:
             check_assignment(one, image)
