@@ -1,7 +1,8 @@
-"""How far each replica of the metadata log has come, as the leader of the epoch knows it.
+"""The progress of each replica of the metadata log, as the leader of the epoch knows it.
 
-Floor: quorum. Pure. Ages are lived ms, so that a stall of the leader makes nobody look late. Only a
-leader has a standing to tell: what a replica said under another leader may have been truncated.
+Room: quorum. Pure. Ages are lived ms, so that a stall of the leader makes no replica look late.
+Only a leader knows the progress, because what a replica reported to another leader can have been
+truncated.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from broker.quorum.voters import ReplicaKey, Voter
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStanding:
-    """One replica. `end_offset` is durable there, -1 before its first fetch of the epoch.
+    """One replica. `end_offset` is durable there; -1 before its first fetch of the epoch.
 
-    `fetched_ago_ms` is since its last fetch, `caught_up_ago_ms` since it last had everything that
-    the leader had; None where that was not in this epoch.
+    `fetched_ago_ms` is the time since its last fetch, `caught_up_ago_ms` since it last had
+    everything that the leader had. They are None if that was not in this epoch.
     """
 
     key: ReplicaKey
@@ -29,7 +30,9 @@ class ReplicaStanding:
 
 @dataclass(frozen=True, slots=True)
 class QuorumStanding:
-    """One epoch: its leader, what is committed, and everybody's progress by rising id."""
+    """One epoch: its leader, the committed offset, and the progress of all replicas in the order of
+    ids.
+    """
 
     leader_id: int
     epoch: int
@@ -37,17 +40,19 @@ class QuorumStanding:
     voters: tuple[ReplicaStanding, ...]
     observers: tuple[ReplicaStanding, ...]
     members: tuple[Voter, ...]
-    """The voters with their addresses, as the voter set has them."""
+    """The voters with their addresses from the voter set."""
 
     @property
     def end_offset(self) -> int:
-        """Where the leader's own log ends, as far as it is durable."""
+        """The durable end of the leader's own log."""
         ends = [one.end_offset for one in self.voters if one.key.node_id == self.leader_id]
         return ends[0] if ends else UNKNOWN_END
 
 
 def standing_of(quorum: Quorum, now_ms: int) -> QuorumStanding | None:
-    """What the leader knows of its quorum at a lived time; None where this replica is none."""
+    """Return what the leader knows of its quorum at a lived time; None if this replica does not
+    lead.
+    """
     leader, replica = quorum.role, quorum.replica
     if not isinstance(leader, Leader):
         return None
