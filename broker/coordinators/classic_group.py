@@ -1,10 +1,10 @@
-"""A group of the classic protocol: what its members may ask, and what becomes of it.
+"""A group of the classic protocol: the requests of its members.
 
-Floor: coordinators. Pure; time and new ids are arguments. Every JoinGroup and SyncGroup gets
-exactly one answer, sooner or later, as an effect in the outbox; Heartbeat, LeaveGroup and the
-checks of a commit are answered at once by what the methods return. Rules: KIP-62 (time-outs),
-KIP-134 (delayed first join), KIP-345 (static members), KIP-394 (member id required), KIP-559
-(protocol checked in SyncGroup), KIP-814 (a static leader that comes back).
+Room: coordinators. Pure; time and new ids are arguments. Every JoinGroup and SyncGroup gets exactly
+one answer, now or later, as an effect in the outbox. Heartbeat, LeaveGroup and the checks of a
+commit are answered by the return value. Rules: KIP-62 (time-outs), KIP-134 (delayed first join),
+KIP-345 (static members), KIP-394 (member id required), KIP-559 (protocol checked in SyncGroup),
+KIP-814 (a static leader that rejoins).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from protocol.errors import ErrorCode
 
 
 class ClassicGroup(Rebalancing):
-    """One group with members, or one that had some."""
+    """A group that has members, or had some."""
 
     @classmethod
     def restored(
@@ -51,7 +51,7 @@ class ClassicGroup(Rebalancing):
         outbox: deque[Effect],
         moment: Moment,
     ) -> Self:
-        """The group as it was stored: its members have one session time-out to be heard of."""
+        """Restore a stored group. Its members have one session time-out to send a heartbeat."""
         group = cls(group_id, limits, timers, outbox, moment)
         group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None
@@ -85,15 +85,15 @@ class ClassicGroup(Rebalancing):
 
     @property
     def is_void(self) -> bool:
-        """Whether nothing has ever come of the group, so that it need not be kept."""
+        """Whether the group has never had a generation, so it need not be kept."""
         return self.state is GroupState.EMPTY and not (self.generation_id or self.pending)
 
     # Joining.
 
     def join(self, joining: Joining, new_member_id: str, moment: Moment) -> None:
-        """JoinGroup of a session time-out that is within bounds.
+        """Handle JoinGroup. The caller has checked the session time-out.
 
-        `new_member_id` is for a member that has none, or for a static one that comes back.
+        `new_member_id` is for a member without an id, or for a static member that rejoins.
         """
         if self.state is GroupState.DEAD:
             self._refuse_join(joining, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -117,8 +117,10 @@ class ClassicGroup(Rebalancing):
         self._outbox.append(Answer(joining.token, answer))
 
     def _has_room(self, joining: Joining) -> bool:
-        """Whether the group is not full, or the member has its place in it, be it as a static one
-        that starts again: Kafka refuses that."""
+        """Return whether the group has room for this member.
+
+        A static member that restarts keeps its place, even in a full group; Kafka refuses it.
+        """
         if self.state is GroupState.EMPTY:
             return True
         member_id = joining.member_id
@@ -131,17 +133,20 @@ class ClassicGroup(Rebalancing):
         return member is not None or len(self.roster) < self._limits.size_max
 
     def _drop(self, member_id: str) -> None:
-        """A member that found no room in the generation to come."""
+        """Remove a member that found no room in the next generation."""
         self._forget_pending(member_id)
         member = self.roster.members.get(member_id)
         if member is not None:
             self._remove(member)
 
     def _speaks(self, joining: Joining) -> bool:
-        """Whether the member is of the group's kind and shares a protocol with all the others."""
+        """Return whether the member has the group's protocol type and a protocol that all members
+        share.
+        """
         if self.state is GroupState.EMPTY:
             return bool(joining.protocol_type and joining.protocols)
-        # All may have been dropped while the group was preparing; then anything is common to them.
+        # While the group was preparing, all members can have been removed. Then any protocol is
+        # common to them.
         is_of_kind = not len(self.roster) or self.protocol_type == joining.protocol_type
         return bool(is_of_kind and joining.protocol_type) and self.roster.supports(
             joining.protocols
@@ -194,10 +199,10 @@ class ClassicGroup(Rebalancing):
         if self.state is GroupState.PREPARING_REBALANCE or not is_same:
             self._rejoin(member, joining, moment)
         elif self.state is GroupState.STABLE and is_leader:
-            # The leader does so to have the partitions shared out anew.
+            # The leader rejoins to have the partitions assigned again.
             self._rejoin(member, joining, moment)
         else:
-            # Its answer was lost, or it is not in need of a new generation.
+            # Its answer was lost, or it does not need a new generation.
             self._outbox.append(Answer(joining.token, self._joined(member)))
 
     def _rejoin(self, member: Member, joining: Joining, moment: Moment) -> None:
@@ -208,14 +213,15 @@ class ClassicGroup(Rebalancing):
     def _park_join(self, member: Member, token: object) -> None:
         old = self.roster.park_join(member, token)
         if old is not None:
-            # The member has asked twice; nobody may read the first answer, but it is given.
+            # The member sent a second JoinGroup. The first one is still answered, even if no client
+            # reads it.
             answer = JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
             self._outbox.append(Answer(old, answer))
 
     def _replace_static(
         self, joining: Joining, instance_id: str, member_id: str, moment: Moment
     ) -> None:
-        """A static member has started again: it takes the place of what it was (KIP-345)."""
+        """Let a restarted static member replace its former self (KIP-345)."""
         roster = self.roster
         old_leader_id = roster.leader_id or NO_MEMBER
         old_id = roster.static_ids[instance_id]
@@ -234,7 +240,7 @@ class ClassicGroup(Rebalancing):
         if self.state is GroupState.STABLE and self.protocol_name == roster.select_protocol():
             answer = self._joined(member)
             if not joining.may_skip_assignment:
-                # It must not take itself for the leader, or it would share out partitions anew.
+                # The member must not act as leader, or it would assign the partitions again.
                 answer = JoinAnswer(
                     ErrorCode.NONE, member_id, self.generation_id, self.protocol_type,
                     self.protocol_name, old_leader_id,
@@ -248,13 +254,13 @@ class ClassicGroup(Rebalancing):
             cause = ReplacementStored(instance_id, member_id, answer, old_id, *was)
             self._store(roster, assignments, cause)
         else:
-            # In CompletingRebalance too: the leader is assigning to the id that is gone.
+            # Also in CompletingRebalance, because the leader is assigning to the old id.
             self._maybe_rebalance(moment)
 
     # Syncing.
 
     def sync(self, syncing: Syncing, moment: Moment) -> None:
-        """SyncGroup: answered with the assignment once the leader's is stored."""
+        """Handle SyncGroup. It is answered with the assignment once the leader's is stored."""
         error = self._check_sync(syncing)
         if error is not ErrorCode.NONE:
             self._outbox.append(Answer(syncing.token, SyncAnswer(error)))
@@ -290,7 +296,7 @@ class ClassicGroup(Rebalancing):
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    # What is answered at once.
+    # Requests with an immediate answer.
 
     def _check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         if self.state is GroupState.DEAD:
@@ -316,7 +322,7 @@ class ClassicGroup(Rebalancing):
     def heartbeat(
         self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment
     ) -> ErrorCode:
-        """Heartbeat: the member is there, and learns whether it must join anew."""
+        """Handle Heartbeat: extend the session, and tell the member whether it must rejoin."""
         error = self._check_generation(member_id, group_instance_id, generation_id)
         if error is not ErrorCode.NONE:
             return error
@@ -329,17 +335,17 @@ class ClassicGroup(Rebalancing):
     def check_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment
     ) -> ErrorCode:
-        """Whether this member of this generation may commit; being heard of, it lives on."""
+        """Return whether this member of this generation may commit, and extend its session."""
         is_nobody = member_id == NO_MEMBER and group_instance_id is None
         if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
-            # Such commits come from tools and from readers that assign partitions themselves.
+            # Such commits come from tools, and from consumers that assign partitions to themselves.
             is_free = self.state is GroupState.EMPTY
             return ErrorCode.NONE if is_free else ErrorCode.UNKNOWN_MEMBER_ID
         error = self._check_generation(member_id, group_instance_id, generation_id)
         if error is not ErrorCode.NONE:
             return error
         if self.state is GroupState.COMPLETING_REBALANCE:
-            # It knows the generation but not its share yet: it must fetch that first.
+            # The member knows the generation but not its assignment yet. It must fetch that first.
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = self.roster.members[member_id]
         self._expect(member, member.session_timeout_ms, moment)
@@ -348,14 +354,16 @@ class ClassicGroup(Rebalancing):
     def check_commit_in_transaction(
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """The same for TxnOffsetCommit, which named no member before version 3 (KIP-447)."""
+        """Like `check_commit`, for TxnOffsetCommit, which names no member before version 3
+        (KIP-447).
+        """
         is_nobody = member_id == NO_MEMBER and group_instance_id is None
         if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
             return ErrorCode.NONE
         return self._check_generation(member_id, group_instance_id, generation_id)
 
     def leave(self, member_id: str, group_instance_id: str | None, moment: Moment) -> ErrorCode:
-        """One member leaves; by its instance id alone, an administrator removes it."""
+        """Remove one member. An administrator removes a static member by its instance id alone."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if member_id == NO_MEMBER and group_instance_id is not None:
@@ -370,7 +378,7 @@ class ClassicGroup(Rebalancing):
         return error
 
     def unload(self, moment: Moment) -> None:
-        """The coordinator goes: whoever waits must look for another one."""
+        """Unload the group. Waiting members must look for another coordinator."""
         for member in self.roster:
             answer = JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id)
             self._answer_join(member, answer)
