@@ -206,7 +206,7 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return available records by partition; wait up to `timeout_ms` if there are none.
 
-        Raises the errors of `getone`. Records before one that cannot be deserialized are returned
+        Raises the errors of `getone`. Records before a record that cannot be deserialized come
         first.
         """
         count_max = self.settings.max_poll_records if max_records is None else max_records
@@ -261,7 +261,7 @@ class Consumer:
         return await self._offsets.position(tp)
 
     async def committed(self, tp: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the group's committed offset, whoever committed it."""
+        """Return the group's committed offset, by any member."""
         return (await self._offsets.committed((tp,)))[tp]
 
     async def commit(

@@ -21,9 +21,9 @@ from protocol.types import TopicPartition
 class ConsumerReader:
     """The reading side of one consumer. `wake_member` tells its membership that a caller reads.
 
-    paused: assigned partitions of which no records are returned. leaving: the same, while the group
-    adds or removes these and the listener runs. read_under: the generation of the last returned
-    records; None without a group.
+    - `paused`: assigned partitions of which no records are returned.
+    - `leaving`: the same, while the group adds or removes these and the listener runs.
+    - `read_under`: the generation of the last returned records; None without a group.
     """
 
     def __init__(

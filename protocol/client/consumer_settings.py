@@ -41,16 +41,18 @@ class ConsumerRecord(NamedTuple):
 class ConsumerSettings:
     """The settings of one consumer; the defaults are Java's.
 
-    group_id: None for a consumer that assigns itself and commits nothing. group_instance_id: makes
-    the member a static one (KIP-345). assignors: names in order of preference. Members keep their
-    partitions during a rebalance only if all of them are cooperative. auto_commit: commits in the
-    background, at most `auto_commit_interval_ms` after the caller has asked for more. Records that
-    are still being processed are not committed. isolation_level: 1 hides uncommitted records of
-    transactions. session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms: see
-    `GroupSettings`. topics_check_ms: how often to look for new partitions, and for new topics of a
-    pattern. max_poll_records: the most records that one `getmany` returns. fetch_*: when the broker
-    answers, and how much it returns. key_deserializer, value_deserializer: from bytes or None to
-    any value.
+    - `group_id`: None for a consumer that assigns itself and commits nothing.
+    - `group_instance_id`: makes the member a static one (KIP-345).
+    - `assignors`: names in order of preference. Members keep their partitions during a rebalance
+      only if all of them are cooperative.
+    - `auto_commit`: commits in the background, at most `auto_commit_interval_ms` after the caller
+      has asked for more. Records that are still being processed are not committed.
+    - `isolation_level`: 1 hides uncommitted records of transactions.
+    - `session_timeout_ms`, `heartbeat_interval_ms`, `max_poll_interval_ms`: see `GroupSettings`.
+    - `topics_check_ms`: how often to look for new partitions, and for new topics of a pattern.
+    - `max_poll_records`: the most records that `getmany` returns.
+    - `fetch_*`: when the broker answers, and how much it returns.
+    - `key_deserializer`, `value_deserializer`: from bytes or None to any value.
     """
 
     group_id: str | None = None

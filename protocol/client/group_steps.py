@@ -35,9 +35,10 @@ class GroupMembership(NamedTuple):
 class GroupSettings:
     """The settings of one member.
 
-    assignors: in order of preference; the group uses one that all members have. session_timeout_ms:
-    a member without heartbeats for this long is removed. max_poll_interval_ms: a member without
-    polls for this long leaves; in a rebalance, the others wait this long for it.
+    - `assignors`: in order of preference; the group uses an assignor that all members have.
+    - `session_timeout_ms`: a member without heartbeats for this long is removed.
+    - `max_poll_interval_ms`: a member without polls for this long leaves; in a rebalance, the
+      others wait this long for it.
     """
 
     group_id: str

@@ -38,9 +38,9 @@ def withhold_moving(members: Sequence[MemberSubscription], assignment: Assignmen
     for member in members:
         for tp in member.owned:
             owners.setdefault(tp, set()).add(member.member_id)
-    nobody: set[str] = set()
+    none: set[str] = set()
     return {
-        member_id: [tp for tp in tps if not owners.get(tp, nobody) - {member_id}]
+        member_id: [tp for tp in tps if not owners.get(tp, none) - {member_id}]
         for member_id, tps in assignment.items()
     }
 

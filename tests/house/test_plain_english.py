@@ -31,7 +31,7 @@ IDIOMS_MAX = {
     "configs": 19,
     "docs": 271,
     "monitor": 1,
-    "protocol": 27,
+    "protocol": 0,
     "setup": 2,
     "sinks": 57,
     "stream": 65,
