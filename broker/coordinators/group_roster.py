@@ -1,4 +1,4 @@
-"""The members of a group: who is in it, its leader, and the protocols that all members share.
+"""The members of a group, its leader, and the protocols that all members share.
 
 Room: coordinators. Pure, without time. Members are kept in the order of joining, which breaks every
 tie. Invariants: a group instance id names one member; the leader, if any, is a member;
@@ -143,7 +143,7 @@ class Roster:
     # Waiting.
 
     def park_join(self, member: Member, token: object) -> object | None:
-        """Park a member's JoinGroup. Return the one that was parked before, if any."""
+        """Park a member's JoinGroup. Return its former parked request, if any."""
         old, member.join_token = member.join_token, token
         self._waiting += old is None
         return old

@@ -46,7 +46,7 @@ class VoterName(Struct):
 class LeaderChange(Message, api_key=2, versions=(0, 1), flexible=0):
     """The first record of an epoch. Nothing older is committed before this record is.
 
-    Written in version 0, the only one that Kafka's tools read.
+    Written in version 0, because Kafka's tools read no other.
     """
 
     version: int = int16()

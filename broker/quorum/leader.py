@@ -34,9 +34,7 @@ from broker.quorum.voters import KRAFT_VERSION, ReplicaKey, reached_by_majority
 from protocol.errors import ErrorCode
 
 OBSERVERS_MAX = 64
-"""The most observers that a leader tracks. The one that has not fetched for longest is dropped
-first.
-"""
+"""The most observers that a leader tracks. It drops the observer without a fetch for longest."""
 
 UNKNOWN_END = -1
 

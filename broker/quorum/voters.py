@@ -69,7 +69,7 @@ class VoterSet:
         return hash(self.voters)
 
     def __repr__(self) -> str:
-        return f"VoterSet({', '.join(str(key.node_id) for key in self) or 'nobody'})"
+        return f"VoterSet({', '.join(str(key.node_id) for key in self) or 'empty'})"
 
     @property
     def majority(self) -> int:

@@ -245,7 +245,7 @@ class PartitionState:
 
         After an unclean election the log can have been truncated below what was once committed.
         """
-        assert self._leading is None, "a leader learns its high watermark from nobody"
+        assert self._leading is None, "a leader does not learn its high watermark"
         known = min(high_watermark, end_offset)
         self._high_watermark = min(max(self._high_watermark, known), end_offset)
 

@@ -26,7 +26,7 @@ from protocol.types import TopicPartition
 VERIFY_VERSION = BETWEEN_BROKERS[ApiKey.ADD_PARTITIONS_TO_TXN][-1]
 
 VERIFY_MS_MAX = 1_000
-"""How long to wait for an answer. After that the client is told to try again.
+"""How long to wait for an answer. After that the client must try again.
 
 A coordinator answers from memory, and the end of its link reveals a dead one sooner.
 """

@@ -140,7 +140,7 @@ def test_only_a_leader_has_members_and_a_low_watermark() -> None:
 
 
 def test_a_leader_learns_from_nobody() -> None:
-    with pytest.raises(AssertionError, match="from nobody"):
+    with pytest.raises(AssertionError, match="does not learn"):
         Scene().state.learned(5, 5)
 
 
