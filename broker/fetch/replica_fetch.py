@@ -118,7 +118,7 @@ class ReplicaFetchPorts:
 
 
 class ReplicaFetches:
-    """All followers' fetches at this broker. To be put among `Replicas.hearers`."""
+    """All followers' fetches at this broker. To be put among `Replicas.listeners`."""
 
     def __init__(self, ports: ReplicaFetchPorts) -> None:
         self._ports = ports

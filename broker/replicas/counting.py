@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from broker.replicas.flusher import Flusher
-from broker.replicas.hearing import Hearer
 from broker.replicas.replica import Replica
+from broker.replicas.replica_listener import ReplicaListener
 from broker.storage.log import Log
 from broker.world import Clock
 
@@ -26,14 +26,14 @@ class Counting:
         clock: Clock,
         flusher: Flusher,
         by_log: Mapping[Log, Replica],
-        hearers: Sequence[Hearer],
+        listeners: Sequence[ReplicaListener],
     ) -> None:
-        """`by_log` and `hearers` belong to `Replicas`, which changes them later."""
+        """`by_log` and `listeners` belong to `Replicas`, which changes them later."""
         self.on_advance: Callable[[Replica], None] = _nobody_waits
         self._clock = clock
         self._flusher = flusher
         self._by_log = by_log
-        self._hearers = hearers
+        self._listeners = listeners
 
     def written(self, replica: Replica) -> None:
         """Note an append. It is durable after the fsync, or at once if the topic does not wait for
@@ -41,8 +41,8 @@ class Counting:
         """
         if replica.is_shared:
             # Before the fsync here, so that followers append and fsync at the same time.
-            for hearer in self._hearers:
-                hearer.written(replica)
+            for listener in self._listeners:
+                listener.written(replica)
         log = replica.log
         if log.config.is_flushed_before_ack:
             self._flusher.mark(log)
@@ -61,14 +61,14 @@ class Counting:
         if replica.counts():
             self._advanced(replica)
         if replica.is_shared:
-            for hearer in self._hearers:
-                hearer.counted(replica)
+            for listener in self._listeners:
+                listener.counted(replica)
 
     def _advanced(self, replica: Replica) -> None:
         self.on_advance(replica)
         if replica.is_shared:
-            for hearer in self._hearers:
-                hearer.moved(replica)
+            for listener in self._listeners:
+                listener.moved(replica)
 
     def learned(self, replica: Replica, high_watermark: int) -> None:
         """Note the leader's high watermark, on a follower."""
@@ -79,8 +79,8 @@ class Counting:
         """Note a new log start offset after records were deleted."""
         replica.state.trimmed(replica.log.log_start_offset)
         if replica.is_shared:
-            for hearer in self._hearers:
-                hearer.moved(replica)
+            for listener in self._listeners:
+                listener.moved(replica)
 
     def flush_overdue(self, now_ms: int) -> None:
         """Fsync the logs whose `flush.ms` or `flush.messages` requires it."""

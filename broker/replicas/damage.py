@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from broker.replicas.hearing import Deaf
 from broker.replicas.replica import Replica
+from broker.replicas.replica_listener import BaseReplicaListener
 from broker.replicas.replicas import Replicas
 from broker.world import Jobs, World
 from protocol.log import fields
@@ -28,8 +28,8 @@ Tell = Callable[[Iterable[TopicPartition]], None]
 """Gets all damaged partitions that are in service, whenever the set changes."""
 
 
-class Damage(Deaf):
-    """Add this to `Replicas.hearers`."""
+class Damage(BaseReplicaListener):
+    """Add this to `Replicas.listeners`."""
 
     def __init__(self, world: World, replicas: Replicas, tell: Tell, files: Jobs) -> None:
         """`files` is the thread that renames folders."""

@@ -20,9 +20,9 @@ from functools import partial
 from broker.alarm import Alarm
 from broker.metrics.warnings import Warnings
 from broker.replicas.fetching import FETCH_VERSION, fetch_request
-from broker.replicas.hearing import Deaf
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
+from broker.replicas.replica_listener import BaseReplicaListener
 from broker.replicas.replicas import Replicas
 from broker.replication.follower import LeaderFetch
 from broker.replication.follower_session import Fetcher
@@ -103,8 +103,8 @@ class FollowerPorts:
     """
 
 
-class Followers(Deaf):
-    """All follower partitions of this broker. Add this to `Replicas.hearers`."""
+class Followers(BaseReplicaListener):
+    """All follower partitions of this broker. Add this to `Replicas.listeners`."""
 
     def __init__(self, ports: FollowerPorts, me: Fetcher, directory_id: Uuid) -> None:
         """`me` holds the broker epoch of this incarnation."""

@@ -16,9 +16,9 @@ from broker.metadata.records import TOPIC_RESOURCE
 from broker.replicas.counting import Counting
 from broker.replicas.flusher import Flusher
 from broker.replicas.folders import Folders, Made
-from broker.replicas.hearing import Hearer
 from broker.replicas.place import Place
 from broker.replicas.replica import Replica
+from broker.replicas.replica_listener import ReplicaListener
 from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import Leader, Offline, PartitionState, RoleChange
 from broker.storage.dropped import DroppedFiles
@@ -38,7 +38,7 @@ NOTHING_HELD: Mapping[int, Replica] = {}
 class Replicas:
     """Finds partitions and assigns their roles; `counting` advances their watermarks.
 
-    Calls `on_lost` with every replica that is not led here any more. `hearers` are notified of
+    Calls `on_lost` with every replica that is not led here any more. `listeners` are notified of
     partitions with several replicas.
     """
 
@@ -61,7 +61,7 @@ class Replicas:
         self._folders = folders
         self._on_lost = on_lost
         self.place = place
-        self.hearers: list[Hearer] = []
+        self.listeners: list[ReplicaListener] = []
         self._image = MetadataImage()
         """The newest image that is in force or is being applied."""
         self._held: dict[str, dict[int, Replica]] = {}
@@ -69,7 +69,7 @@ class Replicas:
         """The partitions that this broker leads."""
         self._by_log: dict[Log, Replica] = {}
         self._by_id: dict[PartitionId, Replica] = {}
-        self.counting = Counting(clock, flusher, self._by_log, self.hearers)
+        self.counting = Counting(clock, flusher, self._by_log, self.listeners)
         self._brokers: Mapping[int, int] = {}
         self.unmade: dict[TopicPartition, str] = {}
         """Partitions whose folder the disk could not create yet, with the reason."""
@@ -250,8 +250,8 @@ class Replicas:
         replica.log.retire()
         replica.gone()
         self._on_lost(replica)
-        for hearer in self.hearers:
-            hearer.gone(replica)
+        for listener in self.listeners:
+            listener.gone(replica)
         return replica.log
 
     def _follow_brokers(self, image: MetadataImage) -> None:
@@ -331,8 +331,8 @@ class Replicas:
             led[replica.index] = replica
         if not isinstance(change.after, Offline) and not replica.is_all_counted:
             self._flusher.mark(replica.log)
-        for hearer in self.hearers:
-            hearer.changed(replica, change)
+        for listener in self.listeners:
+            listener.changed(replica, change)
 
     # Damaged logs.
 
@@ -357,8 +357,8 @@ class Replicas:
                 partition=replica.topic_partition, reason=reason, is_leader=replica.is_led
             ),
         )
-        for hearer in self.hearers:
-            hearer.damaged(replica)
+        for listener in self.listeners:
+            listener.damaged(replica)
 
     def _give_up_damaged(self) -> list[Log]:
         """Take damaged replicas out of service that another broker leads. Return their logs.

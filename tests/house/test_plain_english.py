@@ -26,7 +26,7 @@ IDIOMS_MAX = {
     "README.md": 2,
     "appliance": 152,
     "bench": 25,
-    "broker": 252,
+    "broker": 245,
     "collector": 96,
     "configs": 19,
     "docs": 271,

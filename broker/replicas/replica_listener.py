@@ -13,7 +13,7 @@ from broker.replicas.replica import Replica
 from broker.replication.partition import RoleChange
 
 
-class Hearer(Protocol):
+class ReplicaListener(Protocol):
     """Is notified of events in partitions with several replicas: the followers here, and the fetch
     service.
     """
@@ -40,7 +40,7 @@ class Hearer(Protocol):
         """The log was found damaged. It stays in service until another broker leads."""
 
 
-class Deaf:
+class BaseReplicaListener:
     """A listener that ignores all events. Subclasses override the events that they need."""
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
