@@ -65,7 +65,7 @@ FINAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REQUEST}
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PendingRequest:
     """The request that waits for its answer."""
 
     number: int
@@ -74,7 +74,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _AnsweredHeartbeat:
     """A heartbeat that was answered."""
 
     sent_ms: int
@@ -114,14 +114,14 @@ class Membership:
         self._is_over = False
         self._news = 0
         """Rises whenever there is something to report."""
-        self._asked: _Asked | None = None
+        self._asked: _PendingRequest | None = None
         self._number = 0
         self._due_ms: int | None = None
         """When to send the next request; None while there is no controller."""
         self._wait_ms = RETRY_MS_MIN
         self._held_id = HeldId()
         self._stopping_known = 0
-        self._heard: list[_Heard] = []
+        self._heard: list[_AnsweredHeartbeat] = []
         self._counts_from_ms = 0
         self._lease_ms: int | None = None
         """When the heartbeat that allows reads was sent; None while no heartbeat does."""
@@ -230,7 +230,7 @@ class Membership:
             return ()
         message = self._heartbeat() if self._is_known_there else self._request
         self._number += 1
-        self._asked = _Asked(self._number, now_ms, self._news)
+        self._asked = _PendingRequest(self._number, now_ms, self._news)
         return (Ask(self._number, self._controller[0], message),)
 
     def answered(self, number: int, answer: Any, now_ms: int) -> Sequence[Effect]:
@@ -333,7 +333,7 @@ class Membership:
         )
 
     def _answered(
-        self, answer: BrokerHeartbeatResponse, code: ErrorCode, asked: _Asked, now_ms: int
+        self, answer: BrokerHeartbeatResponse, code: ErrorCode, asked: _PendingRequest, now_ms: int
     ) -> Sequence[Effect]:
         if code is ErrorCode.STALE_BROKER_EPOCH:
             return self._replaced()
@@ -342,7 +342,7 @@ class Membership:
             return self._later(now_ms)
         self._wait_ms = RETRY_MS_MIN
         if not answer.is_fenced and asked.sent_ms >= self._counts_from_ms:
-            self._heard.append(_Heard(asked.sent_ms, answer.metadata_end_offset))
+            self._heard.append(_AnsweredHeartbeat(asked.sent_ms, answer.metadata_end_offset))
             self._open()
         interval_ms = STOP_HEARTBEAT_MS if self._is_waiting_to_stop else HEARTBEAT_MS
         self._due_ms = now_ms if asked.news != self._news else asked.sent_ms + interval_ms

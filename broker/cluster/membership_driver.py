@@ -42,7 +42,7 @@ from protocol.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition
 from protocol.wire.schema import Message
 
 
-class Told(Protocol):
+class MembershipListener(Protocol):
     """Is notified of changes in the broker's membership."""
 
     def registered(self, broker_epoch: int) -> None:
@@ -69,7 +69,7 @@ class MembershipDriver:
     def __init__(
         self,
         request: BrokerRegistrationRequest,
-        told: Told,
+        listener: MembershipListener,
         controller: ControllerDriver,
         liveness: LivenessDriver,
         peers: Peers,
@@ -77,7 +77,7 @@ class MembershipDriver:
     ) -> None:
         self._membership = Membership(request)
         self._own_id = request.broker_id
-        self._told = told
+        self._listener = listener
         self._controller = controller
         self._liveness = liveness
         self._peers = peers
@@ -226,15 +226,15 @@ class MembershipDriver:
                 case Ask(number, node_id, message):
                     self._send(number, node_id, message)
                 case Registered(broker_epoch):
-                    self._told.registered(broker_epoch)
+                    self._listener.registered(broker_epoch)
                 case Unfenced():
-                    self._told.unfenced()
+                    self._listener.unfenced()
                 case Fenced():
-                    self._told.fenced()
+                    self._listener.fenced()
                 case MayStop():
-                    self._told.may_stop()
+                    self._listener.may_stop()
                 case Refused(text):
-                    self._told.refused(text)
+                    self._listener.refused(text)
         self._arm()
 
     def _send(self, number: int, node_id: int, message: Message) -> None:

@@ -53,7 +53,7 @@ ONCE = (DeleteTopicsRequest, UnregisterBrokerRequest)
 
 
 @dataclass(slots=True, eq=False)
-class _Passed:
+class _PendingOrder:
     """An order on its way to the controller, with its waiter."""
 
     order: Order
@@ -85,12 +85,12 @@ class Orders:
         self._peers = peers
         self._world = world
         self._settings = settings
-        self._passed: dict[_Passed, None] = {}
+        self._pending: dict[_PendingOrder, None] = {}
 
     def submit(self, order: Order, waiter: Waiter) -> None:
         """Have an order decided. The waiter is called once, possibly before this returns."""
         config = self._settings.config
-        if len(self._passed) >= config.max_pending_metadata_orders:
+        if len(self._pending) >= config.max_pending_metadata_orders:
             waiter.refused(
                 ApiError(
                     ErrorCode.REQUEST_TIMED_OUT,
@@ -100,8 +100,8 @@ class Orders:
             return
         message, answered = self._worded(order, waiter)
         deadline_ms = self._world.clock.monotonic_ms() + patience_ms(order)
-        one = _Passed(order, waiter, message, answered, deadline_ms)
-        self._passed[one] = None
+        one = _PendingOrder(order, waiter, message, answered, deadline_ms)
+        self._pending[one] = None
         self._try(one)
 
     def leader_changed(self) -> None:
@@ -110,7 +110,7 @@ class Orders:
         """
         leader_id = self._leader_id()
         if leader_id != NO_NODE:
-            for one in [one for one in self._passed if one.asked_id not in (NO_NODE, leader_id)]:
+            for one in [one for one in self._pending if one.asked_id not in (NO_NODE, leader_id)]:
                 self._lost(one)
 
     def _worded(self, order: Order, waiter: Waiter) -> tuple[Message, Callable[[Any], None]]:
@@ -142,7 +142,7 @@ class Orders:
                 return order, waiter.reply
         raise AssertionError(f"{type(order).__name__} is not passed on")
 
-    def _try(self, one: _Passed) -> None:
+    def _try(self, one: _PendingOrder) -> None:
         leader_id = self._leader_id()
         if self._world.clock.monotonic_ms() >= one.deadline_ms:
             error = ApiError(
@@ -159,7 +159,7 @@ class Orders:
             envelope = packed(one.message, one.waiter.host)
             self._ask(leader_id, LinkKind.ORDERS, envelope, one, self._opened)
 
-    def _decide_here(self, one: _Passed) -> None:
+    def _decide_here(self, one: _PendingOrder) -> None:
         def reply(answer: Any) -> None:
             self._end(one)
             one.waiter.reply(answer)
@@ -178,8 +178,8 @@ class Orders:
         leader_id: int,
         kind: LinkKind,
         message: Message,
-        one: _Passed,
-        answered: Callable[[_Passed, Any], None],
+        one: _PendingOrder,
+        answered: Callable[[_PendingOrder, Any], None],
     ) -> None:
         one.asked_id = leader_id
         number = one.try_number
@@ -199,24 +199,24 @@ class Orders:
         version = ApiKey(message.api_key).valid_versions[-1]
         self._peers.ask(leader_id, kind, message, version, one.deadline_ms, heard, failed)
 
-    def _opened(self, one: _Passed, envelope: EnvelopeResponse) -> None:
+    def _opened(self, one: _PendingOrder, envelope: EnvelopeResponse) -> None:
         response = opened_answer(envelope, one.message)
         if response is None:
             self._not_decided(one, ErrorCode(envelope.error_code))
         else:
-            self._told(one, response)
+            self._complete(one, response)
 
-    def _answered(self, one: _Passed, response: AllocateProducerIdsResponse) -> None:
+    def _answered(self, one: _PendingOrder, response: AllocateProducerIdsResponse) -> None:
         if response.error_code:
             self._not_decided(one, ErrorCode(response.error_code))
         else:
-            self._told(one, response)
+            self._complete(one, response)
 
-    def _told(self, one: _Passed, response: Any) -> None:
+    def _complete(self, one: _PendingOrder, response: Any) -> None:
         self._end(one)
         one.answered(response)
 
-    def _not_decided(self, one: _Passed, code: ErrorCode) -> None:
+    def _not_decided(self, one: _PendingOrder, code: ErrorCode) -> None:
         if code in (ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE):
             self._try_later(one)
         elif code is ErrorCode.NETWORK_EXCEPTION:
@@ -224,7 +224,7 @@ class Orders:
         else:
             self._refuse(one, ApiError(code, "the controller refused the order"))
 
-    def _lost(self, one: _Passed) -> None:
+    def _lost(self, one: _PendingOrder) -> None:
         """Handle the loss of the controller that was asked: it is unknown whether it carried out
         the order.
         """
@@ -234,16 +234,16 @@ class Orders:
         else:
             self._try_later(one)
 
-    def _try_later(self, one: _Passed) -> None:
+    def _try_later(self, one: _PendingOrder) -> None:
         # Ignore an answer that comes before the next try.
         one.try_number += 1
         one.asked_id = NO_NODE
         self._world.later(RETRY_MS, partial(self._try, one))
 
-    def _refuse(self, one: _Passed, error: ApiError) -> None:
+    def _refuse(self, one: _PendingOrder, error: ApiError) -> None:
         self._end(one)
         one.waiter.refused(error)
 
-    def _end(self, one: _Passed) -> None:
+    def _end(self, one: _PendingOrder) -> None:
         one.try_number += 1
-        del self._passed[one]
+        del self._pending[one]

@@ -34,7 +34,7 @@ VERDICTS: Mapping[End, Verdict] = MappingProxyType(
 )
 """What the end of a connection attempt shows about the broker at that address."""
 
-Told = Callable[[Verdict], None]
+VerdictCallback = Callable[[Verdict], None]
 
 
 class Probes:
@@ -44,7 +44,7 @@ class Probes:
         self._world = world
         self._under_way: dict[_Dialled, None] = {}
 
-    def start(self, address: Address | None, told: Told) -> None:
+    def start(self, address: Address | None, told: VerdictCallback) -> None:
         """Probe an address and call `told` once with the verdict, after this returns.
 
         Without an address (None) the probe cannot be made; the verdict is UNRESOLVED.
@@ -62,7 +62,7 @@ class Probes:
         for dialled in under_way:
             dialled.close()
 
-    def _over(self, told: Told, dialled: _Dialled, verdict: Verdict) -> None:
+    def _over(self, told: VerdictCallback, dialled: _Dialled, verdict: Verdict) -> None:
         # A probe that was closed before it connected gives no verdict.
         if dialled in self._under_way:
             del self._under_way[dialled]

@@ -157,7 +157,7 @@ def decode_request(message: Message) -> Request:
     raise AssertionError(f"{type(message).__name__} is no request of the quorum")
 
 
-def _asked(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
+def _requested_partition(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
     """Return the one partition of a request."""
     partition = _only(topics, name_field, index_field)
     if partition is None:
@@ -177,7 +177,7 @@ def _only(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
 
 
 def _read_vote(message: messages.VoteRequest) -> Vote:
-    one = _asked(message.topics, "topic_name", "partition_index")
+    one = _requested_partition(message.topics, "topic_name", "partition_index")
     return Vote(
         message.cluster_id or "",
         ReplicaKey(message.voter_id, one.voter_directory_id),
@@ -190,13 +190,13 @@ def _read_vote(message: messages.VoteRequest) -> Vote:
 
 
 def _read_begin(message: messages.BeginQuorumEpochRequest) -> BeginQuorumEpoch:
-    one = _asked(message.topics, "topic_name", "partition_index")
+    one = _requested_partition(message.topics, "topic_name", "partition_index")
     voter = ReplicaKey(message.voter_id, one.voter_directory_id)
     return BeginQuorumEpoch(message.cluster_id or "", voter, one.leader_id, one.leader_epoch)
 
 
 def _read_end(message: messages.EndQuorumEpochRequest) -> EndQuorumEpoch:
-    one = _asked(message.topics, "topic_name", "partition_index")
+    one = _requested_partition(message.topics, "topic_name", "partition_index")
     preferred = tuple(
         ReplicaKey(each.candidate_id, each.candidate_directory_id)
         for each in one.preferred_candidates
@@ -205,7 +205,7 @@ def _read_end(message: messages.EndQuorumEpochRequest) -> EndQuorumEpoch:
 
 
 def _read_fetch(message: fetches.FetchRequest) -> Fetch:
-    one = _asked(message.topics, "topic_id", "partition")
+    one = _requested_partition(message.topics, "topic_id", "partition")
     node_id = NO_NODE if message.replica_state is None else message.replica_state.replica_id
     return Fetch(
         message.cluster_id or "",
@@ -220,7 +220,7 @@ def _read_fetch(message: fetches.FetchRequest) -> Fetch:
 
 
 def _read_fetch_snapshot(message: messages.FetchSnapshotRequest) -> FetchSnapshot:
-    one = _asked(message.topics, "name", "partition")
+    one = _requested_partition(message.topics, "name", "partition")
     return FetchSnapshot(
         message.cluster_id or "",
         ReplicaKey(message.replica_id, one.replica_directory_id),
@@ -316,13 +316,13 @@ def decode_answer(message: Message) -> Answer:
     """
     match message:
         case messages.VoteResponse():
-            one = _told(message, message.topics, "topic_name", "partition_index")
+            one = _answered_partition(message, message.topics, "topic_name", "partition_index")
             return VoteAnswer(*_leader_of(one), one.vote_granted)
         case messages.BeginQuorumEpochResponse():
-            one = _told(message, message.topics, "topic_name", "partition_index")
+            one = _answered_partition(message, message.topics, "topic_name", "partition_index")
             return BeginQuorumEpochAnswer(*_leader_of(one))
         case messages.EndQuorumEpochResponse():
-            one = _told(message, message.topics, "topic_name", "partition_index")
+            one = _answered_partition(message, message.topics, "topic_name", "partition_index")
             return EndQuorumEpochAnswer(*_leader_of(one))
         case fetches.FetchResponse():
             return _read_fetched(message)
@@ -331,7 +331,9 @@ def decode_answer(message: Message) -> Answer:
     raise AssertionError(f"{type(message).__name__} is no answer of the quorum")
 
 
-def _told(message: Any, topics: Sequence[Any], name_field: str, index_field: str) -> Any:
+def _answered_partition(
+    message: Any, topics: Sequence[Any], name_field: str, index_field: str
+) -> Any:
     """Return the one partition of an answer."""
     partition = _only(topics, name_field, index_field)
     if partition is None or message.error_code:
@@ -344,7 +346,7 @@ def _leader_of(partition: Any) -> tuple[ErrorCode, int, int]:
 
 
 def _read_fetched(message: fetches.FetchResponse) -> FetchAnswer:
-    one = _told(message, message.responses, "topic_id", "partition_index")
+    one = _answered_partition(message, message.responses, "topic_id", "partition_index")
     leader = one.current_leader or fetches.LeaderIdAndEpoch()
     diverging, snapshot_id = one.diverging_epoch, one.snapshot_id
     return FetchAnswer(
@@ -360,7 +362,7 @@ def _read_fetched(message: fetches.FetchResponse) -> FetchAnswer:
 
 
 def _read_piece(message: messages.FetchSnapshotResponse) -> FetchSnapshotAnswer:
-    one = _told(message, message.topics, "name", "index")
+    one = _answered_partition(message, message.topics, "name", "index")
     leader = one.current_leader or messages.SnapshotLeader(leader_id=NO_NODE, leader_epoch=-1)
     return FetchSnapshotAnswer(
         ErrorCode(one.error_code),

@@ -19,7 +19,7 @@ from broker.cluster.leader_watcher import LeaderWatcher
 from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.loader import Loader
 from broker.cluster.membership import damaged_topics
-from broker.cluster.membership_driver import MembershipDriver, Told
+from broker.cluster.membership_driver import MembershipDriver, MembershipListener
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
@@ -67,7 +67,7 @@ class Joining:
         own: OwnDisk,
         controller: Controller,
         joined: Callable[[Metadata], None],
-        told: Told,
+        told: MembershipListener,
     ) -> None:
         """`joined` hears of the metadata once they are known here; `told` of the membership, and
         why there is no place for this process. Raises FolderError for a disk that is damaged."""

@@ -24,20 +24,20 @@ logger = logging.getLogger(__name__)
 MARK_RETRY_MS = 1_000
 """Wait before a rejected mark is tried again."""
 
-Tell = Callable[[Iterable[TopicPartition]], None]
+Report = Callable[[Iterable[TopicPartition]], None]
 """Gets all damaged partitions that are in service, whenever the set changes."""
 
 
 class Damage(BaseReplicaListener):
     """Add this to `Replicas.listeners`."""
 
-    def __init__(self, world: World, replicas: Replicas, tell: Tell, files: Jobs) -> None:
+    def __init__(self, world: World, replicas: Replicas, report: Report, files: Jobs) -> None:
         """`files` is the thread that renames folders."""
         self._later = world.later
         self._replicas = replicas
-        self._tell = tell
+        self._report = report
         self._files = files
-        self._told: frozenset[TopicPartition] = frozenset()
+        self._reported: frozenset[TopicPartition] = frozenset()
 
     def damaged(self, replica: Replica) -> None:
         """Report the partition, and mark its log so that the next start finds the mark."""
@@ -61,9 +61,9 @@ class Damage(BaseReplicaListener):
 
     def gone(self, replica: Replica) -> None:
         """Report the new set if the partition was a damaged one."""
-        if replica.topic_partition in self._told:
+        if replica.topic_partition in self._reported:
             self._say()
 
     def _say(self) -> None:
-        self._told = frozenset(one.topic_partition for one in self._replicas.damaged)
-        self._tell(self._told)
+        self._reported = frozenset(one.topic_partition for one in self._replicas.damaged)
+        self._report(self._reported)

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.cluster.lived_alarm import TURN_MS
 from broker.cluster.liveness_driver import OWN_LINK, RETRY_MS, LivenessDriver
-from broker.cluster.probes import Told
+from broker.cluster.probes import VerdictCallback
 from broker.controller.active import Waiter
 from broker.controller.liveness import (
     RECONNECT_MS,
@@ -68,9 +68,9 @@ class Tried:
     """In place of the probes: whom they are for, and their verdicts by hand."""
 
     def __init__(self) -> None:
-        self.under_way: list[tuple[Address | None, Told]] = []
+        self.under_way: list[tuple[Address | None, VerdictCallback]] = []
 
-    def start(self, address: Address | None, told: Told) -> None:
+    def start(self, address: Address | None, told: VerdictCallback) -> None:
         self.under_way.append((address, told))
 
 
