@@ -85,7 +85,7 @@ class LivenessDriver:
         self._links: dict[Connection, int] = {}
         self._nodes: dict[int, int] = {}
         """By link: the broker that identified itself there."""
-        self._unburied: list[Dead] = []
+        self._unfenced: list[Dead] = []
         self._retry_ms: int | None = None
         self._balance_ms = 0
         """When the controller next looks for leaderships to move."""
@@ -114,7 +114,7 @@ class LivenessDriver:
     def lost(self) -> None:
         """Stop: another controller watches the brokers from now on."""
         self._liveness = None
-        self._unburied.clear()
+        self._unfenced.clear()
         self._retry_ms = None
         self._alarm.set(None)
 
@@ -216,7 +216,7 @@ class LivenessDriver:
             return
         dead = liveness.probed(probe, verdict, self._alarm.now_ms)
         if dead is not None:
-            self._bury(dead)
+            self._fence(dead)
         self._arm()
 
     def _on_time(self) -> None:
@@ -225,11 +225,11 @@ class LivenessDriver:
         again: list[Dead] = []
         if self._retry_ms is not None and self._retry_ms <= now_ms:
             self._retry_ms = None
-            again, self._unburied = self._unburied, []
+            again, self._unfenced = self._unfenced, []
         for dead in [*liveness.dead(now_ms), *again]:
             # A broker that has come back since is not dead.
             if not liveness.is_live(dead.node_id, now_ms):
-                self._bury(dead)
+                self._fence(dead)
         for probe in liveness.probes_due(now_ms):
             self._start(probe)
         if self._balance_ms <= now_ms:
@@ -246,10 +246,10 @@ class LivenessDriver:
         if any(to_give_back(self._image, settled)):
             self._controller.submit(GiveBack(settled), Waiter(_nothing, _nothing))
 
-    def _bury(self, dead: Dead) -> None:
+    def _fence(self, dead: Dead) -> None:
         def refused(error: ApiError) -> None:
             if error.code is not ErrorCode.NOT_CONTROLLER:
-                self._unburied.append(dead)
+                self._unfenced.append(dead)
                 self._retry_ms = self._alarm.now_ms + RETRY_MS
 
         self._controller.submit(dead, Waiter(_nothing, refused))

@@ -15,7 +15,7 @@ from broker.controller.alter_partition import alter_partition
 from broker.controller.config_changes import alter_fully, alter_incrementally
 from broker.controller.elections import GiveBack, elect_leaders, give_back
 from broker.controller.features import update_features
-from broker.controller.liveness import Dead, Heartbeat, bury, hear
+from broker.controller.liveness import Dead, Heartbeat, decide_heartbeat, fence_dead
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic, Outcome
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
 from broker.controller.registration import Registration, register, register_alone, unregister
@@ -99,9 +99,9 @@ class Controller:
                     return register_alone(request, image)
                 return register(request, image, self.config, order.standing)
             case Heartbeat():
-                return hear(order, image, self.config)
+                return decide_heartbeat(order, image, self.config)
             case Dead():
-                return bury(order, image, self.config)
+                return fence_dead(order, image, self.config)
             case AlterPartitionRequest():
                 return alter_partition(order, image, self.config)
             case AllocateProducerIdsRequest():

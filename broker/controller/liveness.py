@@ -369,7 +369,7 @@ class Heartbeat:
     must_commit: bool
 
 
-def hear(
+def decide_heartbeat(
     heartbeat: Heartbeat, image: MetadataImage, config: BrokerConfig
 ) -> Outcome[BrokerHeartbeatResponse]:
     """Decide about a heartbeat. Raises what `Liveness.heartbeat` raises."""
@@ -381,7 +381,7 @@ def hear(
     return Outcome([NoOpRecord()], outcome.reply)
 
 
-def bury(dead: Dead, image: MetadataImage, config: BrokerConfig) -> Outcome[None]:
+def fence_dead(dead: Dead, image: MetadataImage, config: BrokerConfig) -> Outcome[None]:
     """Fence a dead broker, unless that is already done."""
     if not to_be_fenced([dead], image):
         return Outcome([], None)
