@@ -18,7 +18,7 @@ from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.probes import Probes
 from broker.config import BROKER_LISTENER
 from broker.controller.active import Waiter
-from broker.controller.elections import SETTLED_MS, GiveBack, to_give_back
+from broker.controller.elections import SETTLED_MS, ElectPreferred, electable_preferred
 from broker.controller.liveness import Dead, Heartbeat, Liveness, Probe, Verdict
 from broker.controller.registration import Registration, Standing
 from broker.metadata.image import BrokerImage, MetadataImage
@@ -234,17 +234,17 @@ class LivenessDriver:
             self._start(probe)
         if self._balance_ms <= now_ms:
             self._balance_ms = now_ms + BALANCE_MS
-            self._give_back(liveness, now_ms)
+            self._elect_preferred(liveness, now_ms)
         self._arm()
 
-    def _give_back(self, liveness: Liveness, now_ms: int) -> None:
+    def _elect_preferred(self, liveness: Liveness, now_ms: int) -> None:
         settled = frozenset(
             node_id
             for node_id in self._image.brokers
             if liveness.unfenced_for_ms(node_id, now_ms) >= SETTLED_MS
         )
-        if any(to_give_back(self._image, settled)):
-            self._controller.submit(GiveBack(settled), Waiter(_nothing, _nothing))
+        if any(electable_preferred(self._image, settled)):
+            self._controller.submit(ElectPreferred(settled), Waiter(_nothing, _nothing))
 
     def _fence(self, dead: Dead) -> None:
         def refused(error: ApiError) -> None:

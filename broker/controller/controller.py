@@ -13,7 +13,7 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.controller.alter_partition import alter_partition
 from broker.controller.config_changes import alter_fully, alter_incrementally
-from broker.controller.elections import GiveBack, elect_leaders, give_back
+from broker.controller.elections import ElectPreferred, elect_leaders, elect_preferred
 from broker.controller.features import update_features
 from broker.controller.liveness import Dead, Heartbeat, decide_heartbeat, fence_dead
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic, Outcome
@@ -35,7 +35,12 @@ from protocol.messages.topics import (
 from protocol.types import ZERO_UUID, Uuid, random_uuid
 
 FromBrokers = (
-    Registration | Heartbeat | Dead | AlterPartitionRequest | AllocateProducerIdsRequest | GiveBack
+    Registration
+    | Heartbeat
+    | Dead
+    | AlterPartitionRequest
+    | AllocateProducerIdsRequest
+    | ElectPreferred
 )
 """Requests that brokers depend on. They ignore the limits on orders; each broker has only a few."""
 
@@ -106,8 +111,8 @@ class Controller:
                 return alter_partition(order, image, self.config)
             case AllocateProducerIdsRequest():
                 return allocate_block(order, image)
-            case GiveBack():
-                return give_back(order, image, self.config)
+            case ElectPreferred():
+                return elect_preferred(order, image, self.config)
 
     def _new_topic_id(self) -> Uuid:
         while True:

@@ -47,18 +47,20 @@ RETURNED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class ElectPreferred:
     """The controller's own order: leaderships return to preferred replicas on `settled` brokers."""
 
     settled: frozenset[int]
 
 
-def give_back(order: GiveBack, image: MetadataImage, config: BrokerConfig) -> Outcome[None]:
+def elect_preferred(
+    order: ElectPreferred, image: MetadataImage, config: BrokerConfig
+) -> Outcome[None]:
     """Elect the preferred replicas that are in sync on `settled` brokers."""
     records: list[MetadataRecord] = []
     if not config.auto_leader_rebalance_enable:
         return Outcome(records, None)
-    for topic, number in to_give_back(image, order.settled):
+    for topic, number in electable_preferred(image, order.settled):
         partition = topic.partitions[number]
         min_isr = min_in_sync_replicas(topic, image, config)
         wanted = Wanted(election=Election.PREFERRED)
@@ -68,7 +70,9 @@ def give_back(order: GiveBack, image: MetadataImage, config: BrokerConfig) -> Ou
     return Outcome(records, None)
 
 
-def to_give_back(image: MetadataImage, settled: frozenset[int]) -> Iterator[tuple[TopicImage, int]]:
+def electable_preferred(
+    image: MetadataImage, settled: frozenset[int]
+) -> Iterator[tuple[TopicImage, int]]:
     """Yield the partitions whose leadership would return, each by its topic and index."""
     for topic, number, partition in partitions_of(image):
         if partition.replicas[0] in settled and returns(partition, image.brokers):

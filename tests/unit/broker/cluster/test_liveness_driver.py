@@ -17,7 +17,7 @@ from broker.controller.liveness import (
     Dead,
     Heartbeat,
     Verdict,
-    hear,
+    decide_heartbeat,
 )
 from broker.controller.registration import Registration
 from broker.quorum.voters import ReplicaKey
@@ -54,7 +54,7 @@ class Decisions:
     def submit(self, order: Any, waiter: Waiter) -> None:
         if isinstance(order, Heartbeat):
             try:
-                waiter.reply(hear(order, self.image, CONFIG).reply)
+                waiter.reply(decide_heartbeat(order, self.image, CONFIG).reply)
             except ApiError as error:
                 waiter.refused(error)
         self.orders.append((order, waiter))
