@@ -292,7 +292,7 @@ class Consumer:
 
     # --- called by the membership -------------------------------------------------------------
 
-    async def give_back(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
+    async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
         """Stop returning records of these partitions, call the listener and commit."""
         self._reader.leaving = frozenset(partitions)
         try:

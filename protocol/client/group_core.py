@@ -26,12 +26,12 @@ from protocol.client.group_requests import heartbeat_request, join_request, sync
 from protocol.client.group_steps import (
     Adopt,
     Count,
-    GiveBack,
     GroupMembership,
     GroupSettings,
     Join,
     Leave,
     Phase,
+    RevokePartitions,
     Step,
     Sync,
 )
@@ -74,7 +74,7 @@ class GroupCore:
         self._polls = Polls(settings.max_poll_interval_ms, now_ms)
         self._heartbeat_at_ms = 0
         self._had: tuple[frozenset[TopicPartition], int] = (frozenset(), NO_GENERATION)
-        self._gave_back = False
+        self._has_revoked = False
 
     # --- calls of the consumer ----------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class GroupCore:
     def step(self, now_ms: int) -> Step | None:
         """Return the next step, or None until `next_deadline_ms` or the next call."""
         if self._is_lost and self.owned:
-            return GiveBack(self.owned, is_lost=True)
+            return RevokePartitions(self.owned, is_lost=True)
         if self.phase is Phase.STABLE and self._polls.is_overdue(now_ms):
             return self._leave_idle()
         if self.phase in (Phase.UNJOINED, Phase.STABLE):
@@ -140,7 +140,7 @@ class GroupCore:
         if self.phase is Phase.ADOPTING:
             taken_away = self.owned - self._next
             if taken_away:
-                return GiveBack(taken_away, is_lost=False)
+                return RevokePartitions(taken_away, is_lost=False)
             return Adopt(self._next - self.owned, self._next)
         return None
 
@@ -155,11 +155,11 @@ class GroupCore:
     def _step_to_join(self, now_ms: int) -> Step | None:
         if not self._wants_round or self._is_idle or now_ms < self._retry_at_ms:
             return None
-        given_back = self.owned
+        revoked = self.owned
         if self.settings.is_cooperative:
-            given_back = frozenset(tp for tp in self.owned if tp.topic not in self.topics)
-        if given_back:
-            return GiveBack(given_back, is_lost=False)
+            revoked = frozenset(tp for tp in self.owned if tp.topic not in self.topics)
+        if revoked:
+            return RevokePartitions(revoked, is_lost=False)
         self.phase = Phase.JOINING
         self._wants_round = False
         request = join_request(self.settings, self._present, self.topics, self.owned, self._had)
@@ -188,13 +188,13 @@ class GroupCore:
 
     # --- results of steps ---------------------------------------------------------------------
 
-    def given_back(self, step: GiveBack) -> None:
+    def revoked(self, step: RevokePartitions) -> None:
         """Note that the listener was called and these partitions are not read any more."""
         self.owned -= step.partitions
         if not self.owned:
             self._is_lost = False
         if self.phase is Phase.ADOPTING:
-            self._gave_back = True
+            self._has_revoked = True
 
     def on_join(self, response: JoinGroupResponse, now_ms: int) -> None:
         """Handle the answer to JoinGroup: a complete round or an error."""
@@ -248,7 +248,7 @@ class GroupCore:
                 self.fail(error)
                 return
             self._backoff.reset()
-            self._gave_back = False
+            self._has_revoked = False
             self.phase = Phase.ADOPTING
 
     def on_sync_lost(self, step: Sync, now_ms: int) -> None:
@@ -267,7 +267,7 @@ class GroupCore:
             return
         self._had = (self.owned, self.generation_id)
         self.phase = Phase.STABLE
-        if self._gave_back and self.settings.is_cooperative:
+        if self._has_revoked and self.settings.is_cooperative:
             # The partitions given back can reach other members only in another round.
             self.rejoin()
 

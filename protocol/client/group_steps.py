@@ -64,8 +64,8 @@ class GroupSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Stop reading these, call the listener, then call `given_back`. Commit unless `is_lost`."""
+class RevokePartitions:
+    """Stop reading these, call the listener, then call `revoked`. Commit unless `is_lost`."""
 
     partitions: frozenset[TopicPartition]
     is_lost: bool
@@ -111,4 +111,4 @@ class Leave:
     member_id: str
 
 
-Step = GiveBack | Join | Count | Sync | Adopt | Leave
+Step = RevokePartitions | Join | Count | Sync | Adopt | Leave

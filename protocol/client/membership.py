@@ -13,7 +13,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.connection import ByVersion, Connection
 from protocol.client.errors import ClientError, is_transient
 from protocol.client.group_core import GroupCore
-from protocol.client.group_steps import Adopt, Count, GiveBack, Join, Leave, Sync
+from protocol.client.group_steps import Adopt, Count, Join, Leave, RevokePartitions, Sync
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.messages.api import ApiKey
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class Handler(Protocol):
     """Reads the partitions."""
 
-    async def give_back(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
+    async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
         """Stop reading these. Other members can have them as soon as this returns."""
 
     async def adopt(self, added: Collection[TopicPartition]) -> None:
@@ -98,9 +98,9 @@ class Membership:
                 await self._sleep(self._wake, self._core.next_deadline_ms())
                 continue
             match step:
-                case GiveBack():
-                    await self._handler.give_back(step.partitions, step.is_lost)
-                    self._core.given_back(step)
+                case RevokePartitions():
+                    await self._handler.revoke(step.partitions, step.is_lost)
+                    self._core.revoked(step)
                 case Join():
                     await self._join(step)
                 case Count():

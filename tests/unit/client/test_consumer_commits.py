@@ -145,7 +145,7 @@ def test_a_position_of_a_partition_that_goes_meanwhile_is_nobodys() -> None:
         await consumer.adopt({ZERO})
         waiting = asyncio.create_task(consumer.position(ZERO))
         await until(lambda: bool(leaders.commits_asked))
-        await consumer.give_back({ZERO}, False)
+        await consumer.revoke({ZERO}, False)
         leaders.commits_gate.set()
         with pytest.raises(ValueError, match="t-0 is not assigned to this consumer"):
             await waiting

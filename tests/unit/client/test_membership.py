@@ -54,7 +54,7 @@ class Coordinating:
 class Reading:
     """Who would read the partitions."""
 
-    async def give_back(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
+    async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
         raise AssertionError("nothing was assigned")
 
     async def adopt(self, added: Collection[TopicPartition]) -> None:
