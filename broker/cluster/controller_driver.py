@@ -68,11 +68,11 @@ class ControllerDriver:
 
         If the order is refused, the waiter gets the refusal. Both can happen before this returns.
         """
-        active, standing = self._active, None
+        active, status = self._active, None
         if isinstance(order, DescribeQuorumRequest):
-            standing = self._quorum.standing()
-            if active is not None and standing is not None:
-                waiter.reply(describe_quorum(order, standing, self._image, self._clock.now_ms()))
+            status = self._quorum.status()
+            if active is not None and status is not None:
+                waiter.reply(describe_quorum(order, status, self._image, self._clock.now_ms()))
                 return
         if active is None or isinstance(order, DescribeQuorumRequest):
             waiter.refused(ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from broker.config import BROKER_LISTENER
 from broker.metadata.image import METADATA_TOPIC, MetadataImage
-from broker.quorum.standing import QuorumStanding, ReplicaStanding
+from broker.quorum.quorum_status import QuorumReplicaStatus, QuorumStatus
 from broker.quorum.voters import ReplicaKey
 from protocol.errors import ErrorCode
 from protocol.messages.voters import (
@@ -27,7 +27,7 @@ NO_TIMESTAMP = -1
 
 
 def describe_quorum(
-    request: DescribeQuorumRequest, standing: QuorumStanding, image: MetadataImage, now_ms: int
+    request: DescribeQuorumRequest, status: QuorumStatus, image: MetadataImage, now_ms: int
 ) -> DescribeQuorumResponse:
     """Return the whole answer in the latest version; `now_ms` is wall time.
 
@@ -40,15 +40,15 @@ def describe_quorum(
         return _unknown(request)
     described = DescribeQuorumPartition(
         partition_index=0,
-        leader_id=standing.leader_id,
-        leader_epoch=standing.epoch,
-        high_watermark=standing.committed_offset,
-        current_voters=_states(standing.voters, now_ms),
-        observers=_states(standing.observers, now_ms),
+        leader_id=status.leader_id,
+        leader_epoch=status.epoch,
+        high_watermark=status.committed_offset,
+        current_voters=_states(status.voters, now_ms),
+        observers=_states(status.observers, now_ms),
     )
     return DescribeQuorumResponse(
         topics=[DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[described])],
-        nodes=[_node(one.key, standing, image) for one in standing.voters],
+        nodes=[_node(one.key, status, image) for one in status.voters],
     )
 
 
@@ -70,7 +70,7 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     )
 
 
-def _states(replicas: Sequence[ReplicaStanding], now_ms: int) -> list[ReplicaState]:
+def _states(replicas: Sequence[QuorumReplicaStatus], now_ms: int) -> list[ReplicaState]:
     return [
         ReplicaState(
             replica_id=one.key.node_id,
@@ -87,11 +87,11 @@ def _moment(ago_ms: int | None, now_ms: int) -> int:
     return NO_TIMESTAMP if ago_ms is None else now_ms - ago_ms
 
 
-def _node(key: ReplicaKey, standing: QuorumStanding, image: MetadataImage) -> QuorumNode:
+def _node(key: ReplicaKey, status: QuorumStatus, image: MetadataImage) -> QuorumNode:
     """Return a voter's addresses from the voter set, else from its broker registration."""
     listeners = [
         QuorumListener(name=one.name, host=one.host, port=one.port)
-        for voter in standing.members
+        for voter in status.members
         for one in voter.endpoints
         if voter.key == key
     ]

@@ -20,7 +20,7 @@ from broker.config import BROKER_LISTENER
 from broker.controller.active import Waiter
 from broker.controller.elections import SETTLED_MS, ElectPreferred, electable_preferred
 from broker.controller.liveness import Dead, Heartbeat, Liveness, Probe, Verdict
-from broker.controller.registration import Registration, Standing
+from broker.controller.registration import Registration, RegistrationFacts
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.quorum.voters import ReplicaKey
 from broker.world import Address, World
@@ -138,7 +138,7 @@ class LivenessDriver:
             return
         link = self._link_of(connection, node_id)
         voter = next((one for one in self._voters() if one.node_id == node_id), None)
-        standing = Standing(
+        facts = RegistrationFacts(
             self._cluster_id,
             liveness.is_live(node_id, self._alarm.now_ms),
             None if voter is None else voter.directory_id,
@@ -155,7 +155,7 @@ class LivenessDriver:
             waiter.refused(error)
 
         self._controller.submit(
-            Registration(request, standing), Waiter(registered, refused, waiter.host)
+            Registration(request, facts), Waiter(registered, refused, waiter.host)
         )
 
     def heartbeat(

@@ -33,10 +33,10 @@ from broker.quorum.events import (
     VoteSaved,
 )
 from broker.quorum.quorum import Quorum
+from broker.quorum.quorum_status import QuorumStatus, status_of
 from broker.quorum.ready import Barrier, LogRead, Ready, Reply, RoleChange, Send
 from broker.quorum.replica import NEVER_MS
 from broker.quorum.snapshot import SnapshotId
-from broker.quorum.standing import QuorumStanding, standing_of
 from broker.quorum.voters import VoterSet
 from broker.storage.errors import DiskError
 from broker.world import World
@@ -127,9 +127,9 @@ class QuorumDriver:
             return "observer"
         return type(self.quorum.role).__name__.lower()
 
-    def standing(self) -> QuorumStanding | None:
+    def status(self) -> QuorumStatus | None:
         """Return the progress of all replicas if this node leads, else None."""
-        return standing_of(self.quorum, self._alarm.now_ms)
+        return status_of(self.quorum, self._alarm.now_ms)
 
     def start(self) -> None:
         """Start. A sole voter leads when this returns, if the disk accepts its writes."""

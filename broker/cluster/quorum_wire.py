@@ -236,7 +236,7 @@ def encode_answer(answer: Answer) -> Message:
     match answer:
         case VoteAnswer():
             voted = messages.VoteResponsePartition(
-                **_standing(answer), vote_granted=answer.vote_granted
+                **_common_fields(answer), vote_granted=answer.vote_granted
             )
             topic = messages.VoteResponseTopic(topic_name=METADATA_TOPIC, partitions=[voted])
             return messages.VoteResponse(topics=[topic])
@@ -250,7 +250,7 @@ def encode_answer(answer: Answer) -> Message:
             return _piece(answer)
 
 
-def _standing(answer: Any) -> dict[str, int]:
+def _common_fields(answer: Any) -> dict[str, int]:
     return {
         "error_code": answer.error,
         "leader_id": answer.leader_id,
@@ -261,7 +261,7 @@ def _standing(answer: Any) -> dict[str, int]:
 def _epoch_topic(
     answer: BeginQuorumEpochAnswer | EndQuorumEpochAnswer,
 ) -> messages.QuorumEpochTopic:
-    partition = messages.QuorumEpochPartition(**_standing(answer))
+    partition = messages.QuorumEpochPartition(**_common_fields(answer))
     return messages.QuorumEpochTopic(topic_name=METADATA_TOPIC, partitions=[partition])
 
 

@@ -100,9 +100,9 @@ class Controller:
     def _of_brokers(self, order: FromBrokers, image: MetadataImage) -> Outcome[Any]:
         match order:
             case Registration(request):
-                if order.standing is None:
+                if order.facts is None:
                     return register_alone(request, image)
-                return register(request, image, self.config, order.standing)
+                return register(request, image, self.config, order.facts)
             case Heartbeat():
                 return decide_heartbeat(order, image, self.config)
             case Dead():

@@ -48,7 +48,7 @@ from protocol.types import NO_NODE, Uuid, uuid_to_base64
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RegistrationFacts:
     """The facts besides the image that decide a registration.
 
     `is_live`: whether the incarnation registered under the id may still be running.
@@ -62,17 +62,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A BrokerRegistration to decide. `standing` is None for a broker without a cluster."""
+    """A BrokerRegistration to decide. `facts` is None for a broker without a cluster."""
 
     request: BrokerRegistrationRequest
-    standing: Standing | None = None
+    facts: RegistrationFacts | None = None
 
 
 def register(
     request: BrokerRegistrationRequest,
     image: MetadataImage,
     config: BrokerConfig,
-    standing: Standing,
+    facts: RegistrationFacts,
 ) -> Outcome[BrokerRegistrationResponse]:
     """Handle BrokerRegistration. The same incarnation gets its present epoch, and nothing changes.
 
@@ -80,11 +80,11 @@ def register(
     live; INVALID_REQUEST for directories that this broker cannot have, which waiting does not cure.
     """
     known = image.brokers.get(request.broker_id)
-    _refuse_foreign(request, standing)
+    _refuse_foreign(request, facts)
     if known is not None and known.incarnation_id == request.incarnation_id:
         return Outcome([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
-    _refuse_directories(request, image, standing)
-    if known is not None and standing.is_live:
+    _refuse_directories(request, image, facts)
+    if known is not None and facts.is_live:
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {request.broker_id} is running as incarnation "
@@ -269,18 +269,18 @@ def _is_flushed(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -
     return config.log_config(settings).is_flushed_before_ack
 
 
-def _refuse_foreign(request: BrokerRegistrationRequest, standing: Standing) -> None:
-    if request.cluster_id != standing.cluster_id:
+def _refuse_foreign(request: BrokerRegistrationRequest, facts: RegistrationFacts) -> None:
+    if request.cluster_id != facts.cluster_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"broker {request.broker_id} at {_wanted_addresses(request)} belongs to cluster "
-            f"{request.cluster_id}, this is cluster {standing.cluster_id}: correct the address at "
+            f"{request.cluster_id}, this is cluster {facts.cluster_id}: correct the address at "
             "which it looks for brokers, or give it this cluster's secrets and an empty folder",
         )
 
 
 def _refuse_directories(
-    request: BrokerRegistrationRequest, image: MetadataImage, standing: Standing
+    request: BrokerRegistrationRequest, image: MetadataImage, facts: RegistrationFacts
 ) -> None:
     """Refuse a copied, emptied or replaced folder."""
     if not request.log_dirs or len(set(request.log_dirs)) != len(request.log_dirs):
@@ -299,7 +299,7 @@ def _refuse_directories(
                 f"{_addresses(other)}; broker {request.broker_id} at {here} has a copy of it and "
                 "must start with a folder of its own",
             )
-    wanted = standing.voter_directory
+    wanted = facts.voter_directory
     if wanted is not None and wanted not in request.log_dirs:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from broker.replication.isr import Isr, IsrProposal
-from broker.replication.progress import NO_BROKER_EPOCH, FollowerStanding, Progress
+from broker.replication.progress import NO_BROKER_EPOCH, FollowerStatus, Progress
 from protocol.errors import ErrorCode
 from protocol.types import NO_OFFSET
 
@@ -135,21 +135,21 @@ class LeaderLedger:
                 low = min(low, progress.start_offset if is_known else NO_OFFSET)
         return low
 
-    def followers(self, now_ms: int) -> tuple[FollowerStanding, ...]:
+    def followers(self, now_ms: int) -> tuple[FollowerStatus, ...]:
         """Return the state of each follower, in the order of ids."""
         if not self.progress:
             return ()
         return tuple(
-            self._standing(node_id, progress, now_ms)
+            self._status(node_id, progress, now_ms)
             for node_id, progress in sorted(self.progress.items())
         )
 
-    def _standing(self, node_id: int, progress: Progress, now_ms: int) -> FollowerStanding:
+    def _status(self, node_id: int, progress: Progress, now_ms: int) -> FollowerStatus:
         end = progress.counted_end if progress.has_fetched else None
         lag = None if end is None else max(self.counted_end - end, 0)
         since_ms = now_ms if lag == 0 else progress.last_caught_up_ms
         ago_ms = None if since_ms is None else now_ms - since_ms
-        return FollowerStanding(node_id, end, lag, ago_ms, node_id in self.isr.committed)
+        return FollowerStatus(node_id, end, lag, ago_ms, node_id in self.isr.committed)
 
     def assigned(self, seen: Assignment, now_ms: int) -> None:
         """Apply the metadata within the epoch: other replicas, in-sync replicas or minimum."""

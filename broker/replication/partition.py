@@ -23,7 +23,7 @@ from broker.replication.leader import (
     LeaderLedger,
     LogEnds,
 )
-from broker.replication.progress import FollowerStanding
+from broker.replication.progress import FollowerStatus
 from protocol.errors import ErrorCode
 from protocol.types import NO_LEADER_EPOCH, NO_NODE, NO_OFFSET
 
@@ -146,7 +146,7 @@ class PartitionState:
         leading = self._leading
         return leading is not None and len(leading.isr.committed) < len(leading.replicas)
 
-    def followers(self, now_ms: int) -> tuple[FollowerStanding, ...]:
+    def followers(self, now_ms: int) -> tuple[FollowerStatus, ...]:
         """On a leader: the state of each follower. Empty on other brokers."""
         return () if self._leading is None else self._leading.followers(now_ms)
 

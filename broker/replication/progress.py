@@ -15,7 +15,7 @@ NO_BROKER_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
-class FollowerStanding:
+class FollowerStatus:
     """One follower as its leader sees it, for operators; ages in lived ms.
 
     `end_offset` and `lag` are None until its first fetch in this epoch, `caught_up_ago_ms` until it

@@ -26,7 +26,7 @@ that rolls keeps as many, read or not.
 """
 
 
-class Standing(NamedTuple):
+class SegmentsState(NamedTuple):
     """Where the row stands."""
 
     segment_count: int
@@ -214,7 +214,7 @@ class Segments:
             segment.write([one.batch for one in run], size_bytes, stretches=self.stretches)
         except DiskError:
             # The segment counts them in only once they are written: what it is by now, it was.
-            self._take_back(self._standing())
+            self._take_back(self._state())
             raise
         segment.written_ms = now_ms
         for one in run:
@@ -223,7 +223,7 @@ class Segments:
 
     def write_runs(self, staged: Sequence[Staged], interval_bytes: int, now_ms: int) -> None:
         """The same for batches some of which begin a new segment."""
-        standing = self._standing()
+        before = self._state()
         starts = [number for number, one in enumerate(staged) if one.segment_base != NO_SEGMENT]
         try:
             if starts[0]:
@@ -232,18 +232,18 @@ class Segments:
                 self.roll(staged[start].segment_base, interval_bytes, now_ms)
                 self.write_run(staged[start:end], now_ms)
         except DiskError:
-            self._take_back(standing)
+            self._take_back(before)
             raise
 
-    def _standing(self) -> Standing:
-        return Standing(len(self._row), self.closed_bytes, self.active.state())
+    def _state(self) -> SegmentsState:
+        return SegmentsState(len(self._row), self.closed_bytes, self.active.state())
 
-    def _take_back(self, standing: Standing) -> None:
+    def _take_back(self, before: SegmentsState) -> None:
         """Return to where the row stood before a write that failed.
 
         The files are cut and removed at once where the disk allows it, else by `repair`.
         """
-        count, self.closed_bytes, state = standing
+        count, self.closed_bytes, state = before
         for segment in self._row[count:]:
             self._repairs.update((path, -1) for path in segment.paths())
         del self._row[count:], self._base_offsets[count:]

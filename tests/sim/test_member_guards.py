@@ -82,12 +82,12 @@ def _barrier(patch: Patch) -> None:
 def _idempotent_registration(patch: Patch) -> None:
     """Who registers again is taken for another process under the same id."""
 
-    def registered(request: Any, image: MetadataImage, config: Any, standing: Any) -> Any:
+    def registered(request: Any, image: MetadataImage, config: Any, facts: Any) -> Any:
         known = image.brokers.get(request.broker_id)
         if known is not None:
             other = replace(known, incarnation_id=SOMEBODY_ELSE)
             image = replace(image, brokers={**image.brokers, request.broker_id: other})
-        return register(request, image, config, standing)
+        return register(request, image, config, facts)
 
     patch.setattr(controller, "register", registered)
 

@@ -271,14 +271,14 @@ def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_i
     connection = Connected()
     scene.driver.register(registration(TWO), connection, scene.waiter)
     order, waiter = scene.decisions.orders[-1]
-    assert isinstance(order, Registration) and order.standing is not None
-    assert (order.standing.is_live, order.standing.voter_directory) == (True, disk(TWO))
+    assert isinstance(order, Registration) and order.facts is not None
+    assert (order.facts.is_live, order.facts.voter_directory) == (True, disk(TWO))
     waiter.refused(ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
     scene.connections[TWO].end()
     scene.world.run_for(RECONNECT_MS)
     scene.driver.register(registration(TWO), connection, scene.waiter)
     order, waiter = scene.decisions.orders[-1]
-    assert not order.standing.is_live
+    assert not order.facts.is_live
     brokers = dict(scene.image.brokers)
     brokers[TWO] = replace(
         brokers[TWO], incarnation_id=incarnation(TWO, 1), broker_epoch=77, is_fenced=True
@@ -288,7 +288,7 @@ def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_i
     assert scene.replies[-1].broker_epoch == 77
     scene.world.run_for(RECONNECT_MS)
     scene.driver.register(registration(TWO, life=2), Connected(), scene.waiter)
-    assert scene.decisions.orders[-1][0].standing.is_live
+    assert scene.decisions.orders[-1][0].facts.is_live
     connection.end()
     assert scene.tried.under_way[-1][0] == Address("b2", 9094)
 

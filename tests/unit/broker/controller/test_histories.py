@@ -20,7 +20,7 @@ from broker.controller import alter_partition as altering
 from broker.controller import leadership, registration
 from broker.controller.alter_partition import alter_partition
 from broker.controller.leadership import Election, Wanted, elect_by_order
-from broker.controller.registration import Standing, fence, register, stop, unfence
+from broker.controller.registration import RegistrationFacts, fence, register, stop, unfence
 from broker.metadata.image import MetadataImage, PartitionImage
 from broker.metadata.records import TOPIC_RESOURCE, ConfigRecord, MetadataRecord
 from protocol.errors import ApiError
@@ -51,7 +51,7 @@ from tests.unit.broker.controller.kit import (
 SEEDS = range(40)
 STEPS = 80
 CHECK, IS_ELIGIBLE = altering._check, altering._is_eligible
-ANYTHING = Standing(CLUSTER, is_live=False, voter_directory=None)
+ANYTHING = RegistrationFacts(CLUSTER, is_live=False, voter_directory=None)
 
 
 class Model:

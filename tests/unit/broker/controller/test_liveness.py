@@ -14,7 +14,7 @@ from broker.controller.liveness import (
     Verdict,
     to_be_fenced,
 )
-from broker.controller.registration import Standing, register
+from broker.controller.registration import RegistrationFacts, register
 from broker.metadata.image import MetadataImage
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import (
@@ -254,9 +254,9 @@ def test_only_the_dead_that_are_still_registered_so_are_fenced() -> None:
 
 def test_a_registered_broker_is_unfenced_when_it_has_replayed_its_registration() -> None:
     scene = connected_scene()
-    standing = Standing(CLUSTER, is_live=False, voter_directory=None)
+    facts = RegistrationFacts(CLUSTER, is_live=False, voter_directory=None)
     scene.image = after(
-        scene.image, register(registration(TWO), scene.image, CONFIG, standing).records
+        scene.image, register(registration(TWO), scene.image, CONFIG, facts).records
     )
     broker_epoch = scene.image.brokers[TWO].broker_epoch
     behind = scene.beats(TWO, offset=broker_epoch - 1)

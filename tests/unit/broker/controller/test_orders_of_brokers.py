@@ -8,7 +8,7 @@ from broker.controller.active import ActiveController, Limits, Waiter
 from broker.controller.controller import Controller
 from broker.controller.liveness import Dead, Heartbeat, Liveness
 from broker.controller.outcome import AllocateProducerIds
-from broker.controller.registration import Registration, Standing
+from broker.controller.registration import Registration, RegistrationFacts
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import FeatureLevelRecord, NoOpRecord, decode_record
@@ -57,9 +57,11 @@ def refusal(order: object, image: MetadataImage) -> ErrorCode:
     return refused.value.code
 
 
-def test_a_registration_is_judged_by_its_standing() -> None:
+def test_a_registration_is_judged_by_its_facts() -> None:
     image = image_of(partition())
-    dead, live = (Standing(CLUSTER, is_live, voter_directory=None) for is_live in (False, True))
+    dead, live = (
+        RegistrationFacts(CLUSTER, is_live, voter_directory=None) for is_live in (False, True)
+    )
     outcome = CONTROLLER.handle(Registration(registration(TWO), dead), image, 0)
     assert outcome.reply.broker_epoch == image.end_offset
     assert refusal(Registration(registration(TWO), live), image) is (

@@ -9,7 +9,7 @@ import pytest
 
 from broker.replication.leader import Assignment
 from broker.replication.partition import Follower, Leader, Offline, PartitionState, RoleChange
-from broker.replication.progress import FollowerStanding
+from broker.replication.progress import FollowerStatus
 from protocol.errors import ErrorCode
 from protocol.types import NO_NODE, NO_OFFSET
 from tests.unit.broker.replication.kit import ASSIGNED, ME, ONE, TWO, Scene, ends
@@ -198,16 +198,16 @@ def test_alone_it_is_the_one_broker_mill(seed: int) -> None:
 def test_a_leader_knows_how_far_each_follower_is_and_since_when_one_lacks_something() -> None:
     scene = Scene()
     assert scene.state.followers(0) == (
-        FollowerStanding(ONE, None, None, 0, True),
-        FollowerStanding(TWO, None, None, 0, True),
+        FollowerStatus(ONE, None, None, 0, True),
+        FollowerStatus(TWO, None, None, 0, True),
     )
     scene.state.counted(10)
     scene.now_ms = 100
     scene.fetched(ONE, 10)
     scene.fetched(TWO, 4)
     assert scene.state.followers(350) == (
-        FollowerStanding(ONE, 10, 0, 0, True),
-        FollowerStanding(TWO, 4, 6, 350, True),
+        FollowerStatus(ONE, 10, 0, 0, True),
+        FollowerStatus(TWO, 4, 6, 350, True),
     )
     scene.log_says(in_sync_replicas=(ME, ONE))
     assert [one.is_in_sync for one in scene.state.followers(350)] == [True, False]

@@ -15,7 +15,7 @@ from broker.quorum.voters import ReplicaKey, Voter
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaStanding:
+class QuorumReplicaStatus:
     """One replica. `end_offset` is durable there; -1 before its first fetch of the epoch.
 
     `fetched_ago_ms` is the time since its last fetch, `caught_up_ago_ms` since it last had
@@ -29,7 +29,7 @@ class ReplicaStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumStanding:
+class QuorumStatus:
     """One epoch: its leader, the committed offset, and the progress of all replicas in the order of
     ids.
     """
@@ -37,8 +37,8 @@ class QuorumStanding:
     leader_id: int
     epoch: int
     committed_offset: int
-    voters: tuple[ReplicaStanding, ...]
-    observers: tuple[ReplicaStanding, ...]
+    voters: tuple[QuorumReplicaStatus, ...]
+    observers: tuple[QuorumReplicaStatus, ...]
     members: tuple[Voter, ...]
     """The voters with their addresses from the voter set."""
 
@@ -49,7 +49,7 @@ class QuorumStanding:
         return ends[0] if ends else UNKNOWN_END
 
 
-def standing_of(quorum: Quorum, now_ms: int) -> QuorumStanding | None:
+def status_of(quorum: Quorum, now_ms: int) -> QuorumStatus | None:
     """Return what the leader knows of its quorum at a lived time; None if this replica does not
     lead.
     """
@@ -59,25 +59,25 @@ def standing_of(quorum: Quorum, now_ms: int) -> QuorumStanding | None:
     voters = replica.voters.latest
     observers = sorted(key for key in leader.progress if key not in voters)
 
-    def standing(key: ReplicaKey) -> ReplicaStanding:
+    def status(key: ReplicaKey) -> QuorumReplicaStatus:
         if key == replica.me:
-            return ReplicaStanding(key, replica.log.durable_end_offset, 0, 0)
+            return QuorumReplicaStatus(key, replica.log.durable_end_offset, 0, 0)
         progress = leader.progress.get(key)
         if progress is None:
-            return ReplicaStanding(key, UNKNOWN_END, None, None)
+            return QuorumReplicaStatus(key, UNKNOWN_END, None, None)
         caught_up_ms = progress.caught_up_ms
-        return ReplicaStanding(
+        return QuorumReplicaStatus(
             key,
             progress.end_offset,
             now_ms - progress.fetched_ms,
             None if caught_up_ms is None else now_ms - caught_up_ms,
         )
 
-    return QuorumStanding(
+    return QuorumStatus(
         leader.leader_id,
         replica.epoch,
         replica.log.committed_offset,
-        tuple(standing(key) for key in voters),
-        tuple(standing(key) for key in observers),
+        tuple(status(key) for key in voters),
+        tuple(status(key) for key in observers),
         voters.voters,
     )
