@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import combinations
 
-from broker.cluster.found import Found, Refused, check_named, listed, voters_found
-from broker.cluster.reports import Report, in_order
+from broker.cluster.found import DiskReport, StartRefused, check_named, listed, voters_found
+from broker.cluster.reports import BrokerReport, in_order
 from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid, uuid_to_base64
 
@@ -39,12 +39,12 @@ ASK_INTERVAL_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class StartBirth:
     """Start: the broker has read its own disk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReportRequested:
     """Another broker asks for the report. The one answer to it carries the same `call_id`."""
 
     call_id: int
@@ -52,15 +52,15 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ReportReceived:
     """The report that answers the question with this id."""
 
     question_id: int
-    report: Report
+    report: BrokerReport
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ReportFailed:
     """The question gets no answer: no connection, a time-out, or the other broker cannot report
     yet.
     """
@@ -69,44 +69,44 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The `Store` effect is done: vote file and voter set are durable."""
+class VotersStored:
+    """The `StoreVoters` effect is done: vote file and voter set are durable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class BirthTick:
     """The deadline `next_deadline_ms` has passed."""
 
 
-Event = Begin | Asked | Answered | Failed | Stored | Tick
+Event = StartBirth | ReportRequested | ReportReceived | ReportFailed | VotersStored | BirthTick
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask a broker for its report. The driver returns `Answered`, or `Failed` after a time-out."""
+class RequestReport:
+    """Ask a broker for its report. The driver returns `ReportReceived` or `ReportFailed`."""
 
     question_id: int
     node_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SendReport:
     """Send the report to the broker that asked."""
 
     call_id: int
-    report: Report
+    report: BrokerReport
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
+class RejectQuestion:
     """Reject a question because no report is possible yet; the other broker will ask again."""
 
     call_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
-    """Make this voter set durable, then return `Stored`.
+class StoreVoters:
+    """Make this voter set durable, then return `VotersStored`.
 
     Write the vote file first if there is none, then the snapshot at offset 0 that names the set,
     and fsync the folder after each. If the set already exists, fsync it.
@@ -116,23 +116,23 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BirthDone:
     """The set is durable on this disk, so the broker can vote."""
 
     voters: tuple[ReplicaKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseStart:
     """The broker must not start. The text says what was found and what to do."""
 
     text: str
 
 
-Effect = Ask | Answer | NotYet | Store | Done | Refuse
+Effect = RequestReport | SendReport | RejectQuestion | StoreVoters | BirthDone | RefuseStart
 
 
-class Phase(Enum):
+class BirthPhase(Enum):
     """The phase of one broker: ask, (lowest id only) ask a second time, store, then done or
     refused.
     """
@@ -148,8 +148,8 @@ class Phase(Enum):
 class Birth:
     """The birth of a cluster as one broker process sees it. `step(Begin())` must come first."""
 
-    def __init__(self, found: Found) -> None:
-        self.phase = Phase.ASKING
+    def __init__(self, found: DiskReport) -> None:
+        self.phase = BirthPhase.ASKING
         self.voters: tuple[ReplicaKey, ...] = ()
         """The set that is being stored or has been stored."""
         self._found = found
@@ -171,45 +171,45 @@ class Birth:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When a `Tick` is due; None while only answers are outstanding."""
+        """When a `BirthTick` is due; None while only answers are outstanding."""
         return min(self._due_ms.values(), default=None)
 
     @property
     def waits_for(self) -> list[int]:
         """The brokers whose answers are missing, for messages to operators."""
-        if self.phase not in (Phase.ASKING, Phase.CONFIRMING):
+        if self.phase not in (BirthPhase.ASKING, BirthPhase.CONFIRMING):
             return []
         if not self._is_lowest:
             return [self._lowest_id]
-        round_ = self._second if self.phase is Phase.CONFIRMING else self._first
+        round_ = self._second if self.phase is BirthPhase.CONFIRMING else self._first
         return [one for one in self._others if one not in round_]
 
     def step(self, event: Event, now_ms: int) -> Sequence[Effect]:
         """Handle one event. The caller performs the returned effects in order."""
         try:
             return self._handle(event, now_ms)
-        except Refused as error:
-            self.phase = Phase.REFUSED
+        except StartRefused as error:
+            self.phase = BirthPhase.REFUSED
             self._forget_questions()
-            return [Refuse(str(error))]
+            return [RefuseStart(str(error))]
 
     def _handle(self, event: Event, now_ms: int) -> Sequence[Effect]:
         match event:
-            case Begin():
+            case StartBirth():
                 return self._begin()
-            case Asked(call_id, node_id):
+            case ReportRequested(call_id, node_id):
                 return [self._answer(call_id, node_id)]
-            case Answered(question_id, report):
+            case ReportReceived(question_id, report):
                 if question_id in self._questions:
                     return self._answered(question_id, report, now_ms)
-            case Failed(question_id):
+            case ReportFailed(question_id):
                 if question_id in self._questions:
                     self._ask_later(self._questions.pop(question_id), now_ms)
-            case Stored():
-                assert self.phase is Phase.STORING, "nothing was to be stored"
-                self.phase = Phase.DONE
-                return [Done(self.voters)]
-            case Tick():
+            case VotersStored():
+                assert self.phase is BirthPhase.STORING, "nothing was to be stored"
+                self.phase = BirthPhase.DONE
+                return [BirthDone(self.voters)]
+            case BirthTick():
                 due = [one for one, due_ms in self._due_ms.items() if due_ms <= now_ms]
                 return self._ask(due)
         return ()
@@ -220,27 +220,27 @@ class Birth:
         return self._ask(self._others) if self._others else self._store((self._me,))
 
     def _answer(self, call_id: int, node_id: int) -> Effect:
-        if self.phase in (Phase.STORING, Phase.REFUSED):
-            return NotYet(call_id)
-        if self.phase is Phase.DONE:
-            return Answer(call_id, replace(self._report, voters=self.voters))
+        if self.phase in (BirthPhase.STORING, BirthPhase.REFUSED):
+            return RejectQuestion(call_id)
+        if self.phase is BirthPhase.DONE:
+            return SendReport(call_id, replace(self._report, voters=self.voters))
         if node_id == self._lowest_id:
             self._counted_from = self._question_count
-        return Answer(call_id, self._report)
+        return SendReport(call_id, self._report)
 
     def _ask(self, nodes: Sequence[int]) -> list[Effect]:
         asks: list[Effect] = []
         for node_id in nodes:
             self._due_ms.pop(node_id, None)
             self._questions[self._question_count] = node_id
-            asks.append(Ask(self._question_count, node_id))
+            asks.append(RequestReport(self._question_count, node_id))
             self._question_count += 1
         return asks
 
     def _ask_later(self, node_id: int, now_ms: int) -> None:
         self._due_ms[node_id] = now_ms + ASK_INTERVAL_MS
 
-    def _answered(self, question_id: int, report: Report, now_ms: int) -> Sequence[Effect]:
+    def _answered(self, question_id: int, report: BrokerReport, now_ms: int) -> Sequence[Effect]:
         node_id = self._questions.pop(question_id)
         if not self._counts(question_id):
             return self._ask([node_id])
@@ -253,7 +253,7 @@ class Birth:
             check_named(self._me, report.voters, f"broker {node_id}")
             return self._store(report.voters)
         if not report.is_empty:
-            raise Refused(
+            raise StartRefused(
                 f"broker {node_id} holds data of a broker that was alone, or has lost its voters; "
                 f"no cluster of brokers {listed(report.configured_ids)} can be made over it. Start "
                 "it alone, or with an empty data folder"
@@ -267,17 +267,17 @@ class Birth:
         """Return whether rule 2 admits the answer to this question."""
         return question_id >= self._counted_from
 
-    def _check_kin(self, report: Report) -> None:
+    def _check_kin(self, report: BrokerReport) -> None:
         """Check that both brokers are configured for the same cluster. Raises Refused."""
         ours, me = self._report, self._me
         if report.cluster_id != ours.cluster_id:
-            raise Refused(
+            raise StartRefused(
                 f"broker {report.me.node_id} belongs to cluster {report.cluster_id}, broker "
                 f"{me.node_id} to cluster {ours.cluster_id}: correct the address at which one of "
                 "them is looked for, or give both the same secrets"
             )
         if report.configured_ids != ours.configured_ids:
-            raise Refused(
+            raise StartRefused(
                 f"broker {report.me.node_id} is configured among brokers "
                 f"{listed(report.configured_ids)}, broker {me.node_id} among brokers "
                 f"{listed(ours.configured_ids)}: start all of them with the same configuration"
@@ -288,20 +288,20 @@ class Birth:
     def _empty(self, node_id: int, directory_id: Uuid) -> Sequence[Effect]:
         """Note another empty disk. Only the lowest id does this (rule 1)."""
         asks: Sequence[Effect] = ()
-        if self.phase is Phase.CONFIRMING:
+        if self.phase is BirthPhase.CONFIRMING:
             if directory_id == self._first[node_id]:
                 self._second[node_id] = directory_id
                 is_unanimous = len(self._second) == len(self._others)
                 return self._store(self._set_of_all()) if is_unanimous else ()
             # The broker has another disk now, and it is unknown since when that disk is empty:
             # start over.
-            self.phase = Phase.ASKING
+            self.phase = BirthPhase.ASKING
             self._first, self._second = {}, {}
             self._forget_questions()
             asks = self._ask([one for one in self._others if one != node_id])
         self._first[node_id] = directory_id
         if len(self._first) == len(self._others):
-            self.phase = Phase.CONFIRMING
+            self.phase = BirthPhase.CONFIRMING
             asks = self._ask(self._others)
         return asks
 
@@ -313,10 +313,10 @@ class Birth:
         return in_order([self._me, *others])
 
     def _store(self, voters: tuple[ReplicaKey, ...]) -> Sequence[Effect]:
-        self.phase = Phase.STORING
+        self.phase = BirthPhase.STORING
         self.voters = voters
         self._forget_questions()
-        return [Store(voters)]
+        return [StoreVoters(voters)]
 
     def _forget_questions(self) -> None:
         """Ignore any later answers to these questions."""
@@ -324,8 +324,8 @@ class Birth:
         self._due_ms.clear()
 
 
-def _copied(one: ReplicaKey, other: ReplicaKey) -> Refused:
-    return Refused(
+def _copied(one: ReplicaKey, other: ReplicaKey) -> StartRefused:
+    return StartRefused(
         f"brokers {one.node_id} and {other.node_id} both have data folder "
         f"{uuid_to_base64(one.directory_id)}: one is a copy of the other's. Give one of them an "
         "empty folder"

@@ -16,7 +16,7 @@ from itertools import count
 from broker.alarm import Alarm
 from broker.cluster import birth
 from broker.cluster.birth import Birth
-from broker.cluster.found import Found, listed
+from broker.cluster.found import DiskReport, listed
 from broker.cluster.reports import report_from, request_by, response_of
 from broker.quorum.voters import ReplicaKey
 from broker.sessions.call import Call
@@ -45,7 +45,7 @@ class BirthDriver:
 
     def __init__(
         self,
-        found: Found,
+        found: DiskReport,
         peers: Peers,
         world: World,
         jobs: Jobs,
@@ -75,7 +75,7 @@ class BirthDriver:
     def start(self) -> None:
         """Start. If this is the only configured broker, it can be born before this returns."""
         self._say_ms = self._world.clock.monotonic_ms() + WAITING_SAID_MS
-        self._step(birth.Begin())
+        self._step(birth.StartBirth())
 
     def stop(self) -> None:
         """Stop asking."""
@@ -89,7 +89,7 @@ class BirthDriver:
             )
         call_id = next(self._call_ids)
         self._calls[call_id] = call
-        self._step(birth.Asked(call_id, request.broker_id))
+        self._step(birth.ReportRequested(call_id, request.broker_id))
 
     def _step(self, event: birth.Event) -> None:
         now_ms = self._world.clock.monotonic_ms()
@@ -100,37 +100,37 @@ class BirthDriver:
 
     def _perform(self, effect: birth.Effect) -> None:
         match effect:
-            case birth.Ask(question_id, node_id):
+            case birth.RequestReport(question_id, node_id):
                 self._ask(question_id, node_id)
-            case birth.Answer(call_id, report):
+            case birth.SendReport(call_id, report):
                 self._calls.pop(call_id).answer(response_of(report))
-            case birth.NotYet(call_id):
+            case birth.RejectQuestion(call_id):
                 self._calls.pop(call_id).answer(
                     ReplicaReportResponse(
                         error_code=ErrorCode.BROKER_NOT_AVAILABLE,
                         error_message="this broker is storing the voter set; ask again",
                     )
                 )
-            case birth.Store(voters):
+            case birth.StoreVoters(voters):
                 self._jobs.run(
                     partial(self._keep, voters),
-                    lambda nothing: self._step(birth.Stored()),
+                    lambda nothing: self._step(birth.VotersStored()),
                     lambda error: self._refused(str(error)),
                 )
-            case birth.Done(voters):
+            case birth.BirthDone(voters):
                 self._born(voters)
-            case birth.Refuse(text):
+            case birth.RefuseStart(text):
                 self._refused(text)
 
     def _ask(self, question_id: int, node_id: int) -> None:
         def answered(response: ReplicaReportResponse) -> None:
             if response.error_code == ErrorCode.NONE:
-                self._step(birth.Answered(question_id, report_from(response)))
+                self._step(birth.ReportReceived(question_id, report_from(response)))
             else:
-                self._step(birth.Failed(question_id))
+                self._step(birth.ReportFailed(question_id))
 
         def failed(end: End) -> None:
-            self._step(birth.Failed(question_id))
+            self._step(birth.ReportFailed(question_id))
 
         self._peers.ask(
             node_id,
@@ -150,5 +150,5 @@ class BirthDriver:
                 "a new cluster begins when all of its brokers are up",
                 extra=fields(waits_for=listed(waits_for)),
             )
-        self._step(birth.Tick())
+        self._step(birth.BirthTick())
         return self._birth.next_deadline_ms

@@ -26,7 +26,7 @@ Order = ControllerInput | DescribeQuorumRequest
 """
 
 
-class Keeper(Protocol):
+class ControllerListener(Protocol):
     """Holds state of the active controller that is not in the log. It lasts while the controller is
     active.
     """
@@ -56,7 +56,7 @@ class ControllerDriver:
         self._active: ActiveController | None = None
         self._predecessor: int | None = None
         self._image = MetadataImage()
-        self.keeper: Keeper | None = None
+        self.keeper: ControllerListener | None = None
 
     @property
     def is_active(self) -> bool:

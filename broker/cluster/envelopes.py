@@ -45,7 +45,7 @@ PASSED_ON: Mapping[int, ApiKey] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedEnvelope:
     """The content of an envelope and the client that sent it; `host` is None for the broker's own
     request.
     """
@@ -65,7 +65,7 @@ def packed(order: Message, host: str | None) -> EnvelopeRequest:
     return EnvelopeRequest(request_data=frame[SIZE_BYTES:], client_host_address=_address(host))
 
 
-def opened(envelope: EnvelopeRequest) -> Opened:
+def opened(envelope: EnvelopeRequest) -> OpenedEnvelope:
     """Decode an envelope. Raises INVALID_REQUEST if it is malformed or its request may not be
     forwarded.
     """
@@ -79,10 +79,10 @@ def opened(envelope: EnvelopeRequest) -> Opened:
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
     host = _host(envelope.client_host_address)
-    return Opened(key, version, header.correlation_id, order, host)
+    return OpenedEnvelope(key, version, header.correlation_id, order, host)
 
 
-def packed_answer(response: Message, to: Opened) -> EnvelopeResponse:
+def packed_answer(response: Message, to: OpenedEnvelope) -> EnvelopeResponse:
     """Return the envelope with the answer to a forwarded request."""
     frame = encode_response(response, to.version, to.correlation_id, to.key)
     return EnvelopeResponse(response_data=frame[SIZE_BYTES:])

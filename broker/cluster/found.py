@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.cluster.reports import Report
+from broker.cluster.reports import BrokerReport
 from broker.quorum.voters import ReplicaKey
 from protocol.types import uuid_to_base64
 
@@ -22,21 +22,21 @@ A new vote file starts with this epoch, so the first election uses the next one.
 """
 
 
-class Refused(Exception):
+class StartRefused(Exception):
     """The broker must not start with this disk. The text says what was found and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DiskReport:
     """The report of this broker's own disk, and the epoch of its vote file (None without a vote
     file).
     """
 
-    report: Report
+    report: BrokerReport
     vote_epoch: int | None = None
 
 
-def voters_found(found: Found) -> tuple[ReplicaKey, ...]:
+def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
     """Return the voter set with which this disk can start at once; empty if it must ask other
     brokers.
 
@@ -72,13 +72,13 @@ def check_named(me: ReplicaKey, voters: tuple[ReplicaKey, ...], where: str) -> N
         return
     named = [key for key in voters if key.node_id == me.node_id]
     if named:
-        raise Refused(
+        raise StartRefused(
             f"according to {where} broker {me.node_id} votes with data folder "
             f"{uuid_to_base64(named[0].directory_id)}, but the one it has is "
             f"{uuid_to_base64(me.directory_id)}: it was emptied or replaced. Restore the old "
             "folder, or remove the voter and add it again"
         )
-    raise Refused(
+    raise StartRefused(
         f"according to {where} the voters are brokers {listed(key.node_id for key in voters)}, and "
         f"broker {me.node_id} is none of them. Adding brokers to a cluster is not supported yet: "
         "start those that belong to it"
@@ -90,16 +90,16 @@ def listed(ids: Iterable[int]) -> str:
     return ", ".join(str(one) for one in ids)
 
 
-def _damaged(what: str) -> Refused:
-    return Refused(
+def _damaged(what: str) -> StartRefused:
+    return StartRefused(
         f"the data folder is damaged: {what}. Restore the folder from a copy. To give this broker "
         "up, empty the folder, remove the broker from the voters and add it again"
     )
 
 
-def _other_size(ids: tuple[int, ...], configured_ids: tuple[int, ...]) -> Refused:
+def _other_size(ids: tuple[int, ...], configured_ids: tuple[int, ...]) -> StartRefused:
     whose = f"of broker {ids[0]} alone" if len(ids) == 1 else f"of brokers {listed(ids)}"
-    return Refused(
+    return StartRefused(
         f"the data folder belongs to a cluster {whose}, but configured are "
         f"{listed(configured_ids)}: a cluster cannot grow or shrink yet. Set cluster.brokers: "
         f"{len(ids)}, or start with empty data folders"

@@ -43,7 +43,7 @@ RETRY_MS = 250
 BEING_DECIDED = "another registration under this id is being decided; ask again"
 
 
-class Connection(Protocol):
+class BrokerConnection(Protocol):
     """A session of another broker. Only its end matters here."""
 
     @property
@@ -82,7 +82,7 @@ class LivenessDriver:
         self._liveness: Liveness | None = None
         self._image = MetadataImage()
         self._numbers = count(OWN_LINK + 1)
-        self._links: dict[Connection, int] = {}
+        self._links: dict[BrokerConnection, int] = {}
         self._nodes: dict[int, int] = {}
         """By link: the broker that identified itself there."""
         self._unfenced: list[Dead] = []
@@ -125,7 +125,10 @@ class LivenessDriver:
     # Requests of brokers. The connection is None for the controller's own node.
 
     def register(
-        self, request: BrokerRegistrationRequest, connection: Connection | None, waiter: Waiter
+        self,
+        request: BrokerRegistrationRequest,
+        connection: BrokerConnection | None,
+        waiter: Waiter,
     ) -> None:
         """Decide about a registration. Once it is answered, the broker counts as connected."""
         liveness = self._liveness
@@ -159,7 +162,7 @@ class LivenessDriver:
         )
 
     def heartbeat(
-        self, request: BrokerHeartbeatRequest, connection: Connection | None, waiter: Waiter
+        self, request: BrokerHeartbeatRequest, connection: BrokerConnection | None, waiter: Waiter
     ) -> None:
         """Decide about a heartbeat. It is answered when something written after it is committed.
 
@@ -187,7 +190,7 @@ class LivenessDriver:
             liveness.connected(broker.node_id, broker.incarnation_id, link)
         self._arm()
 
-    def _link_of(self, connection: Connection | None, node_id: int) -> int:
+    def _link_of(self, connection: BrokerConnection | None, node_id: int) -> int:
         if connection is None:
             return OWN_LINK
         link = self._links.get(connection)
@@ -197,7 +200,7 @@ class LivenessDriver:
         self._nodes[link] = node_id
         return link
 
-    def _ended(self, connection: Connection) -> None:
+    def _ended(self, connection: BrokerConnection) -> None:
         link = self._links.pop(connection)
         node_id = self._nodes.pop(link)
         if self._liveness is not None:
@@ -261,11 +264,11 @@ class LivenessDriver:
         self._alarm.set(min((one for one in deadlines if one is not None), default=None))
 
 
-def _is_over(connection: Connection | None) -> bool:
+def _is_over(connection: BrokerConnection | None) -> bool:
     return connection is not None and connection.has_ended
 
 
-def _unheard(connection: Connection | None) -> ApiError:
+def _unheard(connection: BrokerConnection | None) -> ApiError:
     if _is_over(connection):
         # Requests that a dead process left in the socket do not prove that it is alive.
         return ApiError(ErrorCode.NETWORK_EXCEPTION, "the connection has ended")

@@ -22,13 +22,13 @@ from typing import Any
 
 from broker.cluster.held_id import RETRY_MS_MAX, HeldId
 from broker.cluster.membership_effects import (
-    Ask,
+    BrokerFenced,
+    BrokerRefused,
+    BrokerRegistered,
+    BrokerUnfenced,
     Effect,
-    Fenced,
     MayStop,
-    Refused,
-    Registered,
-    Unfenced,
+    SendRequest,
 )
 from broker.controller.liveness import SESSION_TIMEOUT_MS
 from broker.metadata.image import BrokerImage
@@ -90,7 +90,7 @@ def damaged_topics(partitions: Iterable[TopicPartition]) -> list[DamagedTopic]:
     return list(topics.values())
 
 
-class Membership:
+class BrokerMembership:
     """The membership of one broker process, until the process ends or is refused."""
 
     def __init__(self, request: BrokerRegistrationRequest) -> None:
@@ -231,7 +231,7 @@ class Membership:
         message = self._heartbeat() if self._is_known_there else self._request
         self._number += 1
         self._asked = _PendingRequest(self._number, now_ms, self._news)
-        return (Ask(self._number, self._controller[0], message),)
+        return (SendRequest(self._number, self._controller[0], message),)
 
     def answered(self, number: int, answer: Any, now_ms: int) -> Sequence[Effect]:
         """Handle the answer to a request, with or without an error."""
@@ -290,10 +290,10 @@ class Membership:
         has_news = not self._is_registered
         if has_news:
             self._is_registered = True
-            effects.append(Registered(broker_epoch))
+            effects.append(BrokerRegistered(broker_epoch))
         if own.is_fenced != self._is_fenced:
             self._is_fenced = own.is_fenced
-            effects.append(Fenced() if own.is_fenced else Unfenced())
+            effects.append(BrokerFenced() if own.is_fenced else BrokerUnfenced())
             if own.is_fenced:
                 self._close(now_ms)
                 has_news = True
@@ -317,7 +317,7 @@ class Membership:
         self._is_over = True
         self._lease_ms = None
         self._heard.clear()
-        return (Refused(text),)
+        return (BrokerRefused(text),)
 
     # Heartbeats.
 

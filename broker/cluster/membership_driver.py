@@ -14,15 +14,15 @@ from typing import Any, Protocol
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.liveness_driver import LivenessDriver, broker_address
-from broker.cluster.membership import ANSWER_TIMEOUT_MS, HEARTBEAT_MS, Membership
+from broker.cluster.membership import ANSWER_TIMEOUT_MS, HEARTBEAT_MS, BrokerMembership
 from broker.cluster.membership_effects import (
-    Ask,
+    BrokerFenced,
+    BrokerRefused,
+    BrokerRegistered,
+    BrokerUnfenced,
     Effect,
-    Fenced,
     MayStop,
-    Refused,
-    Registered,
-    Unfenced,
+    SendRequest,
 )
 from broker.controller.active import Waiter
 from broker.metadata.image import BrokerImage, MetadataImage
@@ -75,7 +75,7 @@ class MembershipDriver:
         peers: Peers,
         world: World,
     ) -> None:
-        self._membership = Membership(request)
+        self._membership = BrokerMembership(request)
         self._own_id = request.broker_id
         self._listener = listener
         self._controller = controller
@@ -223,17 +223,17 @@ class MembershipDriver:
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Ask(number, node_id, message):
+                case SendRequest(number, node_id, message):
                     self._send(number, node_id, message)
-                case Registered(broker_epoch):
+                case BrokerRegistered(broker_epoch):
                     self._listener.registered(broker_epoch)
-                case Unfenced():
+                case BrokerUnfenced():
                     self._listener.unfenced()
-                case Fenced():
+                case BrokerFenced():
                     self._listener.fenced()
                 case MayStop():
                     self._listener.may_stop()
-                case Refused(text):
+                case BrokerRefused(text):
                     self._listener.refused(text)
         self._arm()
 

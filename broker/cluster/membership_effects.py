@@ -11,7 +11,7 @@ from protocol.wire.schema import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SendRequest:
     """Send a request to the controller on a node. Its answer or failure comes under `number`."""
 
     number: int
@@ -20,7 +20,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class BrokerRegistered:
     """The registration is in force, so the metadata now refers to this process.
 
     The receiver calls `ready` when the broker can serve.
@@ -30,12 +30,12 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfenced:
+class BrokerUnfenced:
     """The broker is in service."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
+class BrokerFenced:
     """The broker is not in service any more: it counts as dead, or it is about to stop."""
 
 
@@ -45,10 +45,10 @@ class MayStop:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class BrokerRefused:
     """The cluster does not accept this process. The text says why; no effect follows."""
 
     text: str
 
 
-Effect = Ask | Registered | Unfenced | Fenced | MayStop | Refused
+Effect = SendRequest | BrokerRegistered | BrokerUnfenced | BrokerFenced | MayStop | BrokerRefused

@@ -13,7 +13,7 @@ from broker.cluster.controller_driver import ControllerDriver, Order
 from broker.cluster.loader import Loader, Publisher
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
-from broker.cluster.snapshots import Snapshot
+from broker.cluster.snapshots import MetadataSnapshot
 from broker.cluster.snapshotter import Snapshotter
 from broker.controller.active import Waiter
 from broker.metadata.image import MetadataImage
@@ -100,7 +100,7 @@ class Metadata:
             raise self._refusal or error
         return replies.pop()
 
-    def start(self, snapshot: Snapshot) -> None:
+    def start(self, snapshot: MetadataSnapshot) -> None:
         """Replay the log behind a snapshot. If this is the only voter, it is also elected.
 
         Call this before the node serves requests. Raises the disk's errors, and
@@ -127,7 +127,7 @@ class Metadata:
     def committed(self, offset: int) -> None:
         self.loader.committed(offset)
 
-    def installed(self, snapshot: Snapshot) -> None:
+    def installed(self, snapshot: MetadataSnapshot) -> None:
         self.snapshotter.begun(snapshot.snapshot_id.end_offset)
         self.loader.installed(snapshot.content, snapshot.snapshot_id.end_offset)
 

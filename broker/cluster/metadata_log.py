@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from broker.cluster.duties import AtOnce, Duties
-from broker.cluster.snapshots import Snapshot, SnapshotFiles
+from broker.cluster.snapshots import MetadataSnapshot, SnapshotFiles
 from broker.metadata.image import METADATA_PARTITION
 from broker.quorum import vote_file
 from broker.quorum.events import FetchAnswer, FetchSnapshotAnswer
@@ -281,7 +281,7 @@ class MetadataLog:
         self.do(job, lambda _: None, lambda: None)
 
     def store(
-        self, snapshot_id: SnapshotId, stored: Callable[[Snapshot], None], spoiled: Done
+        self, snapshot_id: SnapshotId, stored: Callable[[MetadataSnapshot], None], spoiled: Done
     ) -> None:
         """Make a fetched snapshot durable if it is complete, and start the log again at its end.
 
@@ -289,7 +289,7 @@ class MetadataLog:
         fetched again.
         """
 
-        def job() -> Snapshot | None:
+        def job() -> MetadataSnapshot | None:
             try:
                 return self.snapshots.keep_fetched(snapshot_id)
             except WireError as error:
@@ -297,7 +297,7 @@ class MetadataLog:
                 return None
 
         def begin(finish: Done) -> None:
-            def kept(snapshot: Snapshot | None) -> None:
+            def kept(snapshot: MetadataSnapshot | None) -> None:
                 if snapshot is None:
                     give_up()
                     return

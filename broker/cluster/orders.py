@@ -68,7 +68,7 @@ class _PendingOrder:
     """The node that was asked and has not answered."""
 
 
-class Orders:
+class OrderForwarder:
     """This broker's path to the active controller."""
 
     def __init__(

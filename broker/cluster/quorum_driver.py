@@ -14,7 +14,7 @@ from typing import Protocol
 
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.metadata_log import MetadataLog
-from broker.cluster.snapshots import Snapshot
+from broker.cluster.snapshots import MetadataSnapshot
 from broker.quorum.events import (
     Answered,
     Event,
@@ -55,13 +55,13 @@ class Messenger(Protocol):
         """Send the answer to the request received under `call_id`. The answer is complete."""
 
 
-class Following(Protocol):
+class QuorumClient(Protocol):
     """Is notified by the quorum driver. It can propose batches from inside these calls."""
 
     def committed(self, offset: int) -> None:
         """Everything below the offset is committed and can be read."""
 
-    def installed(self, snapshot: Snapshot) -> None:
+    def installed(self, snapshot: MetadataSnapshot) -> None:
         """The log now starts behind a snapshot, so the state must be taken from the snapshot."""
 
     def role(self, role: RoleChange) -> None:
@@ -72,7 +72,7 @@ class Following(Protocol):
 
 
 @dataclass(slots=True)
-class Held:
+class BarrierMessage:
     """A message that waits at its barrier until `until` duties of the disk are done."""
 
     until: int
@@ -86,14 +86,14 @@ class QuorumDriver:
         self, quorum: Quorum, log: MetadataLog, world: World, messenger: Messenger
     ) -> None:
         self.quorum = quorum
-        self.following: Following | None = None
+        self.following: QuorumClient | None = None
         self._log = log
         self._messenger = messenger
         self._alarm = LivedAlarm(world, lambda: self.handle(Tick()))
         self._committed_offset = quorum.replica.log.committed_offset
         self._events: deque[Event] = deque()
         self._news: deque[Callable[[], None]] = deque()
-        self._held: list[Held] = []
+        self._held: list[BarrierMessage] = []
         self._is_stepping = False
         self._is_draining = False
         self._refusal: Exception | None = None
@@ -238,7 +238,7 @@ class QuorumDriver:
         self._perform(self.quorum.step(Unwritten(end_offset), self._alarm.now_ms))
 
     def _store(self, snapshot_id: SnapshotId) -> None:
-        def stored(snapshot: Snapshot) -> None:
+        def stored(snapshot: MetadataSnapshot) -> None:
             self._committed_offset = snapshot_id.end_offset
             self._news.append(lambda: self._follower().installed(snapshot))
             self.handle(Stored(snapshot_id, snapshot.voters))
@@ -261,7 +261,7 @@ class QuorumDriver:
         self._log.log.advance_high_watermark(committed_offset)
         self._news.append(lambda: self._follower().committed(committed_offset))
 
-    def _follower(self) -> Following:
+    def _follower(self) -> QuorumClient:
         assert self.following is not None, "`following` is not set"
         return self.following
 
@@ -276,7 +276,7 @@ class QuorumDriver:
         if until <= self._log.duties.done_count:
             self._leave(message)
         else:
-            self._held.append(Held(until, message))
+            self._held.append(BarrierMessage(until, message))
 
     def _release(self) -> None:
         done_count = self._log.duties.done_count

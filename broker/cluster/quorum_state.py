@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from broker.cluster.found import LONE_EPOCH, Found
+from broker.cluster.found import LONE_EPOCH, DiskReport
 from broker.cluster.metadata_log import MetadataLog, vote_path
-from broker.cluster.reports import Report, ReportedReplica, in_order
-from broker.cluster.snapshots import Snapshot
+from broker.cluster.reports import BrokerReport, ReportedReplica, in_order
+from broker.cluster.snapshots import MetadataSnapshot
 from broker.metadata.image import METADATA_PARTITION
 from broker.quorum import vote_file
 from broker.quorum.control_records import voter_sets_in
@@ -42,7 +42,7 @@ class Identity(NamedTuple):
 class QuorumState(NamedTuple):
     """The initial state of a metadata replica. The log continues where the snapshot ends."""
 
-    snapshot: Snapshot
+    snapshot: MetadataSnapshot
 
     election: ElectionState
     log: LogView
@@ -51,7 +51,7 @@ class QuorumState(NamedTuple):
 
 def look(
     disk: Disk, logs: LogManager, log: MetadataLog, me: ReplicaKey, identity: Identity
-) -> tuple[Found, QuorumState | None]:
+) -> tuple[DiskReport, QuorumState | None]:
     """Return what the disk holds, for `found` and for other brokers, and the quorum state of a
     voter.
 
@@ -60,7 +60,7 @@ def look(
     # A broker that is configured alone has never fetched a snapshot.
     state = recover(disk, log, may_begin_anew=len(identity.configured_ids) > 1)
     election = _read_vote(disk, log.log.folder)
-    report = Report(
+    report = BrokerReport(
         identity.cluster_id,
         me,
         identity.configured_ids,
@@ -70,7 +70,7 @@ def look(
         () if state is None else in_order(state.voters.latest),
         tuple(_replicas(logs)),
     )
-    return Found(report, None if election is None else election.epoch), state
+    return DiskReport(report, None if election is None else election.epoch), state
 
 
 def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:

@@ -37,7 +37,7 @@ class ReportedReplica(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BrokerReport:
     """The report of one broker; everything in it is durable.
 
     `voters` is the set that its log or snapshot names, in the order of ids; empty without a set.
@@ -60,7 +60,7 @@ class Report:
         )
 
 
-def request_by(report: Report) -> ReplicaReportRequest:
+def request_by(report: BrokerReport) -> ReplicaReportRequest:
     """Return the request for everything that another broker can report."""
     return ReplicaReportRequest(
         cluster_id=report.cluster_id,
@@ -71,7 +71,7 @@ def request_by(report: Report) -> ReplicaReportRequest:
     )
 
 
-def response_of(report: Report) -> ReplicaReportResponse:
+def response_of(report: BrokerReport) -> ReplicaReportResponse:
     """Return the report as a response."""
     return ReplicaReportResponse(
         cluster_id=report.cluster_id,
@@ -92,9 +92,9 @@ def response_of(report: Report) -> ReplicaReportResponse:
     )
 
 
-def report_from(response: ReplicaReportResponse) -> Report:
+def report_from(response: ReplicaReportResponse) -> BrokerReport:
     """Return the report in a response. The caller has checked its error code."""
-    return Report(
+    return BrokerReport(
         response.cluster_id,
         ReplicaKey(response.broker_id, response.directory_id),
         tuple(response.configured_ids),

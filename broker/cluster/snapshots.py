@@ -29,7 +29,7 @@ PART_SUFFIX = ".part.tmp"
 """The suffix of a snapshot that is being fetched. Each start removes such files."""
 
 
-class Snapshot(NamedTuple):
+class MetadataSnapshot(NamedTuple):
     """An undamaged snapshot."""
 
     snapshot_id: SnapshotId
@@ -49,12 +49,12 @@ class SnapshotFiles:
         found = (read_file_name(name) for name in self._disk.list_folder(self._folder))
         return sorted(one for one in found if one is not None)
 
-    def newest(self) -> Snapshot | None:
+    def newest(self) -> MetadataSnapshot | None:
         """Return the newest undamaged snapshot, and log an error for each damaged one."""
         for snapshot_id in reversed(self.ids()):
             content = self._disk.read_all(self._path(snapshot_id))
             try:
-                return Snapshot(snapshot_id, content, check_snapshot(content))
+                return MetadataSnapshot(snapshot_id, content, check_snapshot(content))
             except WireError as error:
                 logger.error(
                     "snapshot of the metadata is damaged",
@@ -80,7 +80,7 @@ class SnapshotFiles:
             file.truncate(0)
         file.write([data], position)
 
-    def keep_fetched(self, snapshot_id: SnapshotId) -> Snapshot:
+    def keep_fetched(self, snapshot_id: SnapshotId) -> MetadataSnapshot:
         """Make a fetched snapshot durable and give it its final name, if it is undamaged.
 
         Otherwise the file is deleted and WireError is raised. After a DiskError the pieces remain.
@@ -96,7 +96,7 @@ class SnapshotFiles:
         file.datasync()
         self._disk.rename(part, self._path(snapshot_id))
         self._disk.sync_folder(self._folder)
-        return Snapshot(snapshot_id, content, voters)
+        return MetadataSnapshot(snapshot_id, content, voters)
 
     def read(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
         """Return a piece and the size of the whole. Raises DiskError if the snapshot does not

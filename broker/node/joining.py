@@ -23,7 +23,7 @@ from broker.cluster.membership_driver import MembershipDriver, MembershipListene
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
-from broker.cluster.orders import Orders
+from broker.cluster.orders import OrderForwarder
 from broker.cluster.probes import Probes
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import Snapshotter
@@ -164,7 +164,7 @@ class Joining:
     def _become_member(self, metadata: Metadata, watcher: LeaderWatcher) -> None:
         """One of several: others may have the controller, or ask for it here."""
         config, driver, controller = self._config, metadata.quorum, metadata.controller
-        orders = Orders(
+        orders = OrderForwarder(
             controller, lambda: driver.leader_id, self.peers, self._world, self._settings
         )
         metadata.passed_on = orders.submit

@@ -13,7 +13,7 @@ import pytest
 from broker.cluster import liveness_driver
 from broker.cluster.lived import LivedTime
 from broker.cluster.lived_alarm import LivedAlarm
-from broker.cluster.membership import Membership
+from broker.cluster.membership import BrokerMembership
 from broker.controller import controller
 from broker.controller.liveness import SESSION_TIMEOUT_MS, Liveness, Probe
 from broker.controller.registration import register
@@ -66,11 +66,11 @@ def _stall_rule(patch: Patch) -> None:
 
 
 def _no_lease(patch: Patch) -> None:
-    patch.setattr(Membership, "may_read", lambda self, now_ms: self._lease_ms is not None)
+    patch.setattr(BrokerMembership, "may_read", lambda self, now_ms: self._lease_ms is not None)
 
 
 def _stalls_unnoticed(patch: Patch) -> None:
-    patch.setattr(Membership, "stalled", lambda self, now_ms: ())
+    patch.setattr(BrokerMembership, "stalled", lambda self, now_ms: ())
 
 
 def _barrier(patch: Patch) -> None:
