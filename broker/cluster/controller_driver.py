@@ -13,7 +13,7 @@ from typing import Protocol
 from broker.alarm import Alarm
 from broker.cluster.describe_quorum import describe_quorum
 from broker.cluster.quorum_driver import QuorumDriver
-from broker.controller.active import ActiveController, Limits, Waiter
+from broker.controller.active import ActiveController, OrderLimits, OrderWaiter
 from broker.controller.controller import Controller, ControllerInput
 from broker.metadata.image import MetadataImage
 from broker.quorum.ready import Following, RoleChange, Won
@@ -45,7 +45,7 @@ class ControllerDriver:
     """Receives orders for the metadata."""
 
     def __init__(
-        self, controller: Controller, limits: Limits, quorum: QuorumDriver, world: World
+        self, controller: Controller, limits: OrderLimits, quorum: QuorumDriver, world: World
     ) -> None:
         self._controller = controller
         self._limits = limits
@@ -63,7 +63,7 @@ class ControllerDriver:
         """Whether this node decides orders."""
         return self._active is not None
 
-    def submit(self, order: Order, waiter: Waiter) -> None:
+    def submit(self, order: Order, waiter: OrderWaiter) -> None:
         """Decide an order. The waiter gets the reply once the decision is committed and applied.
 
         If the order is refused, the waiter gets the refusal. Both can happen before this returns.

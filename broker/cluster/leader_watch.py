@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.controller.liveness import RECONNECT_MS, Verdict
+from broker.controller.liveness import RECONNECT_MS, ProbeVerdict
 from broker.quorum.events import LeaderDead
 from broker.world import End
 from protocol.types import NO_LEADER_EPOCH, NO_NODE
@@ -73,16 +73,16 @@ class LeaderWatch:
         self._probe = LeaderProbe(self._probes, node_id)
         return self._probe
 
-    def probed(self, probe: LeaderProbe, verdict: Verdict) -> LeaderDead | None:
+    def probed(self, probe: LeaderProbe, verdict: ProbeVerdict) -> LeaderDead | None:
         """Note the verdict. It is ignored if the leader has answered in the meantime or has
         changed.
         """
         if probe != self._probe:
             return None
         self._probe = None
-        if verdict is Verdict.REFUSED:
+        if verdict is ProbeVerdict.REFUSED:
             return self._dead()
-        if verdict in (Verdict.ACCEPTED, Verdict.UNRESOLVED):
+        if verdict in (ProbeVerdict.ACCEPTED, ProbeVerdict.UNRESOLVED):
             self._believe()
         return None
 

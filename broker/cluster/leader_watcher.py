@@ -12,7 +12,7 @@ from functools import partial
 from broker.cluster.leader_watch import LeaderProbe, LeaderWatch
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.probes import Probes
-from broker.controller.liveness import Verdict
+from broker.controller.liveness import ProbeVerdict
 from broker.quorum.events import LeaderDead
 from broker.quorum.ready import Following, RoleChange
 from broker.sessions.peers import LinkKind
@@ -62,7 +62,7 @@ class LeaderWatcher:
         """Stop the watch."""
         self._alarm.stop()
 
-    def _probed(self, probe: LeaderProbe, verdict: Verdict) -> None:
+    def _probed(self, probe: LeaderProbe, verdict: ProbeVerdict) -> None:
         self._tell(self._watch.probed(probe, verdict))
 
     def _on_time(self) -> None:

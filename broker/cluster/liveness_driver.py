@@ -17,9 +17,9 @@ from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.probes import Probes
 from broker.config import BROKER_LISTENER
-from broker.controller.active import Waiter
+from broker.controller.active import OrderWaiter
 from broker.controller.elections import SETTLED_MS, ElectPreferred, electable_preferred
-from broker.controller.liveness import Dead, Heartbeat, Liveness, Probe, Verdict
+from broker.controller.liveness import BrokerProbe, DeadBroker, Heartbeat, Liveness, ProbeVerdict
 from broker.controller.registration import Registration, RegistrationFacts
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.quorum.voters import ReplicaKey
@@ -85,7 +85,7 @@ class LivenessDriver:
         self._links: dict[BrokerConnection, int] = {}
         self._nodes: dict[int, int] = {}
         """By link: the broker that identified itself there."""
-        self._unfenced: list[Dead] = []
+        self._unfenced: list[DeadBroker] = []
         self._retry_ms: int | None = None
         self._balance_ms = 0
         """When the controller next looks for leaderships to move."""
@@ -128,7 +128,7 @@ class LivenessDriver:
         self,
         request: BrokerRegistrationRequest,
         connection: BrokerConnection | None,
-        waiter: Waiter,
+        waiter: OrderWaiter,
     ) -> None:
         """Decide about a registration. Once it is answered, the broker counts as connected."""
         liveness = self._liveness
@@ -158,11 +158,14 @@ class LivenessDriver:
             waiter.refused(error)
 
         self._controller.submit(
-            Registration(request, facts), Waiter(registered, refused, waiter.host)
+            Registration(request, facts), OrderWaiter(registered, refused, waiter.host)
         )
 
     def heartbeat(
-        self, request: BrokerHeartbeatRequest, connection: BrokerConnection | None, waiter: Waiter
+        self,
+        request: BrokerHeartbeatRequest,
+        connection: BrokerConnection | None,
+        waiter: OrderWaiter,
     ) -> None:
         """Decide about a heartbeat. It is answered when something written after it is committed.
 
@@ -209,12 +212,12 @@ class LivenessDriver:
                 self._start(probe)
             self._arm()
 
-    def _start(self, probe: Probe) -> None:
+    def _start(self, probe: BrokerProbe) -> None:
         broker = self._image.brokers.get(probe.node_id)
         address = None if broker is None else broker_address(broker)
         self._probes.start(address, partial(self._probed, self._liveness, probe))
 
-    def _probed(self, liveness: Liveness | None, probe: Probe, verdict: Verdict) -> None:
+    def _probed(self, liveness: Liveness | None, probe: BrokerProbe, verdict: ProbeVerdict) -> None:
         if liveness is None or liveness is not self._liveness:
             return
         dead = liveness.probed(probe, verdict, self._alarm.now_ms)
@@ -225,7 +228,7 @@ class LivenessDriver:
     def _on_time(self) -> None:
         liveness, now_ms = self._liveness, self._alarm.now_ms
         assert liveness is not None, "the alarm goes with the sessions"
-        again: list[Dead] = []
+        again: list[DeadBroker] = []
         if self._retry_ms is not None and self._retry_ms <= now_ms:
             self._retry_ms = None
             again, self._unfenced = self._unfenced, []
@@ -247,15 +250,15 @@ class LivenessDriver:
             if liveness.unfenced_for_ms(node_id, now_ms) >= SETTLED_MS
         )
         if any(electable_preferred(self._image, settled)):
-            self._controller.submit(ElectPreferred(settled), Waiter(_nothing, _nothing))
+            self._controller.submit(ElectPreferred(settled), OrderWaiter(_nothing, _nothing))
 
-    def _fence(self, dead: Dead) -> None:
+    def _fence(self, dead: DeadBroker) -> None:
         def refused(error: ApiError) -> None:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 self._unfenced.append(dead)
                 self._retry_ms = self._alarm.now_ms + RETRY_MS
 
-        self._controller.submit(dead, Waiter(_nothing, refused))
+        self._controller.submit(dead, OrderWaiter(_nothing, refused))
 
     def _arm(self) -> None:
         if self._liveness is None:

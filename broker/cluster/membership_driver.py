@@ -24,7 +24,7 @@ from broker.cluster.membership_effects import (
     MayStop,
     SendRequest,
 )
-from broker.controller.active import Waiter
+from broker.controller.active import OrderWaiter
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.quorum.ready import Following, RoleChange, Won
 from broker.sessions.dispatch import refusal
@@ -179,7 +179,7 @@ class MembershipDriver:
         def refused(error: ApiError) -> None:
             answered(refusal(request.api_key, error))
 
-        waiter = Waiter(answered, refused)
+        waiter = OrderWaiter(answered, refused)
         match request:
             case BrokerRegistrationRequest():
                 self._liveness.register(request, None, waiter)

@@ -15,7 +15,7 @@ from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshots import MetadataSnapshot
 from broker.cluster.snapshotter import Snapshotter
-from broker.controller.active import Waiter
+from broker.controller.active import OrderWaiter
 from broker.metadata.image import MetadataImage
 from broker.quorum.ready import RoleChange
 from protocol.errors import ApiError
@@ -38,7 +38,7 @@ class Metadata:
         self.loader = loader
         self.controller = controller
         self.snapshotter = snapshotter
-        self.passed_on: Callable[[Order, Waiter], None] = controller.submit
+        self.passed_on: Callable[[Order, OrderWaiter], None] = controller.submit
         """Passes an order to the node that decides. A broker without a cluster decides itself."""
         self.role_changed: Callable[[RoleChange], None] = lambda role: None
         """Called with each role change, before the controller is."""
@@ -77,7 +77,7 @@ class Metadata:
         written or too many orders wait. Both can be called before this returns. `host` is the
         client that gave the order, None for the node itself.
         """
-        self.passed_on(order, Waiter(reply, refused, host))
+        self.passed_on(order, OrderWaiter(reply, refused, host))
 
     def decide(
         self,
@@ -87,7 +87,7 @@ class Metadata:
         host: str | None = None,
     ) -> None:
         """Like `submit`, but refuse with NOT_CONTROLLER unless this node is the controller."""
-        self.controller.submit(order, Waiter(reply, refused, host))
+        self.controller.submit(order, OrderWaiter(reply, refused, host))
 
     def submit_now(self, order: Order) -> Any:
         """Decide an order before the node serves requests. Returns the reply; raises the disk's

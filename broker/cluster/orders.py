@@ -23,7 +23,7 @@ from typing import Any
 from broker.cluster.controller_driver import ControllerDriver, Order
 from broker.cluster.envelopes import opened_answer, packed
 from broker.config import InForce
-from broker.controller.active import ORDER_TIMEOUT_MS, Waiter, patience_ms
+from broker.controller.active import ORDER_TIMEOUT_MS, OrderWaiter, patience_ms
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.topics import own_topic
 from broker.sessions.peers import LinkKind, Peers
@@ -57,7 +57,7 @@ class _PendingOrder:
     """An order on its way to the controller, with its waiter."""
 
     order: Order
-    waiter: Waiter
+    waiter: OrderWaiter
     message: Message
     answered: Callable[[Any], None]
     """Handles the answer to `message`."""
@@ -87,7 +87,7 @@ class OrderForwarder:
         self._settings = settings
         self._pending: dict[_PendingOrder, None] = {}
 
-    def submit(self, order: Order, waiter: Waiter) -> None:
+    def submit(self, order: Order, waiter: OrderWaiter) -> None:
         """Have an order decided. The waiter is called once, possibly before this returns."""
         config = self._settings.config
         if len(self._pending) >= config.max_pending_metadata_orders:
@@ -113,7 +113,7 @@ class OrderForwarder:
             for one in [one for one in self._pending if one.asked_id not in (NO_NODE, leader_id)]:
                 self._lost(one)
 
-    def _worded(self, order: Order, waiter: Waiter) -> tuple[Message, Callable[[Any], None]]:
+    def _worded(self, order: Order, waiter: OrderWaiter) -> tuple[Message, Callable[[Any], None]]:
         """Return an order as a request, and the function that handles its answer."""
         match order:
             case CreateOwnTopic(name):
@@ -171,7 +171,7 @@ class OrderForwarder:
             else:
                 self._refuse(one, error)
 
-        self._controller.submit(one.order, Waiter(reply, refused, one.waiter.host))
+        self._controller.submit(one.order, OrderWaiter(reply, refused, one.waiter.host))
 
     def _ask(
         self,

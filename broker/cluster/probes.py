@@ -15,26 +15,26 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from broker.controller.liveness import Verdict
+from broker.controller.liveness import ProbeVerdict
 from broker.world import Address, End, Link, World
 
-VERDICTS: Mapping[End, Verdict] = MappingProxyType(
+VERDICTS: Mapping[End, ProbeVerdict] = MappingProxyType(
     {
-        End.REFUSED: Verdict.REFUSED,
+        End.REFUSED: ProbeVerdict.REFUSED,
         # The connection existed for a moment, so the other machine, or a device before it, knows
         # the address.
-        End.RESET: Verdict.ACCEPTED,
-        End.EOF: Verdict.ACCEPTED,
-        End.TIMED_OUT: Verdict.SILENT,
-        End.UNREACHABLE: Verdict.UNREACHABLE,
+        End.RESET: ProbeVerdict.ACCEPTED,
+        End.EOF: ProbeVerdict.ACCEPTED,
+        End.TIMED_OUT: ProbeVerdict.SILENT,
+        End.UNREACHABLE: ProbeVerdict.UNREACHABLE,
         # The attempt could not even be made, so it proves as little as an unknown name.
-        End.UNRESOLVED: Verdict.UNRESOLVED,
-        End.CLOSED: Verdict.UNRESOLVED,
+        End.UNRESOLVED: ProbeVerdict.UNRESOLVED,
+        End.CLOSED: ProbeVerdict.UNRESOLVED,
     }
 )
 """What the end of a connection attempt shows about the broker at that address."""
 
-VerdictCallback = Callable[[Verdict], None]
+VerdictCallback = Callable[[ProbeVerdict], None]
 
 
 class Probes:
@@ -50,7 +50,7 @@ class Probes:
         Without an address (None) the probe cannot be made; the verdict is UNRESOLVED.
         """
         if address is None:
-            self._world.soon(told, Verdict.UNRESOLVED)
+            self._world.soon(told, ProbeVerdict.UNRESOLVED)
             return
         dialled = _Dialled(partial(self._over, told))
         self._under_way[dialled] = None
@@ -62,7 +62,7 @@ class Probes:
         for dialled in under_way:
             dialled.close()
 
-    def _over(self, told: VerdictCallback, dialled: _Dialled, verdict: Verdict) -> None:
+    def _over(self, told: VerdictCallback, dialled: _Dialled, verdict: ProbeVerdict) -> None:
         # A probe that was closed before it connected gives no verdict.
         if dialled in self._under_way:
             del self._under_way[dialled]
@@ -72,14 +72,14 @@ class Probes:
 class _Dialled:
     """The receiver of one probe's link. The probe sends nothing and receives nothing."""
 
-    def __init__(self, over: Callable[[_Dialled, Verdict], None]) -> None:
+    def __init__(self, over: Callable[[_Dialled, ProbeVerdict], None]) -> None:
         self.link: Link | None = None
         self._over = over
 
     def linked(self, link: Link) -> None:
         """The connection was accepted."""
         link.close()
-        self._over(self, Verdict.ACCEPTED)
+        self._over(self, ProbeVerdict.ACCEPTED)
 
     def take(self, frames: Iterator[memoryview]) -> None:
         """Ignore frames, because the probe sent no request."""

@@ -43,7 +43,7 @@ follower's fetch returns its first batch whole, whatever its size.
 
 
 @dataclass(frozen=True, slots=True)
-class Waiter:
+class OrderWaiter:
     """The caller that waits for an order. Exactly one of the two callbacks is called, once."""
 
     reply: Callable[[Any], None]
@@ -71,19 +71,19 @@ def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
 
 
 @dataclass(slots=True)
-class Decided:
+class PendingDecision:
     """One decision in the queue. It is in force once the image reaches `image.end_offset`."""
 
     image: MetadataImage
     reply: Any
-    waiter: Waiter | None
+    waiter: OrderWaiter | None
     """None after a time-out, and for a decision without a request."""
     host: str | None
     deadline_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class OrderLimits:
     """How many orders can be in the queue, for all hosts and for each."""
 
     pending_max: int
@@ -93,12 +93,12 @@ class Limits:
 class ActiveController:
     """Decides in one epoch, from the moment its image includes everything from earlier epochs."""
 
-    def __init__(self, controller: Controller, limits: Limits, image: MetadataImage) -> None:
+    def __init__(self, controller: Controller, limits: OrderLimits, image: MetadataImage) -> None:
         self._controller = controller
         self._limits = limits
         self._image = image
         """The image in force."""
-        self._line: deque[Decided] = deque()
+        self._line: deque[PendingDecision] = deque()
         self._waiting_of: Counter[str] = Counter()
         """By host: how many of its orders are in the queue."""
 
@@ -116,7 +116,7 @@ class ActiveController:
     def decide(
         self,
         order: ControllerInput,
-        waiter: Waiter,
+        waiter: OrderWaiter,
         end_offset: int,
         now_ms: int,
         monotonic_ms: int,
@@ -149,7 +149,9 @@ class ActiveController:
                 is_limited=is_limited,
             )
         if self._line:
-            self._stand(Decided(self._newest, outcome.reply, waiter, waiter.host, deadline_ms))
+            self._stand(
+                PendingDecision(self._newest, outcome.reply, waiter, waiter.host, deadline_ms)
+            )
         else:
             waiter.reply(outcome.reply)
         return None
@@ -210,7 +212,7 @@ class ActiveController:
         self,
         records: Sequence[MetadataRecord],
         reply: Any,
-        waiter: Waiter | None,
+        waiter: OrderWaiter | None,
         end_offset: int,
         now_ms: int,
         deadline_ms: int,
@@ -229,7 +231,9 @@ class ActiveController:
                 )
             )
             return None
-        self._stand(Decided(image, reply, waiter, waiter.host if waiter else None, deadline_ms))
+        self._stand(
+            PendingDecision(image, reply, waiter, waiter.host if waiter else None, deadline_ms)
+        )
         return bytes(batch)
 
     def _is_full(self, host: str | None) -> bool:
@@ -239,7 +243,7 @@ class ActiveController:
             return True
         return host is not None and self._waiting_of[host] >= self._limits.pending_max_per_host
 
-    def _stand(self, one: Decided) -> None:
+    def _stand(self, one: PendingDecision) -> None:
         self._line.append(one)
         if one.host is not None:
             self._waiting_of[one.host] += 1
@@ -250,7 +254,7 @@ class ActiveController:
             if not self._waiting_of[host]:
                 del self._waiting_of[host]
 
-    def _refuse(self, one: Decided, error: ApiError) -> None:
+    def _refuse(self, one: PendingDecision, error: ApiError) -> None:
         self._leave(one.host)
         if one.waiter is not None:
             one.waiter.refused(error)

@@ -22,7 +22,7 @@ from broker.config import (
     foreign_setting,
 )
 from broker.controller import leadership
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import Decision
 from broker.metadata.configs import topic_layers, topic_value
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
@@ -51,7 +51,7 @@ MIN_ISR = "min.insync.replicas"
 Resource = TypeVar("Resource", AlterConfigsResource, AlterConfigsRequestResource)
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """What IncrementalAlterConfigs does with one setting."""
 
     SET = 0
@@ -61,7 +61,7 @@ class Operation(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ConfigTarget:
     """A resource that can be changed: its settings so far and the rules for new ones."""
 
     settings: Mapping[str, str]
@@ -75,17 +75,17 @@ class Target:
 
 def alter_incrementally(
     request: IncrementalAlterConfigsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[IncrementalAlterConfigsResponse]:
+) -> Decision[IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs: settings that the request does not name stay."""
 
-    def change(resource: AlterConfigsResource, target: Target) -> dict[str, str]:
+    def change(resource: AlterConfigsResource, target: ConfigTarget) -> dict[str, str]:
         settings = dict(target.settings)
         for one in resource.configs:
             _apply(one, settings, target)
         return settings
 
     records, responses = _alter(request.resources, image, config, change)
-    return Outcome(
+    return Decision(
         [] if request.validate_only else records,
         IncrementalAlterConfigsResponse(responses=responses),
     )
@@ -93,10 +93,10 @@ def alter_incrementally(
 
 def alter_fully(
     request: AlterConfigsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[AlterConfigsResponse]:
+) -> Decision[AlterConfigsResponse]:
     """AlterConfigs: settings that the request does not name return to their defaults."""
 
-    def change(resource: AlterConfigsRequestResource, target: Target) -> dict[str, str]:
+    def change(resource: AlterConfigsRequestResource, target: ConfigTarget) -> dict[str, str]:
         settings = {}
         for one in resource.configs:
             target.row_of(one.name)
@@ -104,7 +104,7 @@ def alter_fully(
         return settings
 
     records, responses = _alter(request.resources, image, config, change)
-    return Outcome(
+    return Decision(
         [] if request.validate_only else records, AlterConfigsResponse(responses=responses)
     )
 
@@ -113,7 +113,7 @@ def _alter(
     resources: Sequence[Resource],
     image: MetadataImage,
     config: BrokerConfig,
-    change: Callable[[Resource, Target], dict[str, str]],
+    change: Callable[[Resource, ConfigTarget], dict[str, str]],
 ) -> tuple[list[MetadataRecord], list[AlterConfigsResourceResponse]]:
     records: list[ConfigRecord] = []
     responses = []
@@ -188,7 +188,7 @@ def _fault_text(faults: list[Fault]) -> str:
     return "; ".join(f"{key}: found {found!r}, expected {wanted}" for key, found, wanted in faults)
 
 
-def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) -> Target:
+def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
     if kind == TOPIC_RESOURCE:
         return _topic_target(name, image, config)
     if kind == BROKER_RESOURCE:
@@ -196,7 +196,7 @@ def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) ->
     raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no settings here")
 
 
-def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
+def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
     if not name:
         # For brokers, the empty name means all of them. Topics have their defaults there.
         raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
@@ -216,10 +216,10 @@ def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Targ
     def value_of(row: Setting) -> str:
         return topic_value(row, topic_layers(row, settings, config), config)
 
-    return Target(settings, row_of, value_of, check_topic_settings, ErrorCode.INVALID_CONFIG)
+    return ConfigTarget(settings, row_of, value_of, check_topic_settings, ErrorCode.INVALID_CONFIG)
 
 
-def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
+def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
     """Return one broker by its id, or all brokers under the empty name.
 
     As in Kafka (KAFKA-13609), faults are INVALID_REQUEST and not INVALID_CONFIG. Any key is
@@ -246,10 +246,12 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Tar
             return settings[row.key]
         return text(config.in_force.get(row.key, row.default))
 
-    return Target(settings, row_of, value_of, check_dynamic_settings, ErrorCode.INVALID_REQUEST)
+    return ConfigTarget(
+        settings, row_of, value_of, check_dynamic_settings, ErrorCode.INVALID_REQUEST
+    )
 
 
-def _stated(key: str, value: str | None, target: Target) -> str:
+def _stated(key: str, value: str | None, target: ConfigTarget) -> str:
     if value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} has no value")
     if len(value) > VALUE_LENGTH_MAX:
@@ -258,24 +260,24 @@ def _stated(key: str, value: str | None, target: Target) -> str:
     return value
 
 
-def _apply(change: AlterableConfig, settings: dict[str, str], target: Target) -> None:
+def _apply(change: AlterableConfig, settings: dict[str, str], target: ConfigTarget) -> None:
     operation = change.config_operation
-    if operation == Operation.DELETE:
+    if operation == ConfigOperation.DELETE:
         # Also for an unknown key, because tools expect that deleting an unset key succeeds.
         settings.pop(change.name, None)
         return
     row = target.row_of(change.name)
     value = _stated(change.name, change.value, target)
-    if operation == Operation.SET:
+    if operation == ConfigOperation.SET:
         settings[change.name] = value
         return
-    if operation not in (Operation.APPEND, Operation.SUBTRACT):
+    if operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"operation {operation} is not known")
     if row.kind is not Kind.LIST:
         raise ApiError(target.fault_code, f"{change.name} is no list")
     words = [word for word in target.value_of(row).split(",") if word]
     for word in (part.strip() for part in value.split(",")):
-        if operation == Operation.SUBTRACT:
+        if operation == ConfigOperation.SUBTRACT:
             words = [one for one in words if one != word]
         elif word not in words:
             words.append(word)

@@ -1,8 +1,8 @@
 """The controller: decides every change of the cluster's metadata.
 
 Room: controller. Pure: `handle(input, image, now_ms) -> Outcome`. It has no state except its
-settings and its random source. The caller appends `Outcome.records` to the metadata log, and sends
-`Outcome.reply` once they are durable and replayed.
+settings and its random source. The caller appends `Decision.records` to the metadata log, and sends
+`Decision.reply` once they are durable and replayed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from broker.controller.alter_partition import alter_partition
 from broker.controller.config_changes import alter_fully, alter_incrementally
 from broker.controller.elections import ElectPreferred, elect_leaders, elect_preferred
 from broker.controller.features import update_features
-from broker.controller.liveness import Dead, Heartbeat, decide_heartbeat, fence_dead
-from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic, Outcome
+from broker.controller.liveness import DeadBroker, Heartbeat, decide_heartbeat, fence_dead
+from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic, Decision
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
 from broker.controller.registration import Registration, register, register_alone, unregister
 from broker.controller.topic_changes import create_partitions, delete_topics
@@ -37,7 +37,7 @@ from protocol.types import ZERO_UUID, Uuid, random_uuid
 FromBrokers = (
     Registration
     | Heartbeat
-    | Dead
+    | DeadBroker
     | AlterPartitionRequest
     | AllocateProducerIdsRequest
     | ElectPreferred
@@ -71,7 +71,7 @@ class Controller:
         self.config = config
         self._random = random
 
-    def handle(self, order: ControllerInput, image: MetadataImage, now_ms: int) -> Outcome[Any]:
+    def handle(self, order: ControllerInput, image: MetadataImage, now_ms: int) -> Decision[Any]:
         """Decide one order against the image that includes all earlier decisions."""
         if isinstance(order, FromBrokers):
             return self._of_brokers(order, image)
@@ -97,7 +97,7 @@ class Controller:
             case AllocateProducerIds():
                 return allocate_producer_ids(order, image)
 
-    def _of_brokers(self, order: FromBrokers, image: MetadataImage) -> Outcome[Any]:
+    def _of_brokers(self, order: FromBrokers, image: MetadataImage) -> Decision[Any]:
         match order:
             case Registration(request):
                 if order.facts is None:
@@ -105,7 +105,7 @@ class Controller:
                 return register(request, image, self.config, order.facts)
             case Heartbeat():
                 return decide_heartbeat(order, image, self.config)
-            case Dead():
+            case DeadBroker():
                 return fence_dead(order, image, self.config)
             case AlterPartitionRequest():
                 return alter_partition(order, image, self.config)

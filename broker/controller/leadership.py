@@ -2,8 +2,8 @@
 place.
 
 Room: controller. Pure. Every change of a partition's in-sync replicas or leader is described by a
-`Wanted`, and its record is built here. That includes fencing, registrations, proposals of leaders
-and requests of operators. So no change can forget a rule:
+`WantedChange`, and its record is built here. That includes fencing, registrations, proposals of
+leaders and requests of operators. So no change can forget a rule:
 
 - A leader must be an unfenced replica that is not stopping, and on the disk that has the replica.
 - In-sync replicas are elected first, in the order of assignment, then eligible ones. Both have all
@@ -49,7 +49,7 @@ class Election(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedChange:
     """A change of one partition, before the rules are applied.
 
     `in_sync_replicas`: None leaves them as they are; their order does not matter. `distrusted`:
@@ -72,7 +72,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Elected:
+class ElectionResult:
     """The result of an election; NO_NODE if no replica can lead."""
 
     leader: int
@@ -97,7 +97,7 @@ def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
 
 def elect(
     partition: PartitionImage, brokers: Brokers, election: Election, chosen: int = NO_NODE
-) -> Elected:
+) -> ElectionResult:
     """Return the leader for the partition's in-sync and eligible replicas.
 
     `chosen` is used only for an UNCLEAN election, and only if a clean one finds no leader.
@@ -106,14 +106,14 @@ def elect(
     in_sync = [node_id for node_id in able if node_id in partition.in_sync_replicas]
     eligible = [node_id for node_id in able if node_id in partition.eligible_leader_replicas]
     if election is Election.PREFERRED and in_sync[:1] == list(partition.replicas[:1]):
-        return Elected(in_sync[0])
+        return ElectionResult(in_sync[0])
     if partition.leader in in_sync:
-        return Elected(partition.leader)
+        return ElectionResult(partition.leader)
     for node_id in (*in_sync, *eligible):
-        return Elected(node_id)
+        return ElectionResult(node_id)
     if election is Election.UNCLEAN and chosen in able:
-        return Elected(chosen, is_unclean=True)
-    return Elected(NO_NODE)
+        return ElectionResult(chosen, is_unclean=True)
+    return ElectionResult(NO_NODE)
 
 
 def min_in_sync_replicas(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -> int:
@@ -126,7 +126,7 @@ def change(
     topic_id: Uuid,
     number: int,
     partition: PartitionImage,
-    wanted: Wanted,
+    wanted: WantedChange,
     brokers: Brokers,
     min_isr: int,
 ) -> PartitionChangeRecord:
@@ -169,7 +169,7 @@ def differs(partition: PartitionImage, record: PartitionChangeRecord) -> bool:
     return record.leader != LEADER_UNCHANGED or after != partition.changed(PartitionChangeRecord())
 
 
-def _settled(partition: PartitionImage, wanted: Wanted, min_isr: int) -> PartitionImage:
+def _settled(partition: PartitionImage, wanted: WantedChange, min_isr: int) -> PartitionImage:
     """Return the partition with `wanted` applied, before the election."""
     asked = partition.in_sync_replicas
     if wanted.in_sync_replicas is not None:
@@ -236,7 +236,7 @@ def lowered_min_isr(
     """
     records = []
     for number, partition in enumerate(topic.partitions):
-        record = change(topic.topic_id, number, partition, Wanted(), image.brokers, min_isr)
+        record = change(topic.topic_id, number, partition, WantedChange(), image.brokers, min_isr)
         if differs(partition, record):
             records.append(record)
     return records
@@ -279,5 +279,5 @@ def elect_by_order(
         )
     elif elected.leader == partition.leader:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{name} has a leader: {partition.leader}")
-    wanted = Wanted(election=election, chosen=chosen)
+    wanted = WantedChange(election=election, chosen=chosen)
     return change(topic.topic_id, number, partition, wanted, image.brokers, min_isr)

@@ -21,7 +21,7 @@ from enum import Enum
 
 from broker.config import BrokerConfig
 from broker.controller.alter_partition import check_broker_epoch
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import Decision
 from broker.controller.registration import distrust, fence, leads_nothing, stop, unfence
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.metadata.records import MetadataRecord, NoOpRecord
@@ -39,7 +39,7 @@ LOOK_AGAIN_MS = 20
 """The wait before an address that accepted is probed again. It doubles, up to `RECONNECT_MS`."""
 
 
-class Verdict(Enum):
+class ProbeVerdict(Enum):
     """The result of a connection attempt to the address of a broker's BROKER listener."""
 
     REFUSED = "refused"
@@ -50,7 +50,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class BrokerProbe:
     """A probe to make. The caller always returns it with a verdict."""
 
     number: int
@@ -59,7 +59,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class DeadBroker:
     """A registration that counts as dead and must be fenced, unless the epoch has
     changed by then.
     """
@@ -69,7 +69,7 @@ class Dead:
 
 
 @dataclass(slots=True)
-class Session:
+class BrokerSession:
     """The session of one incarnation. `link` is the driver's number of its connection; None without
     one.
     """
@@ -108,7 +108,7 @@ class Liveness:
         """`own_id` is the controller's own node, which is never probed."""
         self._own_id = own_id
         self._session_timeout_ms = session_timeout_ms
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, BrokerSession] = {}
         self._deciding: set[int] = set()
         """The broker ids for which a registration is being decided."""
         self._probes = 0
@@ -121,7 +121,9 @@ class Liveness:
         looks = [one.look_again_ms for one in sessions if one.look_again_ms is not None]
         return min(ends + looks, default=None)
 
-    def took_over(self, image: MetadataImage, predecessor: int | None, now_ms: int) -> list[Probe]:
+    def took_over(
+        self, image: MetadataImage, predecessor: int | None, now_ms: int
+    ) -> list[BrokerProbe]:
         """Start: give every broker a full session, and return the probes, the former leader's
         first.
 
@@ -158,7 +160,7 @@ class Liveness:
         known = self._sessions.get(broker.node_id)
         if known is not None and known.broker_epoch == broker.broker_epoch:
             return
-        self._sessions[broker.node_id] = Session(
+        self._sessions[broker.node_id] = BrokerSession(
             broker.incarnation_id,
             broker.broker_epoch,
             ends_ms=now_ms + self._session_timeout_ms,
@@ -179,7 +181,7 @@ class Liveness:
             session.closed_ms = session.doubted_ms = session.probe = None
             session.look_again_ms = None
 
-    def closed(self, node_id: int, link: int, now_ms: int) -> Probe | None:
+    def closed(self, node_id: int, link: int, now_ms: int) -> BrokerProbe | None:
         """Note that a connection ended. Return a probe if it was the session's newest one."""
         session = self._sessions.get(node_id)
         if session is None or session.link != link:
@@ -190,7 +192,7 @@ class Liveness:
         session.look_after_ms = LOOK_AGAIN_MS
         return self._probe(node_id)
 
-    def probed(self, probe: Probe, verdict: Verdict, now_ms: int) -> Dead | None:
+    def probed(self, probe: BrokerProbe, verdict: ProbeVerdict, now_ms: int) -> DeadBroker | None:
         """Note the verdict of a probe. It is ignored if the broker has come back in
         the meantime.
         """
@@ -198,19 +200,19 @@ class Liveness:
         if session is None or session.probe != probe.number:
             return None
         session.probe = None
-        if verdict is Verdict.REFUSED:
+        if verdict is ProbeVerdict.REFUSED:
             return self._dead(probe.node_id)
-        if verdict is Verdict.ACCEPTED:
+        if verdict is ProbeVerdict.ACCEPTED:
             session.look_again_ms = now_ms + session.look_after_ms
             session.look_after_ms = min(2 * session.look_after_ms, RECONNECT_MS)
-        if verdict in (Verdict.ACCEPTED, Verdict.UNRESOLVED):
+        if verdict in (ProbeVerdict.ACCEPTED, ProbeVerdict.UNRESOLVED):
             session.doubted_ms = None
         elif session.doubted_ms is None:
             # After a takeover the broker may not even know this controller yet, so it gets time.
             session.doubted_ms = now_ms + RECONNECT_MS
         return None
 
-    def probes_due(self, now_ms: int) -> list[Probe]:
+    def probes_due(self, now_ms: int) -> list[BrokerProbe]:
         """Return the probes that are due because an address accepted and the broker has not come
         back.
         """
@@ -221,7 +223,7 @@ class Liveness:
         )
         return [self._probe(node_id) for node_id in due]
 
-    def dead(self, now_ms: int) -> list[Dead]:
+    def dead(self, now_ms: int) -> list[DeadBroker]:
         """Return the brokers whose time is up, and end their sessions. The caller fences
         `to_be_fenced`.
         """
@@ -258,7 +260,7 @@ class Liveness:
         config: BrokerConfig,
         link: int,
         now_ms: int,
-    ) -> Outcome[BrokerHeartbeatResponse]:
+    ) -> Decision[BrokerHeartbeatResponse]:
         """Handle BrokerHeartbeat: extend the session, and tell the broker its state.
 
         Raises what `check_broker_epoch` raises; a heartbeat of another epoch extends nothing. A
@@ -296,10 +298,14 @@ class Liveness:
             should_shut_down=step.may_stop,
             metadata_end_offset=image.end_offset + len(step.records),
         )
-        return Outcome(step.records, response)
+        return Decision(step.records, response)
 
     def _stopping(
-        self, broker: BrokerImage, session: Session, image: MetadataImage, config: BrokerConfig
+        self,
+        broker: BrokerImage,
+        session: BrokerSession,
+        image: MetadataImage,
+        config: BrokerConfig,
     ) -> _Step:
         """Handle the heartbeat of a stopping broker.
 
@@ -326,24 +332,24 @@ class Liveness:
             if node_id != but and session.unfenced_ms is not None
         )
 
-    def _probe(self, node_id: int) -> Probe:
+    def _probe(self, node_id: int) -> BrokerProbe:
         self._probes += 1
         session = self._sessions[node_id]
         session.probe = self._probes
         session.look_again_ms = None
-        return Probe(self._probes, node_id, session.broker_epoch)
+        return BrokerProbe(self._probes, node_id, session.broker_epoch)
 
-    def _dead(self, node_id: int) -> Dead:
-        return Dead(node_id, self._sessions.pop(node_id).broker_epoch)
+    def _dead(self, node_id: int) -> DeadBroker:
+        return DeadBroker(node_id, self._sessions.pop(node_id).broker_epoch)
 
 
-def _deadline_ms(session: Session) -> int:
+def _deadline_ms(session: BrokerSession) -> int:
     if session.doubted_ms is None:
         return session.ends_ms
     return min(session.ends_ms, session.doubted_ms)
 
 
-def to_be_fenced(dead: Iterable[Dead], image: MetadataImage) -> list[Dead]:
+def to_be_fenced(dead: Iterable[DeadBroker], image: MetadataImage) -> list[DeadBroker]:
     """Return the dead brokers that the image has not fenced yet, under the same epoch."""
     return [
         one
@@ -371,18 +377,18 @@ class Heartbeat:
 
 def decide_heartbeat(
     heartbeat: Heartbeat, image: MetadataImage, config: BrokerConfig
-) -> Outcome[BrokerHeartbeatResponse]:
+) -> Decision[BrokerHeartbeatResponse]:
     """Decide about a heartbeat. Raises what `Liveness.heartbeat` raises."""
     outcome = heartbeat.liveness.heartbeat(
         heartbeat.request, image, config, heartbeat.link, heartbeat.now_ms
     )
     if outcome.records or not heartbeat.must_commit:
         return outcome
-    return Outcome([NoOpRecord()], outcome.reply)
+    return Decision([NoOpRecord()], outcome.reply)
 
 
-def fence_dead(dead: Dead, image: MetadataImage, config: BrokerConfig) -> Outcome[None]:
+def fence_dead(dead: DeadBroker, image: MetadataImage, config: BrokerConfig) -> Decision[None]:
     """Fence a dead broker, unless that is already done."""
     if not to_be_fenced([dead], image):
-        return Outcome([], None)
-    return Outcome(fence(dead.node_id, image, config), None)
+        return Decision([], None)
+    return Decision(fence(dead.node_id, image, config), None)

@@ -15,7 +15,7 @@ R = TypeVar("R", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[R]):
+class Decision(Generic[R]):
     """`records` go into the metadata log as one batch. `reply` can be sent once they
     are durable.
     """

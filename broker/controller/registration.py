@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from broker.config import BrokerConfig
 from broker.controller.leadership import (
     Brokers,
-    Wanted,
+    WantedChange,
     change,
     differs,
     directory_of,
     min_in_sync_replicas,
     partitions_of,
 )
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import Decision
 from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import (
     IN_CONTROLLED_SHUTDOWN,
@@ -73,7 +73,7 @@ def register(
     image: MetadataImage,
     config: BrokerConfig,
     facts: RegistrationFacts,
-) -> Outcome[BrokerRegistrationResponse]:
+) -> Decision[BrokerRegistrationResponse]:
     """Handle BrokerRegistration. The same incarnation gets its present epoch, and nothing changes.
 
     Raises INCONSISTENT_CLUSTER_ID; DUPLICATE_BROKER_REGISTRATION while another incarnation may
@@ -82,7 +82,7 @@ def register(
     known = image.brokers.get(request.broker_id)
     _refuse_foreign(request, facts)
     if known is not None and known.incarnation_id == request.incarnation_id:
-        return Outcome([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
+        return Decision([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
     _refuse_directories(request, image, facts)
     if known is not None and facts.is_live:
         raise ApiError(
@@ -108,12 +108,12 @@ def register(
             changed = change(topic.topic_id, number, partition, wanted, brokers, min_isr)
             if differs(partition, changed):
                 records.append(changed)
-    return Outcome(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+    return Decision(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
 
 
 def register_alone(
     request: BrokerRegistrationRequest, image: MetadataImage
-) -> Outcome[BrokerRegistrationResponse]:
+) -> Decision[BrokerRegistrationResponse]:
     """Register the only broker. No other broker can lead, so it is in service at once.
 
     Everything it leads gets a new leader epoch. Otherwise a broker that lost its unflushed tail
@@ -129,7 +129,7 @@ def register_alone(
         for topic, number, partition in partitions_of(image)
         if partition.leader == request.broker_id
     )
-    return Outcome(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+    return Decision(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
 
 
 def fence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
@@ -166,7 +166,7 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
     for topic, number, partition in partitions_of(image):
         if partition.leader == NO_NODE and node_id in partition.replicas:
             min_isr = min_in_sync_replicas(topic, image, config)
-            changed = change(topic.topic_id, number, partition, Wanted(), brokers, min_isr)
+            changed = change(topic.topic_id, number, partition, WantedChange(), brokers, min_isr)
             if differs(partition, changed):
                 records.append(changed)
     return records
@@ -174,7 +174,7 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
 
 def unregister(
     request: UnregisterBrokerRequest, image: MetadataImage
-) -> Outcome[UnregisterBrokerResponse]:
+) -> Decision[UnregisterBrokerResponse]:
     """Handle UnregisterBroker: forget a broker that will not come back. Its assignments stay.
 
     Raises BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker in service, which would have
@@ -190,7 +190,7 @@ def unregister(
             f"broker {node_id} at {_addresses(broker)} is in service: stop it first",
         )
     record = UnregisterBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
-    return Outcome([record], UnregisterBrokerResponse())
+    return Decision([record], UnregisterBrokerResponse())
 
 
 def distrust(
@@ -214,7 +214,7 @@ def distrust(
             if node_id not in partition.replicas:
                 continue
             others = _others(partition, node_id)
-            wanted = Wanted(others, frozenset({node_id}), begins_epoch=True)
+            wanted = WantedChange(others, frozenset({node_id}), begins_epoch=True)
             min_isr = min_in_sync_replicas(topic, image, config)
             changed = change(topic.topic_id, number, partition, wanted, image.brokers, min_isr)
             if partition.changed(changed).leader not in (NO_NODE, node_id):
@@ -232,7 +232,7 @@ def _without(
 ) -> Iterator[PartitionChangeRecord]:
     for topic, number, partition in partitions_of(image):
         if node_id in partition.in_sync_replicas or partition.leader == node_id:
-            wanted = Wanted(in_sync_replicas=_others(partition, node_id))
+            wanted = WantedChange(in_sync_replicas=_others(partition, node_id))
             min_isr = min_in_sync_replicas(topic, image, config)
             yield change(topic.topic_id, number, partition, wanted, brokers, min_isr)
 
@@ -246,7 +246,7 @@ def _after_restart(
     known: BrokerImage | None,
     partition: PartitionImage,
     is_flushed: bool,
-) -> Wanted:
+) -> WantedChange:
     """Return the change of one partition after a restart, by what the new
     incarnation's disk holds.
     """
@@ -256,12 +256,12 @@ def _after_restart(
     lay_in = before if directory is None else (directory,)
     in_sync = _others(partition, node_id)
     if not set(lay_in) <= set(request.log_dirs):
-        return Wanted(in_sync, frozenset({node_id}), moved={node_id: request.log_dirs[0]})
+        return WantedChange(in_sync, frozenset({node_id}), moved={node_id: request.log_dirs[0]})
     has_lost_nothing = known is not None and request.previous_broker_epoch == known.broker_epoch
     is_known = known is not None or directory is not None
     is_trusted = is_known and (is_flushed or has_lost_nothing)
     distrusted = frozenset[int]() if is_trusted else frozenset({node_id})
-    return Wanted(in_sync, distrusted)
+    return WantedChange(in_sync, distrusted)
 
 
 def _is_flushed(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -> bool:

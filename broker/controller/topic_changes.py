@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.config import BrokerConfig
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import Decision
 from broker.controller.placement import candidates, check_assignment
-from broker.controller.topics import Budget, each_once, new_partition, placed, refuse_repeated
+from broker.controller.topics import TopicBudget, each_once, new_partition, placed, refuse_repeated
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord
 from protocol.errors import ApiError, ErrorCode
@@ -29,7 +29,7 @@ from protocol.types import ZERO_UUID, Uuid
 
 def delete_topics(
     request: DeleteTopicsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[DeleteTopicsResponse]:
+) -> Decision[DeleteTopicsResponse]:
     """Delete topics by name or, from version 6 on, by id.
 
     As in Kafka, a topic that is named twice stays and is answered once. If it is given by name and
@@ -60,7 +60,7 @@ def delete_topics(
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-    return Outcome(records, DeleteTopicsResponse(responses=results))
+    return Decision(records, DeleteTopicsResponse(responses=results))
 
 
 def _topic_to_delete(
@@ -92,10 +92,10 @@ def _topic_to_delete(
 
 def create_partitions(
     request: CreatePartitionsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[CreatePartitionsResponse]:
+) -> Decision[CreatePartitionsResponse]:
     """Handle CreatePartitions: topics grow to `count` partitions. Each topic is answered once."""
     named = Counter(topic.name for topic in request.topics)
-    budget = Budget.of(image, config)
+    budget = TopicBudget.of(image, config)
     records: list[MetadataRecord] = []
     results = []
     for topic in each_once(request.topics):
@@ -108,11 +108,11 @@ def create_partitions(
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-    return Outcome(records, CreatePartitionsResponse(results=results))
+    return Decision(records, CreatePartitionsResponse(results=results))
 
 
 def _growth(
-    topic: CreatePartitionsTopic, image: MetadataImage, budget: Budget
+    topic: CreatePartitionsTopic, image: MetadataImage, budget: TopicBudget
 ) -> list[PartitionRecord]:
     known = image.topics.get(topic.name)
     if known is None:

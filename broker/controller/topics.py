@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.config import PRODUCERS_CODEC, TOPIC_ROWS, BrokerConfig, check_topic_settings
-from broker.controller.outcome import CreateOwnTopic, Outcome
+from broker.controller.outcome import CreateOwnTopic, Decision
 from broker.controller.placement import candidates, check_assignment, is_led_by_any, place
 from broker.metadata.configs import created_configs
 from broker.metadata.image import (
@@ -51,7 +51,7 @@ Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
 
 
 @dataclass(slots=True)
-class Budget:
+class TopicBudget:
     """What may still be created by a request: numbers of topics and partitions, and names."""
 
     topics: int
@@ -63,7 +63,7 @@ class Budget:
     """The topics that this request creates, by their normalised names."""
 
     @classmethod
-    def of(cls, image: MetadataImage, config: BrokerConfig) -> Budget:
+    def of(cls, image: MetadataImage, config: BrokerConfig) -> TopicBudget:
         """Return the budget that the image leaves."""
         return cls(
             config.max_topics - len(image.topics),
@@ -133,12 +133,12 @@ def create_topics(
     image: MetadataImage,
     config: BrokerConfig,
     new_topic_id: Callable[[], Uuid],
-) -> Outcome[CreateTopicsResponse]:
+) -> Decision[CreateTopicsResponse]:
     """Handle CreateTopics. With `validate_only` the answer is the same, without records."""
     records: list[MetadataRecord] = []
     results = []
     named = Counter(topic.name for topic in request.topics)
-    budget = Budget.of(image, config)
+    budget = TopicBudget.of(image, config)
     for topic in each_once(request.topics):
         try:
             refuse_repeated(named, topic.name)
@@ -164,7 +164,7 @@ def create_topics(
                 configs=created_configs(creation.settings, config),
             )
         )
-    return Outcome(records, CreateTopicsResponse(topics=results))
+    return Decision(records, CreateTopicsResponse(topics=results))
 
 
 def own_topic(name: str, config: BrokerConfig) -> CreatableTopic:
@@ -204,23 +204,23 @@ def create_own_topic(
     image: MetadataImage,
     config: BrokerConfig,
     new_topic_id: Callable[[], Uuid],
-) -> Outcome[ErrorCode]:
+) -> Decision[ErrorCode]:
     """Create a topic that the broker itself needs; success if it exists."""
     if order.name in image.topics:
-        return Outcome([], ErrorCode.NONE)
+        return Decision([], ErrorCode.NONE)
     topic = own_topic(order.name, config)
     try:
-        creation = _creation(topic, image, config, Budget.of(image, config), new_topic_id)
+        creation = _creation(topic, image, config, TopicBudget.of(image, config), new_topic_id)
     except ApiError as error:
-        return Outcome([], error.code)
-    return Outcome(creation.records(image), ErrorCode.NONE)
+        return Decision([], error.code)
+    return Decision(creation.records(image), ErrorCode.NONE)
 
 
 def _creation(
     topic: CreatableTopic,
     image: MetadataImage,
     config: BrokerConfig,
-    budget: Budget,
+    budget: TopicBudget,
     new_topic_id: Callable[[], Uuid],
 ) -> Creation:
     name = check_topic_name(topic.name)
@@ -237,7 +237,7 @@ def _creation(
     return Creation(name, new_topic_id(), replicas, settings)
 
 
-def _refuse_collision(name: str, image: MetadataImage, budget: Budget) -> None:
+def _refuse_collision(name: str, image: MetadataImage, budget: TopicBudget) -> None:
     """Refuse a name that would share its metrics with another topic, as in Kafka and its tools."""
     for other in (*image.colliding(name), budget.made.get(normalised(name))):
         if other is not None:
@@ -247,7 +247,7 @@ def _refuse_collision(name: str, image: MetadataImage, budget: Budget) -> None:
             )
 
 
-def _stated_settings(topic: CreatableTopic, budget: Budget) -> dict[str, str]:
+def _stated_settings(topic: CreatableTopic, budget: TopicBudget) -> dict[str, str]:
     settings: dict[str, str] = {}
     for entry in topic.configs:
         if entry.value is None:
@@ -273,7 +273,7 @@ def _fault_text(key: str, found: object, wanted: str) -> str:
 
 
 def _replicas(
-    topic: CreatableTopic, image: MetadataImage, config: BrokerConfig, budget: Budget
+    topic: CreatableTopic, image: MetadataImage, config: BrokerConfig, budget: TopicBudget
 ) -> Sequence[Sequence[int]]:
     """Return the replicas of each partition.
 

@@ -28,7 +28,7 @@ from broker.cluster.probes import Probes
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import Snapshotter
 from broker.config import InForce
-from broker.controller.active import Limits
+from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.node.leaving import Leaving
@@ -144,7 +144,7 @@ class Joining:
         self._watcher = watcher
         self.messenger.heard = driver.handle
         self.messenger.leader_answered = watcher.answered
-        limits = Limits(
+        limits = OrderLimits(
             self._config.max_pending_metadata_orders,
             self._config.max_pending_metadata_orders_per_ip,
         )

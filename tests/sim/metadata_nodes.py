@@ -22,7 +22,7 @@ from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import BROKER_LISTENER, InForce, Listener, LogConfig
-from broker.controller.active import Limits
+from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.controller.outcome import AllocateProducerIds
 from broker.interbroker.quorum import quorum_handlers
@@ -134,7 +134,7 @@ class MetadataNode:
         driver = QuorumDriver(quorum, log, world, messenger)
         messenger.heard = driver.handle
         controller = ControllerDriver(
-            Controller(config, world.chance), Limits(1_000, 1_000), driver, world
+            Controller(config, world.chance), OrderLimits(1_000, 1_000), driver, world
         )
         snapshotter = Snapshotter(log, driver, world.clock, SNAPSHOTS)
         snapshotter.trimmed = lambda offset: self._drop(log, logs, offset)

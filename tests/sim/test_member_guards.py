@@ -15,7 +15,7 @@ from broker.cluster.lived import LivedTime
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.membership import BrokerMembership
 from broker.controller import controller
-from broker.controller.liveness import SESSION_TIMEOUT_MS, Liveness, Probe
+from broker.controller.liveness import SESSION_TIMEOUT_MS, BrokerProbe, Liveness
 from broker.controller.registration import register
 from broker.metadata.image import MetadataImage
 from broker.world import World
@@ -35,7 +35,7 @@ def _fresh_sessions(patch: Patch) -> None:
 
     def overdue(
         self: Liveness, image: MetadataImage, predecessor: int | None, now_ms: int
-    ) -> list[Probe]:
+    ) -> list[BrokerProbe]:
         probes = took_over(self, image, predecessor, now_ms)
         for session in self._sessions.values():
             session.ends_ms = now_ms

@@ -10,13 +10,13 @@ from typing import Any
 from broker.cluster.lived_alarm import TURN_MS
 from broker.cluster.liveness_driver import OWN_LINK, RETRY_MS, LivenessDriver
 from broker.cluster.probes import VerdictCallback
-from broker.controller.active import Waiter
+from broker.controller.active import OrderWaiter
 from broker.controller.liveness import (
     RECONNECT_MS,
     SESSION_TIMEOUT_MS,
-    Dead,
+    DeadBroker,
     Heartbeat,
-    Verdict,
+    ProbeVerdict,
     decide_heartbeat,
 )
 from broker.controller.registration import Registration
@@ -48,10 +48,10 @@ class Decisions:
 
     def __init__(self) -> None:
         self.keeper: Any = None
-        self.orders: list[tuple[Any, Waiter]] = []
+        self.orders: list[tuple[Any, OrderWaiter]] = []
         self.image = image_of(partition())
 
-    def submit(self, order: Any, waiter: Waiter) -> None:
+    def submit(self, order: Any, waiter: OrderWaiter) -> None:
         if isinstance(order, Heartbeat):
             try:
                 waiter.reply(decide_heartbeat(order, self.image, CONFIG).reply)
@@ -61,7 +61,7 @@ class Decisions:
 
     @property
     def dead(self) -> list[int]:
-        return [order.node_id for order, _ in self.orders if isinstance(order, Dead)]
+        return [order.node_id for order, _ in self.orders if isinstance(order, DeadBroker)]
 
 
 class Tried:
@@ -124,8 +124,8 @@ class Scene:
         self.tried.under_way.clear()
 
     @property
-    def waiter(self) -> Waiter:
-        return Waiter(self.replies.append, lambda error: self.refused.append(error.code))
+    def waiter(self) -> OrderWaiter:
+        return OrderWaiter(self.replies.append, lambda error: self.refused.append(error.code))
 
     def beat(self, node_id: int) -> None:
         broker_epoch = self.image.brokers[node_id].broker_epoch
@@ -162,7 +162,7 @@ def test_a_connection_that_ends_asks_for_a_probe_of_the_registered_address() -> 
     ((address, told),) = scene.tried.under_way
     assert address == Address("b2", 9094)
     assert scene.decisions.dead == []
-    told(Verdict.REFUSED)
+    told(ProbeVerdict.REFUSED)
     assert scene.decisions.dead == [TWO]
 
 
@@ -183,7 +183,7 @@ def test_the_verdict_of_a_former_time_fences_nobody() -> None:
     ((_, told),) = scene.tried.under_way
     scene.driver.lost()
     scene.driver.began(scene.image, None)
-    told(Verdict.REFUSED)
+    told(ProbeVerdict.REFUSED)
     assert scene.decisions.dead == []
 
 
@@ -238,7 +238,7 @@ def test_a_fence_that_the_disk_refuses_is_tried_again_unless_the_broker_is_back(
     scene.connections[TWO].end()
     scene.connections[THREE].end()
     for _, told in scene.tried.under_way:
-        told(Verdict.REFUSED)
+        told(ProbeVerdict.REFUSED)
     assert scene.decisions.dead == [TWO, THREE]
     for _, waiter in list(scene.decisions.orders):
         waiter.refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR))

@@ -15,7 +15,7 @@ from broker.cluster.metadata_log import RETRY_MS, Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import LogConfig
-from broker.controller.active import Limits
+from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.controller.outcome import AllocateProducerIds
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
@@ -91,7 +91,9 @@ def started(
         now_ms=world.clock.monotonic_ms(),
     )
     driver = QuorumDriver(quorum, own, world, Nobody())
-    controller = ControllerDriver(Controller(config, world.chance), Limits(100, 50), driver, world)
+    controller = ControllerDriver(
+        Controller(config, world.chance), OrderLimits(100, 50), driver, world
+    )
     snapshotter = Snapshotter(own, driver, world.clock, limits)
     metadata = Metadata(own, driver, Loader(own), controller, snapshotter)
     metadata.start(state.snapshot)

@@ -10,7 +10,7 @@ import pytest
 from broker.cluster.envelopes import PASSED_ON
 from broker.cluster.orders import RETRY_MS, OrderForwarder
 from broker.config import InForce
-from broker.controller.active import ORDER_TIMEOUT_MS, Waiter
+from broker.controller.active import ORDER_TIMEOUT_MS, OrderWaiter
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.sessions.peers import LinkKind
@@ -57,7 +57,7 @@ class Scene:
             controller, lambda: self.leader_id, peers, self.world, InForce(config)
         )
 
-    def submit(self, order: Any, waiter: Waiter) -> None:
+    def submit(self, order: Any, waiter: OrderWaiter) -> None:
         """The controller of this broker, once it is active."""
         self.decided.append(order)
         if self.is_deposed:
@@ -78,7 +78,7 @@ class Scene:
         def refused(error: ApiError) -> None:
             self.told.append(error.code)
 
-        self.orders.submit(order, Waiter(self.told.append, refused, host))
+        self.orders.submit(order, OrderWaiter(self.told.append, refused, host))
 
     def answer(self, response: Any, key: ApiKey) -> None:
         frame = encode_response(response, key.valid_versions[-1], 0, key)
