@@ -14,8 +14,8 @@ from typing import Self
 
 from broker.coordinators.group_rebalance import (
     NEW_MEMBER_TIMEOUT_MS,
-    Alarm,
     AlarmKind,
+    GroupAlarm,
     Rebalancing,
 )
 from broker.coordinators.group_records import GroupMetadataValue
@@ -23,16 +23,16 @@ from broker.coordinators.group_roster import Member
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import (
     NO_MEMBER,
-    Answer,
     AssignmentStored,
     Effect,
+    GroupAnswer,
     GroupLimits,
     JoinAnswer,
-    Joining,
+    JoinRequest,
     Moment,
     ReplacementStored,
     SyncAnswer,
-    Syncing,
+    SyncRequest,
 )
 from broker.timers import Timers
 from protocol.errors import ErrorCode
@@ -47,7 +47,7 @@ class ClassicGroup(Rebalancing):
         group_id: str,
         value: GroupMetadataValue,
         limits: GroupLimits,
-        timers: Timers[Alarm],
+        timers: Timers[GroupAlarm],
         outbox: deque[Effect],
         moment: Moment,
     ) -> Self:
@@ -90,7 +90,7 @@ class ClassicGroup(Rebalancing):
 
     # Joining.
 
-    def join(self, joining: Joining, new_member_id: str, moment: Moment) -> None:
+    def join(self, joining: JoinRequest, new_member_id: str, moment: Moment) -> None:
         """Handle JoinGroup. The caller has checked the session time-out.
 
         `new_member_id` is for a member without an id, or for a static member that rejoins.
@@ -111,12 +111,12 @@ class ClassicGroup(Rebalancing):
         self._try_complete_join(moment)
 
     def _refuse_join(
-        self, joining: Joining, error: ErrorCode, member_id: str | None = None
+        self, joining: JoinRequest, error: ErrorCode, member_id: str | None = None
     ) -> None:
         answer = JoinAnswer(error, joining.member_id if member_id is None else member_id)
-        self._outbox.append(Answer(joining.token, answer))
+        self._outbox.append(GroupAnswer(joining.token, answer))
 
-    def _has_room(self, joining: Joining) -> bool:
+    def _has_room(self, joining: JoinRequest) -> bool:
         """Return whether the group has room for this member.
 
         A static member that restarts keeps its place, even in a full group; Kafka refuses it.
@@ -139,7 +139,7 @@ class ClassicGroup(Rebalancing):
         if member is not None:
             self._remove(member)
 
-    def _speaks(self, joining: Joining) -> bool:
+    def _speaks(self, joining: JoinRequest) -> bool:
         """Return whether the member has the group's protocol type and a protocol that all members
         share.
         """
@@ -152,7 +152,7 @@ class ClassicGroup(Rebalancing):
             joining.protocols
         )
 
-    def _join_as_new(self, joining: Joining, new_member_id: str, moment: Moment) -> None:
+    def _join_as_new(self, joining: JoinRequest, new_member_id: str, moment: Moment) -> None:
         instance_id = joining.group_instance_id
         if instance_id is None and joining.needs_member_id:
             if len(self.pending) >= self._limits.pending_count_max:
@@ -166,7 +166,7 @@ class ClassicGroup(Rebalancing):
         else:
             self._add(joining, new_member_id, moment)
 
-    def _add(self, joining: Joining, member_id: str, moment: Moment) -> None:
+    def _add(self, joining: JoinRequest, member_id: str, moment: Moment) -> None:
         self._forget_pending(member_id)
         if self.state is GroupState.PREPARING_REBALANCE and not self.generation_id:
             self._has_newcomer = True
@@ -188,7 +188,7 @@ class ClassicGroup(Rebalancing):
         self._expect(member, NEW_MEMBER_TIMEOUT_MS, moment)
         self._maybe_rebalance(moment)
 
-    def _join_again(self, joining: Joining, moment: Moment) -> None:
+    def _join_again(self, joining: JoinRequest, moment: Moment) -> None:
         error = self._check_member(joining.member_id, joining.group_instance_id)
         if error is not ErrorCode.NONE:
             self._refuse_join(joining, error)
@@ -203,9 +203,9 @@ class ClassicGroup(Rebalancing):
             self._rejoin(member, joining, moment)
         else:
             # Its answer was lost, or it does not need a new generation.
-            self._outbox.append(Answer(joining.token, self._joined(member)))
+            self._outbox.append(GroupAnswer(joining.token, self._joined(member)))
 
-    def _rejoin(self, member: Member, joining: Joining, moment: Moment) -> None:
+    def _rejoin(self, member: Member, joining: JoinRequest, moment: Moment) -> None:
         self.roster.update(member, joining)
         self._park_join(member, joining.token)
         self._maybe_rebalance(moment)
@@ -216,10 +216,10 @@ class ClassicGroup(Rebalancing):
             # The member sent a second JoinGroup. The first one is still answered, even if no client
             # reads it.
             answer = JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-            self._outbox.append(Answer(old, answer))
+            self._outbox.append(GroupAnswer(old, answer))
 
     def _replace_static(
-        self, joining: Joining, instance_id: str, member_id: str, moment: Moment
+        self, joining: JoinRequest, instance_id: str, member_id: str, moment: Moment
     ) -> None:
         """Let a restarted static member replace its former self (KIP-345)."""
         roster = self.roster
@@ -259,16 +259,16 @@ class ClassicGroup(Rebalancing):
 
     # Syncing.
 
-    def sync(self, syncing: Syncing, moment: Moment) -> None:
+    def sync(self, syncing: SyncRequest, moment: Moment) -> None:
         """Handle SyncGroup. It is answered with the assignment once the leader's is stored."""
         error = self._check_sync(syncing)
         if error is not ErrorCode.NONE:
-            self._outbox.append(Answer(syncing.token, SyncAnswer(error)))
+            self._outbox.append(GroupAnswer(syncing.token, SyncAnswer(error)))
             return
         member = self.roster.members[syncing.member_id]
         if self.state is GroupState.STABLE:
             self._heard_of_sync(member.member_id)
-            self._outbox.append(Answer(syncing.token, self._synced(member)))
+            self._outbox.append(GroupAnswer(syncing.token, self._synced(member)))
             self._expect(member, member.session_timeout_ms, moment)
             return
         self._answer_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -282,7 +282,7 @@ class ClassicGroup(Rebalancing):
             cause = AssignmentStored(self.generation_id, assignments)
             self._store(self.roster, assignments, cause)
 
-    def _check_sync(self, syncing: Syncing) -> ErrorCode:
+    def _check_sync(self, syncing: SyncRequest) -> ErrorCode:
         error = self._check_generation(
             syncing.member_id, syncing.group_instance_id, syncing.generation_id
         )

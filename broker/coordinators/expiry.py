@@ -12,13 +12,13 @@ from typing import NamedTuple
 from broker.coordinators.ages import Ages
 from broker.coordinators.group_records import CommittedOffset, encode_group_key, encode_offset_key
 from broker.coordinators.group_state import GroupState
-from broker.coordinators.membership import Membership
+from broker.coordinators.membership import MemberGroups
 from broker.coordinators.offset_table import OffsetTable
 from broker.coordinators.outcome import CoordinatorRecord
 from protocol.types import TopicPartition
 
 
-class Doomed(NamedTuple):
+class ExpiredKey(NamedTuple):
     """A committed offset that has expired; without a partition, the group's generation."""
 
     group_id: str
@@ -36,14 +36,14 @@ class Expiry:
     """Applies the expiry rules to the groups of one shard."""
 
     def __init__(
-        self, offsets: OffsetTable, members: Membership, retention_ms: int, ages: Ages
+        self, offsets: OffsetTable, members: MemberGroups, retention_ms: int, ages: Ages
     ) -> None:
         self._offsets = offsets
         self._members = members
         self._retention_ms = retention_ms
         self._ages = ages
 
-    def due(self, now_ms: int) -> list[Doomed]:
+    def due(self, now_ms: int) -> list[ExpiredKey]:
         """Return the expired offsets at this date, each group's before the group itself; for
         `tombstones`.
 
@@ -51,18 +51,18 @@ class Expiry:
         became Empty, if that is later. Offsets of a topic that members read, or of an open
         transaction, never expire.
         """
-        doomed: list[Doomed] = []
+        doomed: list[ExpiredKey] = []
         for group_id in sorted(self._offsets.group_ids() | self._members.groups.keys()):
             doomed += [
-                Doomed(group_id, partition)
+                ExpiredKey(group_id, partition)
                 for partition, committed in self._offsets.of_group(group_id).items()
                 if self._is_expired(group_id, partition, committed, now_ms)
             ]
             if self._is_over(group_id, now_ms):
-                doomed.append(Doomed(group_id, None))
+                doomed.append(ExpiredKey(group_id, None))
         return doomed
 
-    def tombstones(self, doomed: Iterable[Doomed], now_ms: int) -> list[CoordinatorRecord]:
+    def tombstones(self, doomed: Iterable[ExpiredKey], now_ms: int) -> list[CoordinatorRecord]:
         """Return the tombstones, except for keys whose life was extended since they were found."""
         found: list[CoordinatorRecord] = []
         for one in doomed:
@@ -108,7 +108,7 @@ class Expiry:
         return self._ages.of(since_ms, now_ms) >= self._retention_ms
 
 
-def tombstone_of(group_id: str, members: Membership) -> list[CoordinatorRecord]:
+def tombstone_of(group_id: str, members: MemberGroups) -> list[CoordinatorRecord]:
     """Return the tombstone of a group's generation, if one was ever stored."""
     group = members.get(group_id)
     if group is None or not group.generation_id:

@@ -21,14 +21,14 @@ from broker.coordinators.group_records import (
 from broker.coordinators.group_roster import Member, Roster
 from broker.coordinators.group_state import GroupState, check_move, may_follow
 from broker.coordinators.group_terms import (
-    Answer,
     AssignmentStored,
     Effect,
+    GroupAnswer,
     GroupLimits,
     JoinAnswer,
     Moment,
     ReplacementStored,
-    Store,
+    StoreGroup,
     SyncAnswer,
 )
 from broker.timers import Timer, Timers
@@ -54,7 +54,7 @@ class AlarmKind(Enum):
     """A member id was given out, and no member has joined with it."""
 
 
-class Alarm(NamedTuple):
+class GroupAlarm(NamedTuple):
     """An item of the shard's heap of deadlines."""
 
     group: Rebalancing
@@ -69,7 +69,7 @@ class Rebalancing:
         self,
         group_id: str,
         limits: GroupLimits,
-        timers: Timers[Alarm],
+        timers: Timers[GroupAlarm],
         outbox: deque[Effect],
         moment: Moment,
     ) -> None:
@@ -83,15 +83,15 @@ class Rebalancing:
         self.topics: frozenset[str] | None = None
         """The topics that the members read; None if unknown."""
         self.roster = Roster()
-        self.pending: dict[str, Timer[Alarm]] = {}
+        self.pending: dict[str, Timer[GroupAlarm]] = {}
         """Member ids that were given out and that no member has joined with."""
         self._limits = limits
         self._timers = timers
         self._outbox = outbox
         self._unsynced: set[str] = set()
         """Members of this generation that have not asked for their assignment yet."""
-        self._join_timer: Timer[Alarm] | None = None
-        self._sync_timer: Timer[Alarm] | None = None
+        self._join_timer: Timer[GroupAlarm] | None = None
+        self._sync_timer: Timer[GroupAlarm] | None = None
         self._is_first_wait = False
         """The group was empty: it waits the whole initial delay for more members."""
         self._first_wait_left_ms = 0
@@ -105,20 +105,20 @@ class Rebalancing:
         self.state_since_ms = moment.wall_ms
 
     def _alarm(self, deadline_ms: int, kind: AlarmKind, subject: Member | str | None = None) -> (
-        Timer[Alarm]
+        Timer[GroupAlarm]
     ):  # fmt: skip
-        return self._timers.add(deadline_ms, Alarm(self, kind, subject))
+        return self._timers.add(deadline_ms, GroupAlarm(self, kind, subject))
 
     def _answer_join(self, member: Member, answer: JoinAnswer) -> None:
         token = self.roster.take_join(member)
         if token is not None:
-            self._outbox.append(Answer(token, answer))
+            self._outbox.append(GroupAnswer(token, answer))
 
     def _answer_sync(self, member: Member, answer: SyncAnswer) -> bool:
         token, member.sync_token = member.sync_token, None
         if token is None:
             return False
-        self._outbox.append(Answer(token, answer))
+        self._outbox.append(GroupAnswer(token, answer))
         return True
 
     def _expect(self, member: Member, timeout_ms: int, moment: Moment) -> None:
@@ -277,7 +277,7 @@ class Rebalancing:
                 for one in members
             ],
         )
-        self._outbox.append(Store(self, encode_group_record(self.group_id, value), cause))
+        self._outbox.append(StoreGroup(self, encode_group_record(self.group_id, value), cause))
 
     def _assigned(self, cause: AssignmentStored, error: ErrorCode, moment: Moment) -> None:
         if (
@@ -309,7 +309,7 @@ class Rebalancing:
     def _synced(self, member: Member) -> SyncAnswer:
         return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
-    def stored(self, store: Store, error: ErrorCode, moment: Moment) -> None:
+    def stored(self, store: StoreGroup, error: ErrorCode, moment: Moment) -> None:
         """Handle a stored generation, or the `error` if it could not be stored."""
         if isinstance(store.cause, AssignmentStored):
             self._assigned(store.cause, error, moment)
@@ -362,7 +362,7 @@ class Rebalancing:
 
     # Time.
 
-    def ring(self, alarm: Alarm, moment: Moment) -> None:
+    def ring(self, alarm: GroupAlarm, moment: Moment) -> None:
         """Handle a deadline of this group."""
         subject = alarm.subject
         if alarm.kind is AlarmKind.JOIN:

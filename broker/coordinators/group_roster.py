@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.coordinators.group_terms import JoinedMember, Joining, Protocols
+from broker.coordinators.group_terms import JoinedMember, JoinRequest, Protocols
 from broker.timers import Timer
 
 
@@ -113,7 +113,7 @@ class Roster:
             self.leader_id = member_id
         return member
 
-    def update(self, member: Member, joining: Joining) -> None:
+    def update(self, member: Member, joining: JoinRequest) -> None:
         """Take everything about a member from its new JoinGroup."""
         self.change(
             member,

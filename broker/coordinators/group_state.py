@@ -39,7 +39,7 @@ _REACHED_FROM: dict[GroupState, frozenset[GroupState]] = {
 }
 
 
-class IllegalTransition(Exception):
+class IllegalGroupMove(Exception):
     """A move that no rule allows. It is a bug of ours, never a client's fault."""
 
     def __init__(self, source: GroupState, target: GroupState) -> None:
@@ -56,4 +56,4 @@ def may_follow(source: GroupState, target: GroupState) -> bool:
 def check_move(source: GroupState, target: GroupState) -> None:
     """Raise IllegalTransition unless the move is allowed."""
     if not may_follow(source, target):
-        raise IllegalTransition(source, target)
+        raise IllegalGroupMove(source, target)

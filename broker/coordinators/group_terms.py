@@ -1,7 +1,7 @@
 """Inputs and outputs of a group, independent of protocol versions.
 
 Room: coordinators. Data only. A request that cannot be answered at once is kept as an opaque
-`token`. It comes out again in exactly one `Answer`.
+`token`. It comes out again in exactly one `GroupAnswer`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class GroupLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class JoinRequest:
     """One JoinGroup."""
 
     token: object
@@ -66,7 +66,7 @@ class Joining:
 
 
 @dataclass(frozen=True, slots=True)
-class Syncing:
+class SyncRequest:
     """One SyncGroup. `protocol_type` and `protocol_name` are not compared if they are None."""
 
     token: object
@@ -110,7 +110,7 @@ class SyncAnswer:
     assignment: bytes = b""
 
 
-class Answer(NamedTuple):
+class GroupAnswer(NamedTuple):
     """An effect: send the answer to the request behind `token`."""
 
     token: object
@@ -141,24 +141,24 @@ class ReplacementStored:
     old_rebalance_timeout_ms: int
 
 
-class Storing(Protocol):
+class StoringGroup(Protocol):
     """A group that waits until its generation is committed."""
 
     @property
     def group_id(self) -> str:
         """The group's name."""
 
-    def stored(self, store: Store, code: ErrorCode, moment: Moment) -> None:
+    def stored(self, store: StoreGroup, code: ErrorCode, moment: Moment) -> None:
         """Note that the generation is committed, or the error if it is not."""
 
 
-class Store(NamedTuple):
+class StoreGroup(NamedTuple):
     """An effect: write `record`, then call `group.stored(store, error, moment)` with the result."""
 
-    group: Storing
+    group: StoringGroup
     record: CoordinatorRecord
     cause: AssignmentStored | ReplacementStored | None
     """None if nothing waits for it."""
 
 
-Effect = Answer | Store
+Effect = GroupAnswer | StoreGroup

@@ -13,19 +13,19 @@ from random import Random
 from uuid import UUID
 
 from broker.coordinators.classic_group import ClassicGroup
-from broker.coordinators.group_rebalance import Alarm
+from broker.coordinators.group_rebalance import GroupAlarm
 from broker.coordinators.group_records import GroupMetadataValue
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import (
     NO_MEMBER,
-    Answer,
     Effect,
+    GroupAnswer,
     GroupLimits,
     JoinAnswer,
-    Joining,
+    JoinRequest,
     Moment,
     SyncAnswer,
-    Syncing,
+    SyncRequest,
 )
 from broker.timers import Timers
 from protocol.errors import ErrorCode
@@ -38,12 +38,12 @@ HEARING_MS = 3_000
 """How long members then have to give a sign of life. Kafka's clients send a heartbeat every 3 s."""
 
 
-class Membership:
+class MemberGroups:
     """All groups of a shard that have members, had some, or have given out a member id."""
 
     def __init__(self, limits: GroupLimits, random: Random) -> None:
         self.groups: dict[str, ClassicGroup] = {}
-        self.timers: Timers[Alarm] = Timers()
+        self.timers: Timers[GroupAlarm] = Timers()
         self.outbox: deque[Effect] = deque()
         self._limits = limits
         self._random = random
@@ -71,12 +71,12 @@ class Membership:
         if group.is_void:
             self.groups.pop(group.group_id, None)
 
-    def join(self, group_id: str, joining: Joining, moment: Moment) -> None:
+    def join(self, group_id: str, joining: JoinRequest, moment: Moment) -> None:
         """Handle JoinGroup. The answer is an effect, now or when the generation is formed."""
         error = self._join_refusal(group_id, joining)
         if error is not ErrorCode.NONE:
             answer = JoinAnswer(error, joining.member_id)
-            self.outbox.append(Answer(joining.token, answer))
+            self.outbox.append(GroupAnswer(joining.token, answer))
             return
         group = self.groups.get(group_id)
         if group is None:
@@ -87,7 +87,7 @@ class Membership:
         group.join(joining, _member_id(name, unique), moment)
         self._tidy(group)
 
-    def _join_refusal(self, group_id: str, joining: Joining) -> ErrorCode:
+    def _join_refusal(self, group_id: str, joining: JoinRequest) -> ErrorCode:
         limits = self._limits
         timeout_ms = joining.session_timeout_ms
         if not group_id:
@@ -103,14 +103,14 @@ class Membership:
             return ErrorCode.MESSAGE_TOO_LARGE
         return ErrorCode.NONE
 
-    def sync(self, group_id: str, syncing: Syncing, moment: Moment) -> None:
+    def sync(self, group_id: str, syncing: SyncRequest, moment: Moment) -> None:
         """Handle SyncGroup. The answer is an effect, now or when the assignment is stored."""
         group = self.groups.get(group_id)
         if group is not None:
             group.sync(syncing, moment)
             return
         error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-        self.outbox.append(Answer(syncing.token, SyncAnswer(error)))
+        self.outbox.append(GroupAnswer(syncing.token, SyncAnswer(error)))
 
     def heartbeat(
         self,

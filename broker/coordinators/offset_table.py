@@ -15,7 +15,7 @@ from broker.coordinators.group_records import CommittedOffset
 from protocol.types import ZERO_UUID, TopicPartition, Uuid
 
 
-class Place(NamedTuple):
+class GroupPartition(NamedTuple):
     """A partition as one group reads it."""
 
     group_id: str
@@ -29,21 +29,23 @@ class OffsetTable:
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        self._pending: dict[int, dict[Place, CommittedOffset]] = {}
+        self._pending: dict[int, dict[GroupPartition, CommittedOffset]] = {}
         """Producer id -> the offsets in its open transaction."""
         self._unstable: dict[str, Counter[TopicPartition]] = {}
         """Group -> partition -> number of open transactions that contain it."""
 
     # Replaying.
 
-    def put(self, place: Place, committed: CommittedOffset) -> None:
+    def put(self, place: GroupPartition, committed: CommittedOffset) -> None:
         """Replace a committed offset, unless the new one is older in the log."""
         offsets = self.groups.setdefault(place.group_id, {})
         known = offsets.get(place.partition)
         if known is None or known.log_offset <= committed.log_offset:
             offsets[place.partition] = committed
 
-    def put_pending(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
+    def put_pending(
+        self, producer_id: int, place: GroupPartition, committed: CommittedOffset
+    ) -> None:
         """Add an offset that counts when its transaction commits."""
         pending = self._pending.setdefault(producer_id, {})
         if place not in pending:
@@ -51,7 +53,7 @@ class OffsetTable:
             counts[place.partition] += 1
         pending[place] = committed
 
-    def remove(self, place: Place, log_offset: int) -> None:
+    def remove(self, place: GroupPartition, log_offset: int) -> None:
         """Apply a tombstone: remove the offset, and the pending ones of open transactions.
 
         Pending offsets after the tombstone in the log stay. A commit in a transaction is replayed
@@ -64,14 +66,14 @@ class OffsetTable:
                     del pending[place]
                     self._settle(place)
 
-    def _remove_committed(self, place: Place) -> None:
+    def _remove_committed(self, place: GroupPartition) -> None:
         offsets = self.groups.get(place.group_id)
         if offsets is not None:
             offsets.pop(place.partition, None)
             if not offsets:
                 del self.groups[place.group_id]
 
-    def remove_strange(self, topic_id_of: Callable[[str], Uuid | None]) -> list[Place]:
+    def remove_strange(self, topic_id_of: Callable[[str], Uuid | None]) -> list[GroupPartition]:
         """Remove the offsets of topics that do not exist any more, even if a new topic has the
         name.
 
@@ -104,7 +106,7 @@ class OffsetTable:
             if is_commit:
                 self.put(place, committed)
 
-    def _settle(self, place: Place) -> None:
+    def _settle(self, place: GroupPartition) -> None:
         """Note that a place is in one open transaction fewer."""
         counts = self._unstable[place.group_id]
         counts[place.partition] -= 1
@@ -148,7 +150,7 @@ class OffsetTable:
             return False
         return len(self.group_ids()) >= group_count_max
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[GroupPartition]:
         """Yield every place with a committed or pending offset."""
         for group_id in self.groups:
             yield from self.places_of(group_id)
@@ -156,14 +158,14 @@ class OffsetTable:
             if group_id not in self.groups:
                 yield from self.places_of(group_id)
 
-    def places_of(self, group_id: str) -> Iterator[Place]:
+    def places_of(self, group_id: str) -> Iterator[GroupPartition]:
         """Yield the places of one group."""
         committed = self.of_group(group_id)
         for partition in committed:
-            yield Place(group_id, partition)
+            yield GroupPartition(group_id, partition)
         for partition in self._unstable.get(group_id, ()):
             if partition not in committed:
-                yield Place(group_id, partition)
+                yield GroupPartition(group_id, partition)
 
 
 def _is_strange(committed: CommittedOffset, topic_id: Uuid | None) -> bool:

@@ -25,9 +25,9 @@ from broker.coordinators.group_records import (
 )
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import GroupLimits, Moment
-from broker.coordinators.membership import Membership
-from broker.coordinators.offset_table import OffsetTable, Place
-from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.coordinators.membership import MemberGroups
+from broker.coordinators.offset_table import GroupPartition, OffsetTable
+from broker.coordinators.outcome import CoordinatorRecord, ShardOutcome
 from broker.settings import LONG_MAX
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
@@ -86,13 +86,13 @@ class GroupShard:
         `ages` the wall clock counts as never set.
         """
         self.offsets = OffsetTable()
-        self.members = Membership(limits, random)
+        self.members = MemberGroups(limits, random)
         self._group_count_max = limits.group_count_max
         self._metadata_units_max = metadata_units_max
         self.expiry = Expiry(self.offsets, self.members, retention_ms, ages or Ages())
         self._stored: dict[str, GroupMetadataValue] | None = {}
         """The last generation of each group while the log is loaded; None afterwards."""
-        self._voided: dict[Place, int] = {}
+        self._voided: dict[GroupPartition, int] = {}
         """Places of removed topics whose tombstones are not committed yet. For each, the log offset
         below which its records do not count.
         """
@@ -117,7 +117,7 @@ class GroupShard:
         if name is None:
             self._replay_group(key, value)
             return
-        place = Place(name.group, TopicPartition(name.topic, name.partition))
+        place = GroupPartition(name.group, TopicPartition(name.topic, name.partition))
         if value is None:
             self.offsets.remove(place, log_offset)
             # An older tombstone says nothing about the records between it and the topic's end.
@@ -159,7 +159,7 @@ class GroupShard:
 
     def commit(
         self, request: OffsetCommitRequest, moment: Moment, topic_with: TopicWith
-    ) -> Outcome[OffsetCommitResponse]:
+    ) -> ShardOutcome[OffsetCommitResponse]:
         """Handle OffsetCommit, each partition separately. Raises ApiError if the
         group refuses all.
         """
@@ -183,7 +183,7 @@ class GroupShard:
                     name = request.group_id, topic.name, topic_id
                     records.append(_record(*name, partition, moment.wall_ms, expire_ms))
             response.topics.append(answer)
-        return Outcome(records, response)
+        return ShardOutcome(records, response)
 
     def _commit_refusal(self, request: OffsetCommitRequest, moment: Moment) -> ErrorCode:
         group_id, generation_id = request.group_id, request.generation_id_or_member_epoch
@@ -205,7 +205,7 @@ class GroupShard:
 
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, now_ms: int, topic_with: TopicWith
-    ) -> Outcome[TxnOffsetCommitResponse]:
+    ) -> ShardOutcome[TxnOffsetCommitResponse]:
         """Handle TxnOffsetCommit: like a commit, but the records count when the transaction
         commits.
 
@@ -230,7 +230,7 @@ class GroupShard:
                     name = request.group_id, topic.name, topic_id
                     records.append(_record(*name, partition, now_ms, -1))
             response.topics.append(answer)
-        return Outcome(records, response)
+        return ShardOutcome(records, response)
 
     def _transaction_refusal(self, request: TxnOffsetCommitRequest) -> ErrorCode:
         if not request.group_id:
@@ -297,7 +297,7 @@ class GroupShard:
 
     def delete_offsets(
         self, request: OffsetDeleteRequest, topic_with: TopicWith
-    ) -> Outcome[OffsetDeleteResponse]:
+    ) -> ShardOutcome[OffsetDeleteResponse]:
         """Handle OffsetDelete. Topics that the group reads are refused. Raises ApiError."""
         group_id = request.group_id
         if not group_id:
@@ -317,13 +317,13 @@ class GroupShard:
                 elif read is None or topic.name in read:
                     code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 elif self.offsets.get(group_id, TopicPartition(topic.name, index)) is not None:
-                    place = Place(group_id, TopicPartition(topic.name, index))
+                    place = GroupPartition(group_id, TopicPartition(topic.name, index))
                     records += self._tombstones([place])
                 answer.partitions.append(
                     OffsetDeleteResponsePartition(partition_index=index, error_code=code)
                 )
             response.topics.append(answer)
-        return Outcome(records, response)
+        return ShardOutcome(records, response)
 
     def _topics_read(self, group_id: str) -> Collection[str] | None:
         """Return the topics that the group's members read; None if unknown."""
@@ -358,7 +358,7 @@ class GroupShard:
         for record in tombstones:
             name = decode_offset_key(record.key)
             if name is not None:
-                place = Place(name.group, TopicPartition(name.topic, name.partition))
+                place = GroupPartition(name.group, TopicPartition(name.topic, name.partition))
                 self.offsets.remove(place, end_offset)
                 self._voided[place] = end_offset
 
@@ -372,7 +372,7 @@ class GroupShard:
             del self._voided[place]
         return self._tombstones(one for one in self._voided if not self.offsets.is_unstable(*one))
 
-    def _tombstones(self, places: Iterable[Place]) -> list[CoordinatorRecord]:
+    def _tombstones(self, places: Iterable[GroupPartition]) -> list[CoordinatorRecord]:
         return [
             CoordinatorRecord(encode_offset_key(place.group_id, *place.partition), None)
             for place in places

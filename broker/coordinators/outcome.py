@@ -27,7 +27,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[R]):
+class ShardOutcome(Generic[R]):
     """`records` go into the shard's partition as one batch. Once they are below the high watermark,
     they are replayed into the shard and `reply` can be sent.
     """

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from broker.coordinators.ages import Ages
-from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.coordinators.outcome import CoordinatorRecord, ShardOutcome
 from broker.coordinators.txn_records import decode_key, decode_value, record_of
 from broker.coordinators.txn_state import EXHAUSTED_EPOCH, Expected, Transaction, TxnState
 from protocol.errors import ApiError, ErrorCode
@@ -25,7 +25,7 @@ from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from protocol.wire.records import BatchHeader, Marker
 
 
-class Watched(NamedTuple):
+class OpenTransaction(NamedTuple):
     """An open transaction, and when it was first seen open by the check for overdue ones."""
 
     start_ms: int
@@ -78,7 +78,7 @@ class TxnShard:
         self._inherited: dict[str, int] = {}
         """The transactions that were open when this shard was loaded: id -> start time."""
         self._loaded_ms = 0
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, OpenTransaction] = {}
         """The transactions that were open at the last check."""
         self._looked_ms = 0
 
@@ -116,9 +116,9 @@ class TxnShard:
         for transactional_id in transactional_ids:
             self._pending.pop(transactional_id, None)
 
-    def _move(self, *moved: Transaction) -> Outcome[Sequence[Transaction]]:
+    def _move(self, *moved: Transaction) -> ShardOutcome[Sequence[Transaction]]:
         # First the records: if one cannot be built, its id must not stay pending.
-        outcome = Outcome([record_of(one) for one in moved], moved)
+        outcome = ShardOutcome([record_of(one) for one in moved], moved)
         for one in moved:
             assert one.transactional_id not in self._pending, "two moves at once"
             self._pending[one.transactional_id] = one
@@ -152,7 +152,7 @@ class TxnShard:
         expected: Expected,
         new_producer_id: int,
         now_ms: int,
-    ) -> Outcome[Sequence[Transaction]]:
+    ) -> ShardOutcome[Sequence[Transaction]]:
         """Handle InitProducerId. `expected` is the id and epoch that the producer sent (KIP-360).
 
         An open transaction is aborted under a raised epoch. Then the outcome is PREPARE_ABORT, and
@@ -207,7 +207,7 @@ class TxnShard:
         producer_epoch: int,
         partitions: Collection[TopicPartition],
         now_ms: int,
-    ) -> Outcome[Sequence[Transaction]]:
+    ) -> ShardOutcome[Sequence[Transaction]]:
         """Handle AddPartitionsToTxn, and AddOffsetsToTxn with the group's offsets partition.
 
         Nothing is written if the open transaction already has all of them.
@@ -217,7 +217,7 @@ class TxnShard:
         if known.state.is_preparing:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is TxnState.ONGOING and known.partitions.issuperset(partitions):
-            return Outcome([], ())
+            return ShardOutcome([], ())
         return self._move(known.joined(partitions, now_ms))
 
     def refuse_outsider(
@@ -249,14 +249,14 @@ class TxnShard:
         now_ms: int,
         *,
         is_commit: bool,
-    ) -> Outcome[Sequence[Transaction]]:
+    ) -> ShardOutcome[Sequence[Transaction]]:
         """Handle EndTxn. Nothing is written for the repeat of a complete outcome."""
         known = self._owned(transactional_id, producer_id, producer_epoch)
         self._refuse_pending(transactional_id)
         if known.state is TxnState.ONGOING:
             return self._move(known.decided(now_ms, is_commit=is_commit))
         if known.state is (TxnState.COMPLETE_COMMIT if is_commit else TxnState.COMPLETE_ABORT):
-            return Outcome([], ())
+            return ShardOutcome([], ())
         if known.state is (TxnState.PREPARE_COMMIT if is_commit else TxnState.PREPARE_ABORT):
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         raise ApiError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {known.state.title}")
@@ -267,11 +267,13 @@ class TxnShard:
         """Return the transactions that are decided and not complete."""
         return [one for one in self.transactions.values() if one.state.is_preparing]
 
-    def complete(self, transactional_id: str, now_ms: int) -> Outcome[Sequence[Transaction]]:
+    def complete(self, transactional_id: str, now_ms: int) -> ShardOutcome[Sequence[Transaction]]:
         """Complete a decided transaction, because all its markers are written."""
         return self._move(self.transactions[transactional_id].completed(now_ms))
 
-    def abort_overdue(self, now_ms: int, monotonic_ms: int) -> list[Outcome[Sequence[Transaction]]]:
+    def abort_overdue(
+        self, now_ms: int, monotonic_ms: int
+    ) -> list[ShardOutcome[Sequence[Transaction]]]:
         """Abort the transactions that are open for too long, each under a raised epoch.
 
         The start time of a transaction that was open at the load comes from another broker's wall
@@ -294,7 +296,7 @@ class TxnShard:
             if one.state is TxnState.ONGOING:
                 known = before.get(one.transactional_id)
                 if known is None or known.start_ms != one.start_ms:
-                    known = Watched(one.start_ms, self._looked_ms, monotonic_ms)
+                    known = OpenTransaction(one.start_ms, self._looked_ms, monotonic_ms)
                 self._watched[one.transactional_id] = known
         self._looked_ms = monotonic_ms
 
@@ -318,7 +320,7 @@ class TxnShard:
 
     def expire(
         self, transactional_ids: Iterable[str], now_ms: int
-    ) -> Outcome[Sequence[Transaction]]:
+    ) -> ShardOutcome[Sequence[Transaction]]:
         """Delete these ids, except those used since they were found."""
         found = (self.transactions.get(one) for one in transactional_ids)
         old = [one for one in found if one is not None and self._is_expired(one, now_ms)]

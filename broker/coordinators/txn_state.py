@@ -56,7 +56,7 @@ class TxnState(IntEnum):
         return self in (TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
 
 
-class IllegalTransition(Exception):
+class IllegalTxnMove(Exception):
     """A bug of ours: a move that the states do not allow."""
 
     def __init__(self, source: TxnState, target: TxnState) -> None:
@@ -99,7 +99,7 @@ class Transaction:
     def to(self, state: TxnState, now_ms: int, **changes: object) -> Transaction:
         """Return the next moment. Raises IllegalTransition."""
         if self.state not in _SOURCES[state]:
-            raise IllegalTransition(self.state, state)
+            raise IllegalTxnMove(self.state, state)
         return replace(self, state=state, last_update_ms=now_ms, **changes)  # type: ignore[arg-type]  # checked where it is called
 
     # A producer starts.

@@ -17,11 +17,11 @@ from typing import Any, cast
 from broker.alarm import Alarm
 from broker.config import InForce
 from broker.coordinators.ages import Ages
-from broker.coordinators.expiry import Doomed
+from broker.coordinators.expiry import ExpiredKey
 from broker.coordinators.group_records import decode_offset_key
-from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
+from broker.coordinators.group_terms import GroupAnswer, GroupLimits, Moment, StoreGroup
 from broker.coordinators.offsets import GroupShard
-from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
+from broker.coordinators.outcome import CoordinatorRecord, ShardOutcome, fitting
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.metrics.warnings import Warnings
 from broker.shards.loaded_shard import LoadedShard, Refused, Reply, ShardPorts
@@ -154,7 +154,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         outbox = shard.members.outbox
         while outbox:
             effect = outbox.popleft()
-            if isinstance(effect, Answer):
+            if isinstance(effect, GroupAnswer):
                 reply = effect.reply
                 if (code := self.told(reply.error)) is not reply.error:
                     reply = replace(reply, error=code)
@@ -165,7 +165,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         if deadline_ms is not None:
             self._alarm.wake_by(deadline_ms)
 
-    def _store(self, loaded: LoadedShard[GroupShard], shard: GroupShard, store: Store) -> None:
+    def _store(self, loaded: LoadedShard[GroupShard], shard: GroupShard, store: StoreGroup) -> None:
         def committed() -> None:
             store.group.stored(store, ErrorCode.NONE, self.moment())
             self.perform(loaded)
@@ -188,7 +188,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             self.perform(loaded)
 
         try:
-            self.submit_own(loaded, Outcome([store.record], None), committed)
+            self.submit_own(loaded, ShardOutcome([store.record], None), committed)
         except ApiError as error:
             refused(error)
 
@@ -215,7 +215,11 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             self._expire_some(loaded, shard, deque(shard.expiry.due(now_ms)), now_ms)
 
     def _expire_some(
-        self, loaded: LoadedShard[GroupShard], shard: GroupShard, doomed: deque[Doomed], now_ms: int
+        self,
+        loaded: LoadedShard[GroupShard],
+        shard: GroupShard,
+        doomed: deque[ExpiredKey],
+        now_ms: int,
     ) -> None:
         """Write tombstones, one batch at a time. The next follows when the last one
         is committed.
@@ -230,7 +234,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         def committed() -> None:
             self._ports.soon(self._expire_some, loaded, shard, doomed, now_ms)
 
-        outcome = Outcome([one for one in records if one.key not in busy], None)
+        outcome = ShardOutcome([one for one in records if one.key not in busy], None)
         try:
             self.submit_own(loaded, outcome, committed)
         except ApiError as error:
@@ -274,14 +278,14 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """Write tombstones that no request waits for."""
         try:
             for batch in self._batches(loaded, records):
-                self.submit_own(loaded, Outcome(batch, None), lambda: None)
+                self.submit_own(loaded, ShardOutcome(batch, None), lambda: None)
         except ApiError as error:
             _not_forgotten(error)
 
     def submit_tombstones(
         self,
         loaded: LoadedShard[GroupShard],
-        outcome: Outcome[Any],
+        outcome: ShardOutcome[Any],
         reply: Reply,
         refused: Refused,
     ) -> None:
@@ -293,8 +297,8 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         *batches, last = self._batches(loaded, outcome.records)
         try:
             for batch in batches:
-                self.submit_own(loaded, Outcome(batch, None), lambda: None)
-            self.submit(loaded, Outcome(last, outcome.reply), reply, refused)
+                self.submit_own(loaded, ShardOutcome(batch, None), lambda: None)
+            self.submit(loaded, ShardOutcome(last, outcome.reply), reply, refused)
         except ApiError as error:
             refused(error)
 

@@ -74,7 +74,7 @@ class LoadedShard(Generic[S]):
         return {record.key for records in self.under_way for record in records}
 
 
-class Replay:
+class ReplayWait:
     """A wait that runs a function at a commit in the shard's log. It is dropped with the shard."""
 
     __slots__ = ("_do",)
@@ -89,7 +89,7 @@ class Replay:
         """Do nothing, because the next leader loads the shard again."""
 
 
-class Answering:
+class ClientWait:
     """A client's wait for a commit."""
 
     __slots__ = ("_refused", "_reply", "_value")

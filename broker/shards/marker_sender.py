@@ -60,7 +60,7 @@ class WantedMarker:
 
 
 @dataclass(slots=True)
-class _Line:
+class _BrokerMarkers:
     """The markers for one broker."""
 
     ready: dict[WantedMarker, None] = field(default_factory=dict)
@@ -79,12 +79,12 @@ class MarkerSender:
         self._world = world
         self._peers = peers
         self._leader_of = leader_of
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _BrokerMarkers] = {}
         self._is_stopped = False
 
     def send(self, node_id: int, wanted: WantedMarker) -> None:
         """Have a marker written by the partition's leader. The waiter is notified later."""
-        line = self._lines.setdefault(node_id, _Line())
+        line = self._lines.setdefault(node_id, _BrokerMarkers())
         line.ready[wanted] = None
         self._ask_soon(node_id, line)
 
@@ -111,13 +111,13 @@ class MarkerSender:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
 
-    def _ask_soon(self, node_id: int, line: _Line) -> None:
+    def _ask_soon(self, node_id: int, line: _BrokerMarkers) -> None:
         # In the next turn, so that all markers of this turn go in one request.
         if line.ready and not line.is_asked:
             line.is_asked = True
             self._world.soon(self._ask, node_id, line)
 
-    def _ask(self, node_id: int, line: _Line) -> None:
+    def _ask(self, node_id: int, line: _BrokerMarkers) -> None:
         asked = _take(line.ready)
         if not asked or self._is_stopped:
             line.is_asked = False
@@ -135,7 +135,7 @@ class MarkerSender:
     def _answered(
         self,
         node_id: int,
-        line: _Line,
+        line: _BrokerMarkers,
         asked: dict[tuple[int, TopicPartition], WantedMarker],
         answer: WriteTxnMarkersResponse,
     ) -> None:
@@ -159,7 +159,7 @@ class MarkerSender:
     def _failed(
         self,
         node_id: int,
-        line: _Line,
+        line: _BrokerMarkers,
         asked: dict[tuple[int, TopicPartition], WantedMarker],
         end: End,
     ) -> None:
@@ -167,7 +167,7 @@ class MarkerSender:
         self._ended(node_id, line, [(wanted, code) for wanted in asked.values()])
 
     def _ended(
-        self, node_id: int, line: _Line, ends: Sequence[tuple[WantedMarker, ErrorCode]]
+        self, node_id: int, line: _BrokerMarkers, ends: Sequence[tuple[WantedMarker, ErrorCode]]
     ) -> None:
         line.is_asked = False
         for wanted, code in ends:
@@ -179,7 +179,9 @@ class MarkerSender:
                 self._rest(node_id, line, wanted, code)
         self._ask_soon(node_id, line)
 
-    def _rest(self, node_id: int, line: _Line, wanted: WantedMarker, code: ErrorCode) -> None:
+    def _rest(
+        self, node_id: int, line: _BrokerMarkers, wanted: WantedMarker, code: ErrorCode
+    ) -> None:
         """Send the marker again after a while, if that broker is still the leader then."""
         if not wanted.serves():
             return
@@ -191,7 +193,7 @@ class MarkerSender:
         self._world.later(wanted.again_ms, partial(self._rested, node_id, line, wanted))
         wanted.again_ms = min(2 * wanted.again_ms, AGAIN_MS_MAX)
 
-    def _rested(self, node_id: int, line: _Line, wanted: WantedMarker) -> None:
+    def _rested(self, node_id: int, line: _BrokerMarkers, wanted: WantedMarker) -> None:
         if line.resting.pop(wanted, wanted) is None:
             line.ready[wanted] = None
             self._ask_soon(node_id, line)

@@ -18,15 +18,15 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
-from broker.coordinators.outcome import Outcome
+from broker.coordinators.outcome import ShardOutcome
 from broker.coordinators.placing import shard_of
 from broker.replicas.replica import Replica
 from broker.shards.loaded_shard import (
-    Answering,
+    ClientWait,
     LoadedShard,
     ProducerEpoch,
     Refused,
-    Replay,
+    ReplayWait,
     Reply,
     S,
     ShardPorts,
@@ -217,7 +217,7 @@ class CoordinatorDriver(Generic[S]):
             # A marker can have been written in the meantime.
             self._load_slice(loaded, shard, end_offset)
 
-        replica.committed.await_(end_offset, Replay(committed), None)
+        replica.committed.await_(end_offset, ReplayWait(committed), None)
 
     def on_loaded(self, loaded: LoadedShard[S], shard: S) -> None:
         """Note a loaded shard. Coordinators override this to resume work."""
@@ -239,7 +239,7 @@ class CoordinatorDriver(Generic[S]):
     def submit(
         self,
         loaded: LoadedShard[S],
-        outcome: Outcome[Any],
+        outcome: ShardOutcome[Any],
         reply: Reply,
         refused: Refused,
         producer: ProducerEpoch | None = None,
@@ -267,14 +267,14 @@ class CoordinatorDriver(Generic[S]):
         end_offset = self._append(loaded, outcome, producer)
         ports = self._ports
         deadline_ms = ports.clock.monotonic_ms() + COMMIT_MS_MAX
-        answering = Answering(reply, outcome.reply, refused)
+        answering = ClientWait(reply, outcome.reply, refused)
         ports.waits.await_(loaded.replica.committed, end_offset, answering, deadline_ms)
         if then is not None:
-            loaded.replica.committed.await_(end_offset, Replay(then), None)
+            loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
         ports.replicas.counting.written(loaded.replica)
 
     def submit_own(
-        self, loaded: LoadedShard[S], outcome: Outcome[Any], then: Callable[[], None]
+        self, loaded: LoadedShard[S], outcome: ShardOutcome[Any], then: Callable[[], None]
     ) -> None:
         """Like `submit`, without a client: `then` is called after the commit, however long it
         takes.
@@ -285,13 +285,13 @@ class CoordinatorDriver(Generic[S]):
             then()
             return
         end_offset = self._append(loaded, outcome)
-        loaded.replica.committed.await_(end_offset, Replay(then), None)
+        loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
         self._ports.replicas.counting.written(loaded.replica)
 
     def _append(
         self,
         loaded: LoadedShard[S],
-        outcome: Outcome[Any],
+        outcome: ShardOutcome[Any],
         producer: ProducerEpoch | None = None,
     ) -> int:
         """Append an outcome's records, to be replayed once they are committed.
@@ -333,7 +333,7 @@ class CoordinatorDriver(Generic[S]):
                 loaded.shard.replay_batch(header, records)
 
         loaded.under_way.append(records)
-        replica.committed.await_(end_offset, Replay(committed), None)
+        replica.committed.await_(end_offset, ReplayWait(committed), None)
         return end_offset
 
     def marker_written(
@@ -351,7 +351,7 @@ class CoordinatorDriver(Generic[S]):
             if loaded.shard is not None:
                 loaded.shard.replay_marker(header, marker)
 
-        replica.committed.await_(offset + 1, Replay(committed), None)
+        replica.committed.await_(offset + 1, ReplayWait(committed), None)
 
     def write_failed(self, replica: Replica, error: DiskError, now_ms: int) -> ApiError:
         """Note a disk error, and return the error for the client."""

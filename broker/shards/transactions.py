@@ -14,7 +14,7 @@ from functools import partial
 
 from broker.config import InForce
 from broker.coordinators.ages import Ages
-from broker.coordinators.outcome import Outcome, fitting
+from broker.coordinators.outcome import ShardOutcome, fitting
 from broker.coordinators.txn import TxnShard, refuse_timeout
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.metadata.image import TRANSACTIONS_TOPIC, MetadataImage
@@ -133,7 +133,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
     def decide(
         self,
         transactional_id: str,
-        judge: Callable[[TxnShard], Outcome[Sequence[Transaction]]],
+        judge: Callable[[TxnShard], ShardOutcome[Sequence[Transaction]]],
         reply: Callable[[Sequence[Transaction]], None],
         refused: Refused,
     ) -> None:
@@ -157,7 +157,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self,
         loaded: LoadedShard[TxnShard],
         shard: TxnShard,
-        outcome: Outcome[Sequence[Transaction]],
+        outcome: ShardOutcome[Sequence[Transaction]],
         reply: Callable[[Sequence[Transaction]], None],
         refused: Refused,
     ) -> None:
@@ -173,7 +173,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self,
         loaded: LoadedShard[TxnShard],
         shard: TxnShard,
-        outcome: Outcome[Sequence[Transaction]],
+        outcome: ShardOutcome[Sequence[Transaction]],
         then: Callable[[], None],
     ) -> ApiError | None:
         """Like `_submit`, without a client. Return the error if it cannot be written now."""
@@ -193,7 +193,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self,
         loaded: LoadedShard[TxnShard],
         shard: TxnShard,
-        outcome: Outcome[Sequence[Transaction]],
+        outcome: ShardOutcome[Sequence[Transaction]],
     ) -> None:
         for one in outcome.reply:
             if one.state.is_preparing:
