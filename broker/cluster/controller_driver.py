@@ -16,7 +16,7 @@ from broker.cluster.quorum_driver import QuorumDriver
 from broker.controller.active import ActiveController, OrderLimits, OrderWaiter
 from broker.controller.controller import Controller, ControllerInput
 from broker.metadata.image import MetadataImage
-from broker.quorum.ready import Following, RoleChange, Won
+from broker.quorum.ready import FollowsLeader, LeadsEpoch, RoleChange
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.voters import DescribeQuorumRequest
@@ -52,7 +52,7 @@ class ControllerDriver:
         self._quorum = quorum
         self._clock = world.clock
         self._alarm = Alarm(world, self._on_time)
-        self._won: Won | None = None
+        self._won: LeadsEpoch | None = None
         self._active: ActiveController | None = None
         self._predecessor: int | None = None
         self._image = MetadataImage()
@@ -92,9 +92,9 @@ class ControllerDriver:
             active.lose()
             if self.keeper is not None:
                 self.keeper.lost()
-        if isinstance(role, Following):
+        if isinstance(role, FollowsLeader):
             self._predecessor = role.leader_id
-        if isinstance(role, Won):
+        if isinstance(role, LeadsEpoch):
             self._won = role
             self.moved(image)
 

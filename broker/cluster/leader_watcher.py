@@ -14,7 +14,7 @@ from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.probes import Probes
 from broker.controller.liveness import ProbeVerdict
 from broker.quorum.events import LeaderDead
-from broker.quorum.ready import Following, RoleChange
+from broker.quorum.ready import FollowsLeader, RoleChange
 from broker.sessions.peers import LinkKind
 from broker.world import Address, End, World
 from protocol.types import NO_LEADER_EPOCH, NO_NODE
@@ -38,7 +38,7 @@ class LeaderWatcher:
 
     def role(self, role: RoleChange) -> None:
         """Note a role change: the quorum elected another node, this node, or has no leader."""
-        if isinstance(role, Following):
+        if isinstance(role, FollowsLeader):
             self._watch.follow(role.leader_id, role.epoch)
         else:
             self._watch.follow(NO_NODE, NO_LEADER_EPOCH)

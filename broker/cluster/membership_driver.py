@@ -26,7 +26,7 @@ from broker.cluster.membership_effects import (
 )
 from broker.controller.active import OrderWaiter
 from broker.metadata.image import BrokerImage, MetadataImage
-from broker.quorum.ready import Following, RoleChange, Won
+from broker.quorum.ready import FollowsLeader, LeadsEpoch, RoleChange
 from broker.sessions.dispatch import refusal
 from broker.sessions.peers import LinkKind, Peers
 from broker.world import End, World
@@ -105,10 +105,10 @@ class MembershipDriver:
 
     def role(self, role: RoleChange) -> None:
         """Note a role change: the quorum elected this node, another node, or has no leader."""
-        if isinstance(role, Won):
+        if isinstance(role, LeadsEpoch):
             self._leader_id = self._own_id
         else:
-            self._leader_id = role.leader_id if isinstance(role, Following) else NO_NODE
+            self._leader_id = role.leader_id if isinstance(role, FollowsLeader) else NO_NODE
         epoch = role.epoch if self._leader_id != NO_NODE else NO_LEADER_EPOCH
         self._perform(self._membership.controller(self._leader_id, epoch, self._now_ms()))
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from broker.cluster import quorum_wire
 from broker.quorum.events import (
-    Answered,
-    Failed,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
     Received,
+    RequestAnswered,
+    RequestFailed,
 )
 from broker.quorum.ready import Reply, Send
 from broker.sessions.call import Call
@@ -37,7 +37,7 @@ class LinkMessenger:
     """Carries messages between one node's `QuorumDriver` and all other nodes."""
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
-        self.heard: Callable[[Received | Answered | Failed], None] | None = None
+        self.heard: Callable[[Received | RequestAnswered | RequestFailed], None] | None = None
         """The driver's `handle`; None while this broker is no replica of the metadata log."""
         self.leader_answered: Callable[[int, int], None] = lambda leader_id, leader_epoch: None
         """Called with (leader id, leader epoch) whenever a leader answers a fetch."""
@@ -59,7 +59,7 @@ class LinkMessenger:
             self._answered(send, answer)
 
         def failed(end: End) -> None:
-            self._tell(Failed(send.request_id))
+            self._tell(RequestFailed(send.request_id))
 
         self._peers.ask(
             send.node_id,
@@ -73,7 +73,7 @@ class LinkMessenger:
 
     def _answered(self, send: Send, message: Any) -> None:
         if message.error_code == ErrorCode.BROKER_NOT_AVAILABLE:
-            self._tell(Failed(send.request_id))
+            self._tell(RequestFailed(send.request_id))
             return
         try:
             answer = quorum_wire.decode_answer(message)
@@ -82,15 +82,15 @@ class LinkMessenger:
                 "answer of another voter cannot be decoded",
                 extra=fields(node_id=send.node_id, reason=error),
             )
-            self._tell(Failed(send.request_id))
+            self._tell(RequestFailed(send.request_id))
             return
         if isinstance(answer, FetchAnswer | FetchSnapshotAnswer) and (
             answer.leader_id == send.node_id
         ):
             self.leader_answered(answer.leader_id, answer.leader_epoch)
-        self._tell(Answered(send.request_id, answer))
+        self._tell(RequestAnswered(send.request_id, answer))
 
-    def _tell(self, event: Received | Answered | Failed) -> None:
+    def _tell(self, event: Received | RequestAnswered | RequestFailed) -> None:
         assert self.heard is not None, "a request was sent before `heard` was set"
         self.heard(event)
 

@@ -18,7 +18,7 @@ from broker.cluster.snapshots import MetadataSnapshot, SnapshotFiles
 from broker.metadata.image import METADATA_PARTITION
 from broker.quorum import vote_file
 from broker.quorum.events import FetchAnswer, FetchSnapshotAnswer
-from broker.quorum.ready import LogRead, SnapshotPiece, SnapshotRead
+from broker.quorum.ready import BatchesToRead, PieceToRead, SnapshotPiece
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.vote_file import ElectionState
 from broker.replicas.refusals import WriteFailed
@@ -123,12 +123,12 @@ class MetadataLog:
         """Call `call` after a while, when a free file descriptor may be available."""
         self._later(RETRY_MS, call)
 
-    def filled(self, answer: FetchAnswer, read: LogRead) -> FetchAnswer:
+    def filled(self, answer: FetchAnswer, read: BatchesToRead) -> FetchAnswer:
         """Return the answer with the batches to send."""
         found = self.batches(read.start_offset, read.end_offset, read.max_bytes)
         return replace(answer, batches=found)
 
-    def filled_piece(self, answer: FetchSnapshotAnswer, read: SnapshotRead) -> FetchSnapshotAnswer:
+    def filled_piece(self, answer: FetchSnapshotAnswer, read: PieceToRead) -> FetchSnapshotAnswer:
         """Return the answer with a piece of the snapshot, or with an error if there is none."""
         try:
             data, size_bytes = self.snapshots.read(read.snapshot_id, read.position, read.max_bytes)

@@ -16,16 +16,16 @@ from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.metadata_log import MetadataLog
 from broker.cluster.snapshots import MetadataSnapshot
 from broker.quorum.events import (
-    Answered,
     Event,
-    Failed,
     FetchAnswer,
     FetchSnapshotAnswer,
     LeaderDead,
     Propose,
     Received,
-    Spoiled,
-    Stored,
+    RequestAnswered,
+    RequestFailed,
+    SnapshotSpoiled,
+    SnapshotStored,
     Synced,
     Tick,
     Truncated,
@@ -34,7 +34,7 @@ from broker.quorum.events import (
 )
 from broker.quorum.quorum import Quorum
 from broker.quorum.quorum_status import QuorumStatus, status_of
-from broker.quorum.ready import Barrier, LogRead, Ready, Reply, RoleChange, Send
+from broker.quorum.ready import Barrier, BatchesToRead, Ready, Reply, RoleChange, Send
 from broker.quorum.replica import NEVER_MS
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.voters import VoterSet
@@ -150,7 +150,7 @@ class QuorumDriver:
         """Note a request of another replica."""
         self.handle(received)
 
-    def answered(self, answered: Answered | Failed) -> None:
+    def answered(self, answered: RequestAnswered | RequestFailed) -> None:
         """Note the answer to a request, or that there will be none."""
         self.handle(answered)
 
@@ -241,9 +241,9 @@ class QuorumDriver:
         def stored(snapshot: MetadataSnapshot) -> None:
             self._committed_offset = snapshot_id.end_offset
             self._news.append(lambda: self._follower().installed(snapshot))
-            self.handle(Stored(snapshot_id, snapshot.voters))
+            self.handle(SnapshotStored(snapshot_id, snapshot.voters))
 
-        self._log.store(snapshot_id, stored, lambda: self.handle(Spoiled(snapshot_id)))
+        self._log.store(snapshot_id, stored, lambda: self.handle(SnapshotSpoiled(snapshot_id)))
 
     def _cut(self, offset: int) -> None:
         committed_offset = self._committed_offset
@@ -291,10 +291,10 @@ class QuorumDriver:
             self._messenger.send(message)
             return
         answer, read = message.answer, message.read
-        if isinstance(answer, FetchAnswer) and isinstance(read, LogRead):
+        if isinstance(answer, FetchAnswer) and isinstance(read, BatchesToRead):
             answer = self._log.filled(answer, read)
         elif isinstance(answer, FetchSnapshotAnswer) and read is not None:
-            assert not isinstance(read, LogRead)
+            assert not isinstance(read, BatchesToRead)
             answer = self._log.filled_piece(answer, read)
         self._messenger.reply(Reply(message.call_id, answer, message.barrier))
 

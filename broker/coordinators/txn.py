@@ -2,7 +2,7 @@
 
 Room: coordinators. Pure. Requests are checked against what has been replayed. While a move is being
 written, its transactional id is `pending`, and any other move gets CONCURRENT_TRANSACTIONS.
-ApiError is raised before anything changes. Every method that returns an Outcome has made its ids
+ApiError is raised before anything changes. Each method that returns an outcome has made its ids
 pending. The caller appends the records and replays them, or calls `withdraw` if they could not be
 written.
 

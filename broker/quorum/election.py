@@ -10,7 +10,7 @@ from __future__ import annotations
 from broker.quorum.events import Answer, EndQuorumEpoch, Fetch, Vote, VoteAnswer
 from broker.quorum.log_view import LogView
 from broker.quorum.ready import Barrier
-from broker.quorum.replica import NEVER_MS, Replica
+from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import (
     Move,
     ToCandidate,
@@ -32,7 +32,7 @@ def is_up_to_date(request: Vote, log: LogView) -> bool:
     return theirs >= (log.last_epoch, log.end_offset)
 
 
-def fetch_request(replica: Replica) -> Fetch:
+def fetch_request(replica: MetadataReplica) -> Fetch:
     """Return a Fetch from the log's end. It must not be sent before everything below is durable."""
     log, timing = replica.log, replica.timing
     return Fetch(
@@ -55,7 +55,7 @@ class Unattached:
     leader_id = NO_NODE
     grants_pre_votes = True
 
-    def __init__(self, replica: Replica, wait_ms: int, now_ms: int) -> None:
+    def __init__(self, replica: MetadataReplica, wait_ms: int, now_ms: int) -> None:
         self._replica = replica
         self._due_ms = now_ms + wait_ms
         self._asked: int | None = None
@@ -109,7 +109,7 @@ class Unattached:
 class Ballot:
     """The votes requested from all other voters, and their results."""
 
-    def __init__(self, replica: Replica, *, is_pre_vote: bool) -> None:
+    def __init__(self, replica: MetadataReplica, *, is_pre_vote: bool) -> None:
         self._voters = replica.voters.latest
         self._pending: dict[int, ReplicaKey] = {}
         self.granted: list[ReplicaKey] = []
@@ -155,7 +155,7 @@ class _Asking:
     grants_pre_votes = True
     deadline_ms: int
     _ballot: Ballot
-    _replica: Replica
+    _replica: MetadataReplica
 
     def tick(self, now_ms: int) -> Move | None:
         return self._give_up() if now_ms >= self.deadline_ms else None
@@ -187,7 +187,7 @@ class _Asking:
 class Prospective(_Asking):
     """Asks for pre-votes. The epoch stays, and no vote is promised."""
 
-    def __init__(self, replica: Replica, leader_id: int, now_ms: int) -> None:
+    def __init__(self, replica: MetadataReplica, leader_id: int, now_ms: int) -> None:
         self._replica = replica
         self.leader_id = leader_id
         self.deadline_ms = now_ms + replica.timing.election_timeout_ms
@@ -215,7 +215,7 @@ class Candidate(_Asking):
 
     leader_id = NO_NODE
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: MetadataReplica) -> None:
         self._replica = replica
         self.deadline_ms = NEVER_MS
 
@@ -252,7 +252,9 @@ class Resigned:
     leader_id = NO_NODE
     grants_pre_votes = True
 
-    def __init__(self, replica: Replica, preferred: tuple[ReplicaKey, ...], now_ms: int) -> None:
+    def __init__(
+        self, replica: MetadataReplica, preferred: tuple[ReplicaKey, ...], now_ms: int
+    ) -> None:
         self._replica = replica
         self._preferred = preferred
         self.deadline_ms = now_ms + replica.timing.election_timeout_ms

@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 from protocol.types import NO_NODE
 
 
-class EpochEnd(NamedTuple):
+class QuorumEpochEnd(NamedTuple):
     """The leader's end offset (exclusive) in its largest epoch not above the requested one."""
 
     epoch: int
@@ -127,7 +127,7 @@ class FetchAnswer:
     leader_epoch: int
     high_watermark: int = -1
     log_start_offset: int = -1
-    diverging: EpochEnd | None = None
+    diverging: QuorumEpochEnd | None = None
     snapshot_id: SnapshotId | None = None
     batches: Sequence[bytes] = ()
 
@@ -159,7 +159,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class RequestAnswered:
     """The answer to the `Send` of that id."""
 
     request_id: int
@@ -167,7 +167,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class RequestFailed:
     """The `Send` of that id gets no answer: refused, closed or timed out."""
 
     request_id: int
@@ -222,7 +222,7 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class SnapshotStored:
     """A fetched snapshot is complete and durable, and the log was reset to its end."""
 
     snapshot_id: SnapshotId
@@ -230,7 +230,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoiled:
+class SnapshotSpoiled:
     """A fetched snapshot has no footer or a corrupt batch, and was deleted."""
 
     snapshot_id: SnapshotId
@@ -262,16 +262,16 @@ class Tick:
 
 Event = (
     Received
-    | Answered
-    | Failed
+    | RequestAnswered
+    | RequestFailed
     | LeaderDead
     | Propose
     | Resign
     | VoteSaved
     | Synced
     | Truncated
-    | Stored
-    | Spoiled
+    | SnapshotStored
+    | SnapshotSpoiled
     | Snapshotted
     | Unwritten
     | Tick

@@ -13,10 +13,10 @@ from broker.quorum.events import (
     FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
-    Stored,
+    SnapshotStored,
 )
 from broker.quorum.ready import Barrier, SnapshotPiece
-from broker.quorum.replica import NEVER_MS, Replica
+from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import Move, ToProspective, ToUnattached
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.voters import VoterHistory
@@ -27,7 +27,9 @@ from protocol.types import NO_NODE
 class Follower:
     """Follows one leader in one epoch."""
 
-    def __init__(self, replica: Replica, leader_id: int, wait_ms: int | None, now_ms: int) -> None:
+    def __init__(
+        self, replica: MetadataReplica, leader_id: int, wait_ms: int | None, now_ms: int
+    ) -> None:
         self._replica = replica
         self.leader_id = leader_id
         self._request_id: int | None = None
@@ -119,7 +121,7 @@ class Follower:
         self._request_id = None
         self._fetch_at_ms = now_ms + self._replica.timing.full_disk_wait_ms
 
-    def stored(self, event: Stored, now_ms: int) -> Move | None:
+    def stored(self, event: SnapshotStored, now_ms: int) -> Move | None:
         """Continue behind the fetched snapshot, which is the log now."""
         self._leader_lives(now_ms)
         return self.tick(now_ms)
@@ -196,7 +198,7 @@ class Follower:
         self._request_id = replica.send(self.leader_id, request, Barrier.NOW)
 
 
-def install(replica: Replica, event: Stored) -> None:
+def install(replica: MetadataReplica, event: SnapshotStored) -> None:
     """Replace the log by a fetched snapshot that is durable."""
     replica.storing = False
     replica.log.reset_to(event.snapshot_id)

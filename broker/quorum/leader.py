@@ -20,14 +20,14 @@ from broker.quorum.control_records import (
 from broker.quorum.events import (
     Answer,
     BeginQuorumEpoch,
-    EpochEnd,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
+    QuorumEpochEnd,
 )
-from broker.quorum.ready import Barrier, LogRead, Reply, SnapshotRead
-from broker.quorum.replica import NEVER_MS, Replica
+from broker.quorum.ready import Barrier, BatchesToRead, PieceToRead, Reply
+from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import Move, ToResigned
 from broker.quorum.snapshot import BOOTSTRAP, SnapshotId
 from broker.quorum.voters import KRAFT_VERSION, ReplicaKey, reached_by_majority
@@ -40,7 +40,7 @@ UNKNOWN_END = -1
 
 
 @dataclass(slots=True)
-class Progress:
+class ReplicaProgress:
     """The progress of another replica in this epoch."""
 
     end_offset: int
@@ -66,7 +66,7 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Parked:
+class ParkedFetch:
     """A Fetch that waits because there was nothing new."""
 
     call_id: int
@@ -79,14 +79,14 @@ class Leader:
 
     grants_pre_votes = False
 
-    def __init__(self, replica: Replica, granted: list[ReplicaKey], now_ms: int) -> None:
+    def __init__(self, replica: MetadataReplica, granted: list[ReplicaKey], now_ms: int) -> None:
         self._replica = replica
         self.leader_id = replica.me.node_id
         self._granted = granted
         self._begun_ms = now_ms
         self._begin_at_ms = now_ms
-        self._parked: dict[ReplicaKey, Parked] = {}
-        self.progress: dict[ReplicaKey, Progress] = {}
+        self._parked: dict[ReplicaKey, ParkedFetch] = {}
+        self.progress: dict[ReplicaKey, ReplicaProgress] = {}
         """All other replicas that have fetched in this epoch, voters and observers."""
         self.epoch_end_offset = 0
         """The end of the epoch's first batch."""
@@ -169,7 +169,7 @@ class Leader:
         key = request.replica
         if earlier := self._parked.pop(key, None):
             self._reply(earlier)
-        parked = Parked(call_id, request, now_ms + request.max_wait_ms)
+        parked = ParkedFetch(call_id, request, now_ms + request.max_wait_ms)
         verdict = log.compare(request.fetch_offset, request.last_fetched_epoch)
         self._heard(key, request.fetch_offset if verdict is None else None, now_ms)
         if verdict is not None:
@@ -193,7 +193,7 @@ class Leader:
             request.snapshot_id,
             position=request.position,
         )
-        read = SnapshotRead(request.snapshot_id, request.position, request.max_bytes)
+        read = PieceToRead(request.snapshot_id, request.position, request.max_bytes)
         replica.out.replies.append(Reply(call_id, answer, Barrier.NOW, read))
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
@@ -213,7 +213,7 @@ class Leader:
     def _heard(self, key: ReplicaKey, end_offset: int | None, now_ms: int) -> None:
         progress = self.progress.get(key)
         if progress is None:
-            progress = self.progress[key] = Progress(UNKNOWN_END, now_ms)
+            progress = self.progress[key] = ReplicaProgress(UNKNOWN_END, now_ms)
             self._forget_observers()
         if end_offset is not None:
             progress.has_up_to(end_offset, self._replica.log.end_offset, now_ms)
@@ -269,7 +269,7 @@ class Leader:
                 self._reply(parked)
 
     def _answer(
-        self, *, diverging: EpochEnd | None = None, snapshot_id: SnapshotId | None = None
+        self, *, diverging: QuorumEpochEnd | None = None, snapshot_id: SnapshotId | None = None
     ) -> FetchAnswer:
         log = self._replica.log
         return FetchAnswer(
@@ -282,17 +282,17 @@ class Leader:
             snapshot_id,
         )
 
-    def _reply(self, parked: Parked) -> None:
+    def _reply(self, parked: ParkedFetch) -> None:
         request = parked.request
         read = None
         # The start of the log may have been deleted while the Fetch waited.
         end_offset = self._replica.log.end_offset
         if self._replica.log.start_offset <= request.fetch_offset < end_offset:
-            read = LogRead(request.fetch_offset, end_offset, request.max_bytes)
+            read = BatchesToRead(request.fetch_offset, end_offset, request.max_bytes)
         reply = Reply(parked.call_id, self._answer(), Barrier.NOW, read)
         self._replica.out.replies.append(reply)
 
-    def _refuse(self, parked: Parked, verdict: EpochEnd | SnapshotId) -> None:
+    def _refuse(self, parked: ParkedFetch, verdict: QuorumEpochEnd | SnapshotId) -> None:
         if isinstance(verdict, SnapshotId):
             answer = self._answer(snapshot_id=verdict)
         else:

@@ -7,7 +7,7 @@ yet. Invariants: `start_offset` <= newest snapshot's end <= `committed_offset` <
 
 from __future__ import annotations
 
-from broker.quorum.events import EpochEnd
+from broker.quorum.events import QuorumEpochEnd
 from broker.quorum.snapshot import SnapshotId
 from broker.storage.leader_epochs import LeaderEpochs
 from protocol.wire.records import BatchHeader
@@ -129,7 +129,7 @@ class LogView:
         if epoch > 0 and (not entries or entries[0].leader_epoch > epoch):
             self.epochs = LeaderEpochs([(epoch, self.start_offset), *entries])
 
-    def compare(self, offset: int, epoch: int) -> EpochEnd | SnapshotId | None:
+    def compare(self, offset: int, epoch: int) -> QuorumEpochEnd | SnapshotId | None:
         """Compare with a replica's log that ends at the offset with that epoch.
 
         Returns None if it is a prefix of this log. Otherwise the end of this log's largest epoch
@@ -146,9 +146,9 @@ class LogView:
         found, end_offset = self.epochs.end_offset_for(epoch, self.end_offset, self.last_epoch)
         if found == epoch and offset <= end_offset:
             return None
-        return EpochEnd(found, end_offset)
+        return QuorumEpochEnd(found, end_offset)
 
-    def common_end(self, diverging: EpochEnd) -> int:
+    def common_end(self, diverging: QuorumEpochEnd) -> int:
         """Return how much of this log can agree with the leader's after its answer (KIP-101,
         KIP-279).
 

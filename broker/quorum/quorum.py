@@ -22,13 +22,11 @@ from broker.quorum.election import (
 )
 from broker.quorum.events import (
     Answer,
-    Answered,
     BeginQuorumEpoch,
     BeginQuorumEpochAnswer,
     EndQuorumEpoch,
     EndQuorumEpochAnswer,
     Event,
-    Failed,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
@@ -37,10 +35,12 @@ from broker.quorum.events import (
     Propose,
     Received,
     Request,
+    RequestAnswered,
+    RequestFailed,
     Resign,
+    SnapshotSpoiled,
+    SnapshotStored,
     Snapshotted,
-    Spoiled,
-    Stored,
     Synced,
     Tick,
     Truncated,
@@ -53,8 +53,8 @@ from broker.quorum.events import (
 from broker.quorum.follower import Follower, install
 from broker.quorum.leader import Leader
 from broker.quorum.log_view import LogView
-from broker.quorum.ready import Barrier, Following, Lost, Ready, Reply, Won
-from broker.quorum.replica import Replica, Timing
+from broker.quorum.ready import Barrier, FollowsLeader, HasNoLeader, LeadsEpoch, Ready, Reply
+from broker.quorum.replica import MetadataReplica, QuorumTiming
 from broker.quorum.roles import (
     Move,
     Role,
@@ -84,7 +84,7 @@ class Quorum:
         voters: VoterHistory,
         chance: Random,
         now_ms: int,
-        timing: Timing | None = None,
+        timing: QuorumTiming | None = None,
         bootstrap: Sequence[int] = (),
     ) -> None:
         """Take the state from vote file, log and snapshot.
@@ -98,8 +98,8 @@ class Quorum:
                 f"the vote file is in epoch {election.epoch}, the log in {log.last_epoch}: "
                 "the vote file was lost or replaced, and this disk must not vote"
             )
-        self.replica = Replica(
-            me, cluster_id, election, log, voters, chance, timing or Timing(), bootstrap
+        self.replica = MetadataReplica(
+            me, cluster_id, election, log, voters, chance, timing or QuorumTiming(), bootstrap
         )
         self.role: Role = Unattached(self.replica, self.replica.rank_wait_ms(), now_ms)
 
@@ -118,11 +118,11 @@ class Quorum:
         match event:
             case Received(call_id, request):
                 return self._received(call_id, request, now_ms)
-            case Answered(request_id, answer):
+            case RequestAnswered(request_id, answer):
                 if move := self._heard(*leader_of(answer)):
                     return move
                 return role.answered(request_id, answer, now_ms)
-            case Failed(request_id):
+            case RequestFailed(request_id):
                 return role.failed(request_id, now_ms)
             case Tick():
                 return role.tick(now_ms)
@@ -153,12 +153,12 @@ class Quorum:
                     role.counted()
             case Truncated():
                 log.truncated()
-            case Stored():
+            case SnapshotStored():
                 assert not isinstance(role, Leader), "a leader lacks what was committed"
                 install(self.replica, event)
                 if isinstance(role, Follower):
                     return role.stored(event, now_ms)
-            case Spoiled():
+            case SnapshotSpoiled():
                 self.replica.storing = False
                 if isinstance(role, Follower):
                     role.spoiled(now_ms)
@@ -301,7 +301,7 @@ class Quorum:
             before.leave(self.role.leader_id)
             has_lost = before.leader_id != NO_NODE and self.role.leader_id == NO_NODE
             if has_lost or isinstance(before, Leader):
-                self.replica.out.role = Lost(self.replica.epoch)
+                self.replica.out.role = HasNoLeader(self.replica.epoch)
             move = self.role.begin(now_ms)
             self._announce()
 
@@ -329,6 +329,6 @@ class Quorum:
     def _announce(self) -> None:
         role, epoch = self.role, self.replica.epoch
         if isinstance(role, Leader):
-            self.replica.out.role = Won(epoch, role.epoch_end_offset)
+            self.replica.out.role = LeadsEpoch(epoch, role.epoch_end_offset)
         elif isinstance(role, Follower):
-            self.replica.out.role = Following(role.leader_id, epoch)
+            self.replica.out.role = FollowsLeader(role.leader_id, epoch)

@@ -28,7 +28,7 @@ class Barrier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to another node. It comes back once, as `Answered` or as `Failed`."""
+    """A request to another node. It comes back once, as `RequestAnswered` or as `RequestFailed`."""
 
     request_id: int
     node_id: int
@@ -38,7 +38,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class LogRead:
+class BatchesToRead:
     """The driver fills the answer with whole batches between two offsets.
 
     At least one if there is one. Beyond the first, the total is at most `max_bytes`.
@@ -50,7 +50,7 @@ class LogRead:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRead:
+class PieceToRead:
     """The driver fills the answer with a piece of the snapshot and its size.
 
     If the snapshot does not exist, or the position is outside, it sets the error instead
@@ -70,7 +70,7 @@ class Reply:
     call_id: int
     answer: Answer
     barrier: Barrier
-    read: LogRead | SnapshotRead | None = None
+    read: BatchesToRead | PieceToRead | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class SnapshotPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class Won:
+class LeadsEpoch:
     """This node leads the epoch. It may act once it has replayed everything below `end_offset`."""
 
     epoch: int
@@ -91,21 +91,21 @@ class Won:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class HasNoLeader:
     """This node does not lead any more, or knows no leader any more."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class FollowsLeader:
     """Another node leads the epoch. If this node led before, it does not any more."""
 
     leader_id: int
     epoch: int
 
 
-RoleChange = Won | Lost | Following
+RoleChange = LeadsEpoch | HasNoLeader | FollowsLeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Ready:
     """Write it; it need not be durable."""
     snapshot: SnapshotId | None
     """All pieces are there: check the whole (`snapshot.check_snapshot`), make it durable, and only
-    then reset the log to its end. Report `Stored`, or `Spoiled` if it is incomplete.
+    then reset the log to its end. Report `SnapshotStored`, or `SnapshotSpoiled` if incomplete.
     """
     truncate_to: int | None
     """Make it durable before anything else is appended; then report `Truncated`."""
@@ -137,7 +137,7 @@ class Ready:
     role: RoleChange | None
 
 
-class Outbox:
+class ReadyBuilder:
     """Collects the work of one step."""
 
     __slots__ = ("append", "piece", "replies", "role", "sends", "snapshot", "truncate_to", "vote")

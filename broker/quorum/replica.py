@@ -1,6 +1,6 @@
 """The state of a metadata replica that does not depend on its role: identity, vote, log, voters.
 
-Room: quorum. Pure. All roles share one `Replica`, and add their work to its outbox.
+Room: quorum. Pure. All roles share one `MetadataReplica`, and add their work to its outbox.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 from broker.quorum.control_records import voter_sets_in
 from broker.quorum.events import Request
 from broker.quorum.log_view import LogView
-from broker.quorum.ready import Barrier, Outbox, Send
+from broker.quorum.ready import Barrier, ReadyBuilder, Send
 from broker.quorum.vote_file import ElectionState
 from broker.quorum.voters import ReplicaKey, VoterHistory
 from protocol.errors import CorruptBatch, ErrorCode
@@ -24,7 +24,7 @@ NEVER_MS = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class QuorumTiming:
     """How long a replica waits, in lived ms. Values without a reason here are Kafka's."""
 
     fetch_timeout_ms: int = 2_000
@@ -54,7 +54,7 @@ class Timing:
 
 
 @dataclass(slots=True)
-class Replica:
+class MetadataReplica:
     """The state that outlives a role. `election` is ahead of the vote file; see `Barrier`."""
 
     me: ReplicaKey
@@ -63,10 +63,10 @@ class Replica:
     log: LogView
     voters: VoterHistory
     chance: Random
-    timing: Timing = field(default_factory=Timing)
+    timing: QuorumTiming = field(default_factory=QuorumTiming)
     bootstrap: Sequence[int] = ()
     """The nodes to ask for the leader while no voters are known."""
-    out: Outbox = field(default_factory=Outbox)
+    out: ReadyBuilder = field(default_factory=ReadyBuilder)
     failed_tries: int = 0
     """Failed elections since there was a leader."""
     storing: bool = False

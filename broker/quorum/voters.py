@@ -93,7 +93,7 @@ def reached_by_majority(values: Sequence[int]) -> int:
     return sorted(values, reverse=True)[len(values) // 2]
 
 
-class _Held(NamedTuple):
+class _VoterSetRecord(NamedTuple):
     """A voter set, and the offset of the record that names it."""
 
     offset: int
@@ -107,7 +107,7 @@ class VoterHistory:
 
     def __init__(self, voters: VoterSet, offset: int = NO_OFFSET) -> None:
         """`offset` is that of the set's record; -1 if the set comes from a snapshot."""
-        self._entries = [_Held(offset, voters)]
+        self._entries = [_VoterSetRecord(offset, voters)]
 
     @property
     def latest(self) -> VoterSet:
@@ -126,7 +126,7 @@ class VoterHistory:
     def append(self, offset: int, voters: VoterSet) -> None:
         """Note a record at that offset that names another set."""
         assert offset > self._entries[-1].offset, "voter records come in the log's order"
-        self._entries.append(_Held(offset, voters))
+        self._entries.append(_VoterSetRecord(offset, voters))
 
     def truncate_to(self, end_offset: int) -> None:
         """Forget the sets whose records are at or above the offset."""

@@ -35,7 +35,7 @@ from broker.metadata.image import (
 from broker.metrics.metrics import Metrics
 from broker.metrics.warnings import Warnings
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import RoleChange, Won
+from broker.quorum.ready import LeadsEpoch, RoleChange
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
 from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.peers import Peers
@@ -214,7 +214,7 @@ class Watched:
         self._metadata.installed(snapshot)
 
     def role(self, role: RoleChange) -> None:
-        if isinstance(role, Won):
+        if isinstance(role, LeadsEpoch):
             leaders = self._node._cluster.leaders
             known = leaders.setdefault(role.epoch, self._node.node_id)
             assert known == self._node.node_id, f"epoch {role.epoch} has two leaders"

@@ -30,7 +30,7 @@ from broker.metadata.records import (
 from broker.metadata.snapshot import records_of
 from broker.quorum.events import FetchAnswer
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import LogRead, Reply, Send
+from broker.quorum.ready import BatchesToRead, Reply, Send
 from broker.quorum.snapshot import SnapshotId, build_snapshot, file_name
 from broker.quorum.voters import ReplicaKey, VoterSet
 from broker.settings import LONG_MAX
@@ -327,7 +327,7 @@ def test_what_cannot_be_read_for_want_of_a_descriptor_is_replayed_later() -> Non
     log = metadata.log
     disk.refuses = refuses
     answer = FetchAnswer(ErrorCode.NONE, 1, 2)
-    read = LogRead(0, log.log.log_end_offset, 1 << 20)
+    read = BatchesToRead(0, log.log.log_end_offset, 1 << 20)
     assert log.filled(answer, read).batches == []
     loader = Loader(log)
     loader.serve(Quiet())
