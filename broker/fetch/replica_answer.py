@@ -6,7 +6,7 @@ Floor: fetch. Pure. What an answer says of a log besides its records, it says as
 from __future__ import annotations
 
 from broker.replicas.replica import Replica
-from broker.replication.follower_session import Heard
+from broker.replication.follower_session import FetchVerdict
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     EpochEndOffset,
@@ -54,7 +54,7 @@ def partition_data(index: int, replica: Replica | None, code: ErrorCode) -> Part
     )
 
 
-def refused_data(replica: Replica, heard: Heard) -> PartitionData:
+def refused_data(replica: Replica, heard: FetchVerdict) -> PartitionData:
     """The part of a partition that refuses, and says where the follower has to cut."""
     data = partition_data(replica.index, replica, heard.code)
     if heard.diverging is not None:

@@ -23,9 +23,9 @@ from broker.metrics.warnings import Warnings
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FULL_EPOCH
-from broker.replication.follower_session import Fetcher, FollowerSession, hear
+from broker.replication.follower_session import FollowerIdentity, FollowerSession, check_fetch
 from broker.replication.follower_steps import PartitionId
-from broker.replication.partition import Leader, RoleChange
+from broker.replication.partition import LeaderRole, RoleChange
 from broker.sessions.call import Call
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.walk import check_region
@@ -134,7 +134,7 @@ class ReplicaFetches:
         if asking is None or asking.replica_id < 0:
             # Consumers come in by the clients' listeners.
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
-        fetcher = Fetcher(asking.replica_id, asking.replica_epoch)
+        fetcher = FollowerIdentity(asking.replica_id, asking.replica_epoch)
         line = self._line(fetcher, call, request)
         if line is None:
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -176,7 +176,7 @@ class ReplicaFetches:
         self._park(line)
         return None
 
-    def _line(self, fetcher: Fetcher, call: Call, request: FetchRequest) -> _Line | None:
+    def _line(self, fetcher: FollowerIdentity, call: Call, request: FetchRequest) -> _Line | None:
         """The follower's line; None where it goes on with a session of another connection."""
         known = self._lines.get(fetcher.node_id)
         if request.session_epoch == FULL_EPOCH:
@@ -191,7 +191,7 @@ class ReplicaFetches:
         return known
 
     def _hear(
-        self, line: _Line, partition: PartitionId, asked: FetchPartition, fetcher: Fetcher
+        self, line: _Line, partition: PartitionId, asked: FetchPartition, fetcher: FollowerIdentity
     ) -> PartitionData | None:
         """An error or a divergence to answer; None where the fetch is good, and is believed."""
         replica = self._ports.replicas.by_id(partition)
@@ -202,7 +202,7 @@ class ReplicaFetches:
             log = leader_log(replica, asked)
         except (DiskError, CorruptionError, WireError) as error:
             return self._unreadable(replica, error)
-        heard = hear(replica.state, log, asked, fetcher, self._ports.lived_ms())
+        heard = check_fetch(replica.state, log, asked, fetcher, self._ports.lived_ms())
         if heard.is_refusal:
             return refused_data(replica, heard)
         self._ports.replicas.counting.take_over(replica)
@@ -349,10 +349,10 @@ class ReplicaFetches:
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
         """Followers learn that this is the leader, or that it is not any more."""
-        if isinstance(change.before, Leader) and not isinstance(change.after, Leader):
+        if isinstance(change.before, LeaderRole) and not isinstance(change.after, LeaderRole):
             self._hang_up(replica)
         self.written(replica)
-        if isinstance(change.after, Leader) and replica.is_shared:
+        if isinstance(change.after, LeaderRole) and replica.is_shared:
             self._news_until_ms = self._clock.monotonic_ms() + NEWS_MS
             for line in self._open_lines():
                 if line.is_parked:

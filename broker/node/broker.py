@@ -41,7 +41,7 @@ from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.place import Alone
 from broker.replicas.refusals import note_refusals
 from broker.replicas.replicas import Replicas
-from broker.replication.follower_session import Fetcher
+from broker.replication.follower_session import FollowerIdentity
 from broker.settings import LONG_MAX
 from broker.shards.groups import GroupCoordinator
 from broker.shards.loaded_shard import ShardPorts
@@ -258,7 +258,7 @@ class Broker:
         """Keep the copies of partitions alike; before any of them is opened."""
         assert self.joining is not None
         replication = self._replication = Replication(
-            Fetcher(self.config.node_id, broker_epoch),
+            FollowerIdentity(self.config.node_id, broker_epoch),
             self._world,
             self.joining.peers,
             membership,

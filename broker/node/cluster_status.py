@@ -15,11 +15,15 @@ from broker.controller.leadership import min_in_sync_replicas
 from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from broker.quorum.quorum_status import QuorumReplicaStatus
 from broker.replicas.replica import Replica
-from broker.replication.partition import Follower, Leader, Offline
+from broker.replication.partition import FollowerRole, LeaderRole, OfflineRole
 from broker.replication.progress import FollowerStatus
 from protocol.types import NO_NODE, TopicPartition, uuid_to_base64
 
-_ROLES: Mapping[type, str] = {Leader: "leader", Follower: "follower", Offline: "offline"}
+_ROLES: Mapping[type, str] = {
+    LeaderRole: "leader",
+    FollowerRole: "follower",
+    OfflineRole: "offline",
+}
 
 FOLLOWED_ROWS_MAX = 200
 """Partitions whose followers are listed one by one, those that are behind first: a broker has

@@ -17,7 +17,7 @@ from broker.replicas.followers import FollowerPorts, Followers
 from broker.replicas.isr_driver import IsrDriver
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replicas import Replicas
-from broker.replication.follower_session import Fetcher
+from broker.replication.follower_session import FollowerIdentity
 from broker.sessions.call import Call
 from broker.sessions.dispatch import Handler
 from broker.sessions.peers import Peers
@@ -32,7 +32,7 @@ class Replication:
 
     def __init__(
         self,
-        me: Fetcher,
+        me: FollowerIdentity,
         world: World,
         peers: Peers,
         membership: MembershipDriver,

@@ -15,7 +15,7 @@ from broker.storage.log import Log
 from broker.world import Clock
 
 
-class Counting:
+class WatermarkTracker:
     """Does this for all partitions of this broker.
 
     Once `on_advance` is set, it is called with each replica whose high watermark has moved.

@@ -6,7 +6,7 @@ by its broker epoch. So only the newest Fetch version is used (decision 0031).
 
 from __future__ import annotations
 
-from broker.replication.follower_session import Fetcher
+from broker.replication.follower_session import FollowerIdentity
 from broker.replication.follower_steps import FetchPlan
 from protocol.messages.api import BETWEEN_BROKERS, ApiKey
 from protocol.messages.fetch import (
@@ -30,7 +30,7 @@ PARTITION_BYTES_MAX = 1 << 20
 """`replica.fetch.max.bytes`."""
 
 
-def fetch_request(plan: FetchPlan, me: Fetcher, directory_id: Uuid) -> FetchRequest:
+def fetch_request(plan: FetchPlan, me: FollowerIdentity, directory_id: Uuid) -> FetchRequest:
     """Return the request for a fetch plan."""
     topics: dict[Uuid, FetchTopic] = {}
     for asked in plan.partitions:

@@ -25,7 +25,7 @@ from broker.replicas.replica import Replica
 from broker.replicas.replica_listener import BaseReplicaListener
 from broker.replicas.replicas import Replicas
 from broker.replication.follower import LeaderFetch
-from broker.replication.follower_session import Fetcher
+from broker.replication.follower_session import FollowerIdentity
 from broker.replication.follower_steps import (
     Append,
     Followed,
@@ -34,7 +34,7 @@ from broker.replication.follower_steps import (
     Reset,
     Truncate,
 )
-from broker.replication.partition import Follower, RoleChange
+from broker.replication.partition import FollowerRole, RoleChange
 from broker.sessions.peers import LinkKind, Peers
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.follower_append import BeginsBelow, GapsUnmarked
@@ -74,7 +74,7 @@ class _EpochsOf:
         return self._log.leader_epochs.end_offset_for(leader_epoch, log_end_offset, current_epoch)
 
 
-class _Line:
+class _FollowedLeader:
     """One leader, and the partitions that are fetched from it."""
 
     __slots__ = ("fetch", "is_pump_wanted", "leader", "replicas")
@@ -106,13 +106,13 @@ class FollowerPorts:
 class Followers(BaseReplicaListener):
     """All follower partitions of this broker. Add this to `Replicas.listeners`."""
 
-    def __init__(self, ports: FollowerPorts, me: Fetcher, directory_id: Uuid) -> None:
+    def __init__(self, ports: FollowerPorts, me: FollowerIdentity, directory_id: Uuid) -> None:
         """`me` holds the broker epoch of this incarnation."""
         self._ports = ports
         self._clock = ports.world.clock
         self._me = me
         self._directory_id = directory_id
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _FollowedLeader] = {}
         self._marking: set[Log] = set()
         """Logs whose gap mark is being written."""
         self._alarm = Alarm(ports.world, self._on_time)
@@ -132,19 +132,19 @@ class Followers(BaseReplicaListener):
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
         """Note a new role: stop fetching from the former leader and start with the present one."""
-        if isinstance(change.before, Follower):
+        if isinstance(change.before, FollowerRole):
             self._leave(replica, change.before)
         self._begin(replica)
 
     def gone(self, replica: Replica) -> None:
         """Note that this broker has no replica of the partition any more."""
-        if isinstance(replica.state.role, Follower):
+        if isinstance(replica.state.role, FollowerRole):
             self._leave(replica, replica.state.role)
 
     def counted(self, replica: Replica) -> None:
         """Note that more of the log is durable. Perhaps the next fetch can be sent now."""
         role = replica.state.role
-        if not isinstance(role, Follower) or replica.is_busy or not replica.is_all_counted:
+        if not isinstance(role, FollowerRole) or replica.is_busy or not replica.is_all_counted:
             return
         line = self._lines.get(role.leader)
         if line is not None and replica.partition_id in line.replicas:
@@ -158,17 +158,17 @@ class Followers(BaseReplicaListener):
         acknowledges it.
         """
         role = replica.state.role
-        if not isinstance(role, Follower) or not replica.is_all_counted:
+        if not isinstance(role, FollowerRole) or not replica.is_all_counted:
             return
         log = replica.log
-        line = self._lines.setdefault(role.leader, _Line(role.leader))
+        line = self._lines.setdefault(role.leader, _FollowedLeader(role.leader))
         line.replicas[replica.partition_id] = replica
         line.fetch.follow(
             Followed(_key(replica), _EpochsOf(log), log.log_start_offset, log.log_end_offset)
         )
         self._pump_soon(line)
 
-    def _leave(self, replica: Replica, role: Follower) -> None:
+    def _leave(self, replica: Replica, role: FollowerRole) -> None:
         line = self._lines.get(role.leader)
         if line is None or line.replicas.pop(replica.partition_id, None) is None:
             return
@@ -178,13 +178,13 @@ class Followers(BaseReplicaListener):
 
     # Fetches.
 
-    def _pump_soon(self, line: _Line) -> None:
+    def _pump_soon(self, line: _FollowedLeader) -> None:
         """Send a fetch after this turn, when all partitions that change in it are known."""
         if not line.is_pump_wanted:
             line.is_pump_wanted = True
             self._ports.world.soon(self._pump, line)
 
-    def _pump(self, line: _Line) -> None:
+    def _pump(self, line: _FollowedLeader) -> None:
         line.is_pump_wanted = False
         if self._is_stopped:
             return
@@ -218,11 +218,11 @@ class Followers(BaseReplicaListener):
         later = [deadline_ms for deadline_ms, _ in waiting if deadline_ms > now_ms]
         return min(later, default=None)
 
-    def _failed(self, line: _Line, request_id: int, end: End) -> None:
+    def _failed(self, line: _FollowedLeader, request_id: int, end: End) -> None:
         line.fetch.failed(request_id, self._clock.monotonic_ms())
         self._pump(line)
 
-    def _answered(self, line: _Line, request_id: int, answer: FetchResponse) -> None:
+    def _answered(self, line: _FollowedLeader, request_id: int, answer: FetchResponse) -> None:
         now_ms = self._clock.monotonic_ms()
         for action in line.fetch.on_answer(request_id, answer, now_ms):
             replica = line.replicas[action.key.partition]
@@ -237,7 +237,7 @@ class Followers(BaseReplicaListener):
 
     # Appending.
 
-    def _append(self, line: _Line, replica: Replica, action: Append) -> None:
+    def _append(self, line: _FollowedLeader, replica: Replica, action: Append) -> None:
         replicas = self._ports.replicas
         if len(action.records):
             try:
@@ -303,7 +303,7 @@ class Followers(BaseReplicaListener):
 
         self._ports.files.run(log.gap_mark().perform, marked, failed)
 
-    def _trim(self, line: _Line, replica: Replica, action: Append) -> None:
+    def _trim(self, line: _FollowedLeader, replica: Replica, action: Append) -> None:
         """Move the log start offset to the leader's. Followers delete records in no other way."""
         log = replica.log
         start_offset = min(action.log_start_offset, log.high_watermark)
@@ -320,11 +320,11 @@ class Followers(BaseReplicaListener):
 
     # Truncation.
 
-    def _cut_soon(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
+    def _cut_soon(self, line: _FollowedLeader, replica: Replica, action: Truncate | Reset) -> None:
         begin = partial(self._begin_cut, line, replica, action)
         self._ports.replicas.begin_cut(replica, begin)
 
-    def _begin_cut(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
+    def _begin_cut(self, line: _FollowedLeader, replica: Replica, action: Truncate | Reset) -> None:
         """Truncate the log if that is still wanted. No thread works on its files now."""
         ports, log, key = self._ports, replica.log, action.key
         if not (ports.replicas.holds(replica) and replica.follows_in(key.leader_epoch)):
@@ -359,7 +359,7 @@ class Followers(BaseReplicaListener):
         replica.is_busy = True
         self._cut(line, replica, key, job)
 
-    def _cut(self, line: _Line, replica: Replica, key: Key, job: Truncation) -> None:
+    def _cut(self, line: _FollowedLeader, replica: Replica, key: Key, job: Truncation) -> None:
         if not self._ports.replicas.holds(replica):
             # This is a second try. By now, another log can be in the folder's place.
             return

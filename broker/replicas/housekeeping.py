@@ -20,7 +20,7 @@ from broker.replicas.cleaning import Cleaner
 from broker.replicas.folders import Folders
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
-from broker.replication.partition import Follower
+from broker.replication.partition import FollowerRole
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
@@ -174,7 +174,7 @@ class Housekeeping:
         replicas = self._replicas
         waiting: list[tuple[Replica, int]] = []
         for partition in list(replicas):
-            if isinstance(partition.state.role, Follower):
+            if isinstance(partition.state.role, FollowerRole):
                 # A follower's log start offset follows its leader's (`followers`).
                 continue
             try:

@@ -14,7 +14,7 @@ from typing import Protocol
 from broker.metadata.records import RECOVERED
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
-from broker.replication.follower_session import Fetcher
+from broker.replication.follower_session import FollowerIdentity
 from broker.replication.follower_steps import PartitionId
 from broker.replication.isr import IsrProposal
 from broker.sessions.peer import Answered, Failed
@@ -56,7 +56,7 @@ class IsrDriver:
     def __init__(
         self,
         world: World,
-        me: Fetcher,
+        me: FollowerIdentity,
         replicas: Replicas,
         ask_controller: AskController,
         lived_ms: Callable[[], int],

@@ -10,7 +10,7 @@ from typing import Protocol
 from broker.world import Clock
 
 
-class Place(Protocol):
+class BrokerPlace(Protocol):
     """This broker's standing in its cluster, as far as its leaderships depend on it."""
 
     @property

@@ -13,7 +13,7 @@ from broker.metadata.image import PartitionImage
 from broker.metadata.records import RECOVERED
 from broker.replication.follower_steps import PartitionId
 from broker.replication.leader import Assignment, LogEnds
-from broker.replication.partition import Follower, Leader, PartitionState, RoleChange
+from broker.replication.partition import FollowerRole, LeaderRole, PartitionState, RoleChange
 from broker.storage.log import Log
 from protocol.errors import ErrorCode
 from protocol.types import NO_LEADER_EPOCH, TopicPartition
@@ -78,11 +78,11 @@ class Replica:
     @property
     def is_led(self) -> bool:
         """Whether this broker leads the partition."""
-        return isinstance(self.state.role, Leader)
+        return isinstance(self.state.role, LeaderRole)
 
     def follows_in(self, leader_epoch: int) -> bool:
         """Return whether this broker still follows the leader of that epoch."""
-        return leader_epoch == self.leader_epoch and isinstance(self.state.role, Follower)
+        return leader_epoch == self.leader_epoch and isinstance(self.state.role, FollowerRole)
 
     def leads_in(self, leader_epoch: int) -> bool:
         """Return whether this broker still leads in that epoch, for work that continues in later

@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from broker.config import InForce
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
-from broker.replicas.counting import Counting
+from broker.replicas.counting import WatermarkTracker
 from broker.replicas.flusher import Flusher
-from broker.replicas.folders import Folders, Made
-from broker.replicas.place import Place
+from broker.replicas.folders import Folders, TopicLogs
+from broker.replicas.place import BrokerPlace
 from broker.replicas.replica import Replica
 from broker.replicas.replica_listener import ReplicaListener
 from broker.replication.follower_steps import PartitionId
-from broker.replication.partition import Leader, Offline, PartitionState, RoleChange
+from broker.replication.partition import LeaderRole, OfflineRole, PartitionState, RoleChange
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import is_damage
 from broker.storage.log import Log
@@ -51,7 +51,7 @@ class Replicas:
         flusher: Flusher,
         folders: Folders,
         on_lost: Callable[[Replica], None],
-        place: Place,
+        place: BrokerPlace,
     ) -> None:
         """`broker_epoch` is the epoch under which this incarnation is registered."""
         self.logs = logs
@@ -69,7 +69,7 @@ class Replicas:
         """The partitions that this broker leads."""
         self._by_log: dict[Log, Replica] = {}
         self._by_id: dict[PartitionId, Replica] = {}
-        self.counting = Counting(clock, flusher, self._by_log, self.listeners)
+        self.counting = WatermarkTracker(clock, flusher, self._by_log, self.listeners)
         self._brokers: Mapping[int, int] = {}
         self.unmade: dict[TopicPartition, str] = {}
         """Partitions whose folder the disk could not create yet, with the reason."""
@@ -181,7 +181,7 @@ class Replicas:
         retired += self._give_up_damaged()
         wanted = [topic for topic in touched if self._is_missing_any(topic)]
 
-        def made(all_made: Sequence[Made]) -> None:
+        def made(all_made: Sequence[TopicLogs]) -> None:
             for one in all_made:
                 self._adopt(one, image)
             done()
@@ -207,7 +207,7 @@ class Replicas:
         names = sorted({one.topic for one in self.unmade})
         topics = [image.topics[name] for name in names if name in image.topics]
 
-        def finish(made: list[Made]) -> None:
+        def finish(made: list[TopicLogs]) -> None:
             now = current()
             for one in made:
                 # The topic can have been deleted or replaced since. While it is being deleted it is
@@ -216,7 +216,7 @@ class Replicas:
                 if topic is None or topic.topic_id != one.topic.topic_id:
                     continue
                 if topic.name in self._held:
-                    self._adopt(Made(topic, one.logs, one.refused), now)
+                    self._adopt(TopicLogs(topic, one.logs, one.refused), now)
             done()
 
         self._folders.retry_forgetting()
@@ -271,7 +271,7 @@ class Replicas:
             for index in self._folders.own_indexes(topic)
         )
 
-    def _adopt(self, made: Made, image: MetadataImage) -> None:
+    def _adopt(self, made: TopicLogs, image: MetadataImage) -> None:
         """Take existing logs into service."""
         topic = made.topic
         held = self._held.setdefault(topic.name, {})
@@ -324,12 +324,12 @@ class Replicas:
 
     def _changed(self, replica: Replica, change: RoleChange) -> None:
         led = self._led.setdefault(replica.topic, {})
-        if isinstance(change.before, Leader):
+        if isinstance(change.before, LeaderRole):
             led.pop(replica.index, None)
             self._on_lost(replica)
-        if isinstance(change.after, Leader):
+        if isinstance(change.after, LeaderRole):
             led[replica.index] = replica
-        if not isinstance(change.after, Offline) and not replica.is_all_counted:
+        if not isinstance(change.after, OfflineRole) and not replica.is_all_counted:
             self._flusher.mark(replica.log)
         for listener in self.listeners:
             listener.changed(replica, change)

@@ -25,8 +25,8 @@ from broker.replication.fetch_session import EPOCH_MAX, FULL_EPOCH, NO_SESSION
 from broker.replication.follower_steps import (
     Action,
     Append,
-    Asked,
     Drop,
+    FetchedPartition,
     FetchPlan,
     Followed,
     Key,
@@ -319,8 +319,10 @@ class LeaderFetch:
         tracked.is_busy = True
         return Truncate(tracked.key, end_offset)
 
-    def _ask(self, tracked: _Tracked) -> Asked:
-        return Asked(tracked.key, tracked.end_offset, tracked.last_epoch, tracked.log_start_offset)
+    def _ask(self, tracked: _Tracked) -> FetchedPartition:
+        return FetchedPartition(
+            tracked.key, tracked.end_offset, tracked.last_epoch, tracked.log_start_offset
+        )
 
     def _at(self, tracked: _Tracked, end_offset: int, last_epoch: int) -> None:
         tracked.end_offset = end_offset

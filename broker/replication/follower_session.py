@@ -9,8 +9,8 @@ There are two sets of marks. *Due* means that there can be records or an error t
 follower. *Moved* means that only the high watermark or the log start offset has moved. It is sent
 with the next response. If it woke the follower, each append would cause two responses (KAFKA-9731).
 
-`hear` checks what a fetch says about one partition: first the epoch, then the role, the log start
-offset, and whether the logs diverge. Only after that does the fetch offset count as progress.
+`check_fetch` checks one partition of a fetch: first the epoch, then the role, the log start offset,
+and whether the logs diverge. Only after that does the fetch offset count as progress.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from protocol.messages.fetch import FetchPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Fetcher:
+class FollowerIdentity:
     """The follower that fetches, from the header of the request."""
 
     node_id: int
@@ -44,7 +44,7 @@ class LeaderLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class FetchVerdict:
     """The answer to one partition of a fetch: an error, a divergence, or records."""
 
     code: ErrorCode = ErrorCode.NONE
@@ -60,13 +60,17 @@ class Heard:
         return self.code is not ErrorCode.NONE or self.diverging is not None
 
 
-GRANTED = Heard()
-GRANTED_AGAIN = Heard(is_again=True)
+GRANTED = FetchVerdict()
+GRANTED_AGAIN = FetchVerdict(is_again=True)
 
 
-def hear(
-    state: PartitionState, log: LeaderLog, asked: FetchPartition, fetcher: Fetcher, now_ms: int
-) -> Heard:
+def check_fetch(
+    state: PartitionState,
+    log: LeaderLog,
+    asked: FetchPartition,
+    fetcher: FollowerIdentity,
+    now_ms: int,
+) -> FetchVerdict:
     """Check one partition of a fetch. If it is valid, note the follower's progress.
 
     An error response also carries the log start offset. With OFFSET_OUT_OF_RANGE it distinguishes a
@@ -74,10 +78,10 @@ def hear(
     """
     code = state.refusal(asked.current_leader_epoch)
     if code is not ErrorCode.NONE:
-        return Heard(code)
+        return FetchVerdict(code)
     if not state.is_replica(fetcher.node_id):
         # Our metadata is behind and will name it, or it is not a replica any more.
-        return Heard(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return FetchVerdict(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if asked.fetch_offset < log.log_start_offset or not is_comparable(
         log.epochs,
         log.log_start_offset,
@@ -85,7 +89,7 @@ def hear(
         asked.fetch_offset,
         asked.last_fetched_epoch,
     ):
-        return Heard(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)
     parting = divergence(
         log.epochs,
         log.log_end_offset,
@@ -94,9 +98,9 @@ def hear(
         asked.last_fetched_epoch,
     )
     if parting is not None:
-        return Heard(diverging=parting)
+        return FetchVerdict(diverging=parting)
     if asked.fetch_offset > log.log_end_offset:
-        return Heard(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)
     is_again = state.fetched_end(fetcher.node_id) == asked.fetch_offset < log.log_end_offset
     state.fetched(
         fetcher.node_id,
@@ -133,12 +137,11 @@ class FollowerSession:
         named: Iterable[tuple[PartitionId, FetchPartition]],
         forgotten: Iterable[PartitionId],
     ) -> list[tuple[PartitionId, FetchPartition]]:
-        """Start a request. Return the partitions that it names; `hear` must check each before any
-        read.
+        """Start a request. Return the partitions that it names.
 
-        The owner creates a new session for each full request (epoch 0). Raises ApiError for another
-        session's id and for an epoch out of order, which shows a late request. Then the follower
-        starts over.
+        The caller must pass each of them to `check_fetch` before it reads. The owner creates a new
+        session for each full request (epoch 0). Raises ApiError for another session's id and for an
+        epoch out of order, which shows a late request. Then the follower starts over.
         """
         if session_epoch != FULL_EPOCH and session_id != self.session_id:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

@@ -44,7 +44,7 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FetchedPartition:
     """One partition of a request."""
 
     key: Key
@@ -60,7 +60,7 @@ class FetchPlan:
     request_id: int
     session_id: int
     session_epoch: int
-    partitions: tuple[Asked, ...]
+    partitions: tuple[FetchedPartition, ...]
     """All partitions that can be fetched in a full request (epoch 0), else those that changed."""
     forgotten: tuple[PartitionId, ...]
 

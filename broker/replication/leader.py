@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from broker.replication.isr import Isr, IsrProposal
-from broker.replication.progress import NO_BROKER_EPOCH, FollowerStatus, Progress
+from broker.replication.progress import NO_BROKER_EPOCH, FollowerProgress, FollowerStatus
 from protocol.errors import ErrorCode
 from protocol.types import NO_OFFSET
 
@@ -108,7 +108,7 @@ class LeaderLedger:
         self.counted_end = ends.counted_end
         self.log_start_offset = ends.log_start_offset
         self.replicas: tuple[int, ...] = ()
-        self.progress: dict[int, Progress] = {}
+        self.progress: dict[int, FollowerProgress] = {}
         self.isr = Isr(seen.in_sync_replicas, seen.partition_epoch)
         self._node_id = node_id
         self._brokers = brokers
@@ -120,7 +120,7 @@ class LeaderLedger:
         self._numbers = numbers
         self._shrunk: tuple[int, ...] = ()
         """The replicas that proposals under this partition epoch remove for their lag."""
-        self._counting: tuple[Progress, ...] = ()
+        self._counting: tuple[FollowerProgress, ...] = ()
         """The followers whose durable ends limit the high watermark."""
         self.assigned(seen, now_ms)
 
@@ -144,7 +144,7 @@ class LeaderLedger:
             for node_id, progress in sorted(self.progress.items())
         )
 
-    def _status(self, node_id: int, progress: Progress, now_ms: int) -> FollowerStatus:
+    def _status(self, node_id: int, progress: FollowerProgress, now_ms: int) -> FollowerStatus:
         end = progress.counted_end if progress.has_fetched else None
         lag = None if end is None else max(self.counted_end - end, 0)
         since_ms = now_ms if lag == 0 else progress.last_caught_up_ms
@@ -167,9 +167,9 @@ class LeaderLedger:
         self._judge_joiners(now_ms)
         self._recount()
 
-    def _newcomer(self, node_id: int, seen: Assignment) -> Progress:
+    def _newcomer(self, node_id: int, seen: Assignment) -> FollowerProgress:
         # A replica that is in sync by the log had everything when the epoch started.
-        return Progress(self._started_ms if node_id in seen.in_sync_replicas else None)
+        return FollowerProgress(self._started_ms if node_id in seen.in_sync_replicas else None)
 
     def _settle(self, seen: Assignment, now_ms: int) -> None:
         former = self.isr.committed
@@ -285,7 +285,7 @@ class LeaderLedger:
         """
         return self._brokers.get(node_id) == self.progress[node_id].broker_epoch
 
-    def _is_joiner(self, node_id: int, progress: Progress, now_ms: int) -> bool:
+    def _is_joiner(self, node_id: int, progress: FollowerProgress, now_ms: int) -> bool:
         """Return whether the high watermark waits for a follower that is not in sync.
 
         Without this, the high watermark would stay ahead of every follower under load, and none
@@ -312,10 +312,10 @@ class LeaderLedger:
             and self._holds_earlier_epochs(progress)
         )
 
-    def _holds_committed(self, progress: Progress) -> bool:
+    def _holds_committed(self, progress: FollowerProgress) -> bool:
         return progress.counted_end >= self.high_watermark
 
-    def _holds_earlier_epochs(self, progress: Progress) -> bool:
+    def _holds_earlier_epochs(self, progress: FollowerProgress) -> bool:
         # At the start of an epoch the high watermark is a lower bound. The former leader can have
         # acknowledged records anywhere below the start of this epoch.
         return progress.counted_end >= self.epoch_start_offset

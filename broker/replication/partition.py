@@ -29,14 +29,14 @@ from protocol.types import NO_LEADER_EPOCH, NO_NODE, NO_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class LeaderRole:
     """Appends records and answers fetches."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Follower:
+class FollowerRole:
     """Fetches from the leader."""
 
     leader: int
@@ -44,13 +44,13 @@ class Follower:
 
 
 @dataclass(frozen=True, slots=True)
-class Offline:
+class OfflineRole:
     """There is no leader, or this broker is no replica. The log stays as it is."""
 
     epoch: int
 
 
-Role: TypeAlias = Leader | Follower | Offline
+Role: TypeAlias = LeaderRole | FollowerRole | OfflineRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class PartitionState:
         lag_time_max_ms: int = REPLICA_LAG_TIME_MAX_MS,
     ) -> None:
         """`broker_epoch` is the offset at which this incarnation was registered."""
-        self.role: Role = Offline(NO_LEADER_EPOCH)
+        self.role: Role = OfflineRole(NO_LEADER_EPOCH)
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._lag_time_max_ms = lag_time_max_ms
@@ -195,7 +195,9 @@ class PartitionState:
         self.role = role
         self._high_watermark = floor
         self._counted_end = ends.counted_end
-        self._leading = self._lead(seen, ends, floor, now_ms) if isinstance(role, Leader) else None
+        self._leading = (
+            self._lead(seen, ends, floor, now_ms) if isinstance(role, LeaderRole) else None
+        )
         return change
 
     def eligible(self, brokers: Mapping[int, int]) -> None:
@@ -251,10 +253,10 @@ class PartitionState:
 
     def _role_in(self, seen: Assignment) -> Role:
         if seen.leader == NO_NODE or self._node_id not in seen.replicas:
-            return Offline(seen.leader_epoch)
+            return OfflineRole(seen.leader_epoch)
         if seen.leader == self._node_id:
-            return Leader(seen.leader_epoch)
-        return Follower(seen.leader, seen.leader_epoch)
+            return LeaderRole(seen.leader_epoch)
+        return FollowerRole(seen.leader, seen.leader_epoch)
 
     def _lead(self, seen: Assignment, ends: LogEnds, floor: int, now_ms: int) -> LeaderLedger:
         return LeaderLedger(

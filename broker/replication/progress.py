@@ -29,7 +29,7 @@ class FollowerStatus:
     is_in_sync: bool
 
 
-class Progress:
+class FollowerProgress:
     """One follower. `counted_end` is the durable end that its last fetch reported, exclusive."""
 
     __slots__ = (

@@ -22,7 +22,7 @@ from broker.replicas.isr_driver import IsrDriver
 from broker.replicas.place import Alone
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
-from broker.replication.follower_session import Fetcher
+from broker.replication.follower_session import FollowerIdentity
 from broker.sessions.call import Call
 from broker.sessions.dispatch import Dispatcher
 from broker.sessions.peers import Peers
@@ -177,7 +177,7 @@ class ReplicatedNode:
             return
         controller = self.cluster.controller
         broker_epoch = controller.register(self.node_id, self.incarnation, self.cluster.now_ms)
-        self.me = Fetcher(self.node_id, broker_epoch)
+        self.me = FollowerIdentity(self.node_id, broker_epoch)
         self._put_together()
         # What it has heard of the metadata so far may be older than its registration.
         self.replayed = self.cluster.chance.randint(0, len(controller.log))

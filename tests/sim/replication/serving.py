@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.replication.fetch_session import NO_SESSION
-from broker.replication.follower_session import Fetcher, FollowerSession, LeaderLog, hear
+from broker.replication.follower_session import (
+    FollowerIdentity,
+    FollowerSession,
+    LeaderLog,
+    check_fetch,
+)
 from broker.replication.follower_steps import FetchPlan, PartitionId
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
@@ -86,7 +91,7 @@ class Serving:
         refused = []
         for partition, asked in heard:
             found = self._hear(
-                partition.partition_index, asked, Fetcher(source, request.broker_epoch)
+                partition.partition_index, asked, FollowerIdentity(source, request.broker_epoch)
             )
             if found is not None:
                 refused.append(found)
@@ -94,14 +99,14 @@ class Serving:
         self._serve(Parked(request, session), refused)
 
     def _hear(
-        self, partition: int, asked: FetchPartition, fetcher: Fetcher
+        self, partition: int, asked: FetchPartition, fetcher: FollowerIdentity
     ) -> PartitionData | None:
         """An error or a divergence to answer, or None where the fetch is good."""
         state, log = self.broker.states.get(partition), self.broker.logs[partition]
         if state is None or partition in self.broker.busy:
             return self._data(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         leader_log = LeaderLog(log.leader_epochs, log.log_start_offset, log.log_end_offset)
-        found = hear(state, leader_log, asked, fetcher, self.broker.lived_ms())
+        found = check_fetch(state, leader_log, asked, fetcher, self.broker.lived_ms())
         if not found.is_refusal:
             self.broker.after(partition)
             self.broker.propose(partition)
