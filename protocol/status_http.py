@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """The answer to one request."""
 
     code: int
@@ -128,7 +128,7 @@ class StatusServer:
         finally:
             writer.transport.abort()
 
-    async def _answer_one(self, reader: asyncio.StreamReader) -> Answer:
+    async def _answer_one(self, reader: asyncio.StreamReader) -> HttpAnswer:
         try:
             async with asyncio.timeout(self._request_timeout_s):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -140,7 +140,7 @@ class StatusServer:
             return _text(400, "the request is not complete")
         return self.answer(head)
 
-    def answer(self, head: bytes) -> Answer:
+    def answer(self, head: bytes) -> HttpAnswer:
         """Return the answer to one request head. An exception in `status` or
         `metrics` becomes 500.
         """
@@ -157,7 +157,7 @@ class StatusServer:
             logger.exception("status could not be given", extra=fields(path=path.decode("latin-1")))
             return _text(500, "the part could not describe itself; its log says why")
 
-    def _answer_path(self, path: bytes) -> Answer:
+    def _answer_path(self, path: bytes) -> HttpAnswer:
         if path == b"/healthz":
             status = self._status()
             if not status.ready:
@@ -167,15 +167,15 @@ class StatusServer:
                 return _text(200, status.reason_degraded())
             return _text(200, "ok")
         if path == b"/status":
-            return Answer(200, _JSON, self._status().encode())
+            return HttpAnswer(200, _JSON, self._status().encode())
         if path == b"/metrics":
             text = self._metrics()
-            return Answer(200, _PROMETHEUS, text.encode() if isinstance(text, str) else text)
+            return HttpAnswer(200, _PROMETHEUS, text.encode() if isinstance(text, str) else text)
         return _text(404, "served here: /healthz, /status, /metrics")
 
 
-def _text(code: int, sentence: str) -> Answer:
-    return Answer(code, _TEXT, sentence.encode() + b"\n")
+def _text(code: int, sentence: str) -> HttpAnswer:
+    return HttpAnswer(code, _TEXT, sentence.encode() + b"\n")
 
 
 async def _discard(reader: asyncio.StreamReader, bytes_max: int) -> None:

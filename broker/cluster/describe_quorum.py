@@ -20,7 +20,7 @@ from protocol.messages.voters import (
     DescribeQuorumTopic,
     QuorumListener,
     QuorumNode,
-    ReplicaState,
+    QuorumReplicaState,
 )
 
 NO_TIMESTAMP = -1
@@ -70,9 +70,9 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     )
 
 
-def _states(replicas: Sequence[QuorumReplicaStatus], now_ms: int) -> list[ReplicaState]:
+def _states(replicas: Sequence[QuorumReplicaStatus], now_ms: int) -> list[QuorumReplicaState]:
     return [
-        ReplicaState(
+        QuorumReplicaState(
             replica_id=one.key.node_id,
             replica_directory_id=one.key.directory_id,
             log_end_offset=one.end_offset,

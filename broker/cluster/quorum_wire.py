@@ -282,7 +282,7 @@ def _fetched(answer: FetchAnswer) -> fetches.FetchResponse:
         snapshot_id=(
             None
             if snapshot_id is None
-            else fetches.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
+            else fetches.SnapshotToFetch(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
         ),
         aborted_transactions=[],
         records=b"".join(answer.batches),

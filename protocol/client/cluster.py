@@ -17,7 +17,7 @@ from protocol.client.backoff import Backoff
 from protocol.client.connection import ByVersion, Connection
 from protocol.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, raise_for
 from protocol.client.metadata import ClusterMetadata, MetadataCache, TopicMetadata
-from protocol.client.nodes import Link, LinkSettings
+from protocol.client.nodes import LinkSettings, NodeLink
 from protocol.client.refresher import Refresher
 from protocol.client.retry import repeat
 from protocol.errors import ApiError, ErrorCode
@@ -94,7 +94,7 @@ class Cluster:
         )
         self._cache = MetadataCache(metadata_max_age_ms)
         self._addresses: dict[int, tuple[str, int]] = {}
-        self._links: dict[tuple[int, str], Link] = {}
+        self._links: dict[tuple[int, str], NodeLink] = {}
         self._bootstrap = [self._new_link(host, port) for host, port in self.bootstrap_servers]
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
         self._purposes = 0
@@ -301,11 +301,11 @@ class Cluster:
 
     # --- internals ----------------------------------------------------------------------------
 
-    def _new_link(self, host: str, port: int) -> Link:
+    def _new_link(self, host: str, port: int) -> NodeLink:
         backoff = Backoff(*self._reconnect_backoff_ms, self.rng)
-        return Link(host, port, self._link_settings, backoff, self.now_ms)
+        return NodeLink(host, port, self._link_settings, backoff, self.now_ms)
 
-    def _link(self, node_id: int, purpose: str) -> Link:
+    def _link(self, node_id: int, purpose: str) -> NodeLink:
         if self._is_closed:
             raise ClientClosed("the cluster's client was closed")
         link = self._links.get((node_id, purpose))
@@ -353,7 +353,7 @@ class Cluster:
             return await connection.request(message, timeout_ms=left_ms)
         raise BrokerUnreachable("; ".join(dict.fromkeys(reasons)) or "no broker answered in time")
 
-    def _links_by_promise(self) -> list[Link]:
+    def _links_by_promise(self) -> list[NodeLink]:
         known = [self._link(node_id, GENERAL) for node_id in self._cache.current.brokers]
         self.rng.shuffle(known)
         bootstrap = self.rng.sample(self._bootstrap, len(self._bootstrap))

@@ -34,7 +34,7 @@ from protocol.client.fetcher import Fetcher
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_core import GroupCore
 from protocol.client.group_steps import GroupMembership, GroupSettings
-from protocol.client.membership import Membership
+from protocol.client.membership import GroupMemberDriver
 from protocol.client.reading import OutOfRange
 from protocol.client.record_buffer import RecordBuffer
 from protocol.client.topic_watch import TopicWatch
@@ -66,7 +66,7 @@ class Consumer:
         self._reader = ConsumerReader(
             cluster, self.settings, self._fetcher, buffer, self._offsets, self._wake_member
         )
-        self._member: Membership | None = None
+        self._member: GroupMemberDriver | None = None
         self._listener = RebalanceListener()
         self._watch: TopicWatch | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -115,7 +115,7 @@ class Consumer:
             raise ValueError("a subscription needs a group_id")
         if not self._member and self._fetcher.assignment:
             raise ValueError("partitions are assigned by hand")
-        member = self._member or Membership(self._cluster, self._core, self)
+        member = self._member or GroupMemberDriver(self._cluster, self._core, self)
         self._watch = TopicWatch(
             self._cluster, self.settings, self._core, member, frozenset(topics), pattern
         )

@@ -30,7 +30,7 @@ from protocol.client.group_steps import (
     GroupSettings,
     Join,
     Leave,
-    Phase,
+    MemberPhase,
     RevokePartitions,
     Step,
     Sync,
@@ -57,7 +57,7 @@ class GroupCore:
 
     def __init__(self, settings: GroupSettings, rng: random.Random, now_ms: int) -> None:
         self.settings = settings
-        self.phase = Phase.UNJOINED
+        self.phase = MemberPhase.UNJOINED
         self.member_id = NO_MEMBER
         self.generation_id = NO_GENERATION
         self.protocol_name = ""
@@ -91,7 +91,7 @@ class GroupCore:
 
     def topics_seen(self, partition_counts: Mapping[str, int]) -> None:
         """The leader starts a new round if topics have grown, been created or been deleted."""
-        if self.phase is Phase.STABLE and self._leader.has_changed(partition_counts):
+        if self.phase is MemberPhase.STABLE and self._leader.has_changed(partition_counts):
             self.rejoin()
 
     @property
@@ -122,7 +122,7 @@ class GroupCore:
     def fail(self, error: Exception) -> None:
         """Stop permanently: readers get `failure`, and the partitions are lost."""
         self.failure = error
-        self.phase = Phase.FAILED
+        self.phase = MemberPhase.FAILED
         self._is_lost = bool(self.owned)
 
     # --- steps --------------------------------------------------------------------------------
@@ -131,13 +131,13 @@ class GroupCore:
         """Return the next step, or None until `next_deadline_ms` or the next call."""
         if self._is_lost and self.owned:
             return RevokePartitions(self.owned, is_lost=True)
-        if self.phase is Phase.STABLE and self._polls.is_overdue(now_ms):
+        if self.phase is MemberPhase.STABLE and self._polls.is_overdue(now_ms):
             return self._leave_idle()
-        if self.phase in (Phase.UNJOINED, Phase.STABLE):
+        if self.phase in (MemberPhase.UNJOINED, MemberPhase.STABLE):
             return self._step_to_join(now_ms)
-        if self.phase is Phase.SYNCING:
+        if self.phase is MemberPhase.SYNCING:
             return self._step_to_sync()
-        if self.phase is Phase.ADOPTING:
+        if self.phase is MemberPhase.ADOPTING:
             taken_away = self.owned - self._next
             if taken_away:
                 return RevokePartitions(taken_away, is_lost=False)
@@ -146,9 +146,9 @@ class GroupCore:
 
     def next_deadline_ms(self) -> int | None:
         """Return when `step` next has a step without another call."""
-        if self.phase is Phase.FAILED or self._is_idle:
+        if self.phase is MemberPhase.FAILED or self._is_idle:
             return None
-        if self.phase is Phase.STABLE and not self._wants_round:
+        if self.phase is MemberPhase.STABLE and not self._wants_round:
             return self._polls.overdue_at_ms
         return self._retry_at_ms
 
@@ -160,7 +160,7 @@ class GroupCore:
             revoked = frozenset(tp for tp in self.owned if tp.topic not in self.topics)
         if revoked:
             return RevokePartitions(revoked, is_lost=False)
-        self.phase = Phase.JOINING
+        self.phase = MemberPhase.JOINING
         self._wants_round = False
         request = join_request(self.settings, self._present, self.topics, self.owned, self._had)
         return Join(request, self._round_timeout_ms)
@@ -193,12 +193,12 @@ class GroupCore:
         self.owned -= step.partitions
         if not self.owned:
             self._is_lost = False
-        if self.phase is Phase.ADOPTING:
+        if self.phase is MemberPhase.ADOPTING:
             self._has_revoked = True
 
     def on_join(self, response: JoinGroupResponse, now_ms: int) -> None:
         """Handle the answer to JoinGroup: a complete round or an error."""
-        if self.phase is not Phase.JOINING:
+        if self.phase is not MemberPhase.JOINING:
             return
         code = ErrorCode.of(response.error_code)
         if code == ErrorCode.NONE:
@@ -214,24 +214,24 @@ class GroupCore:
 
     def on_join_lost(self, now_ms: int) -> None:
         """Join again, because it is unknown whether the coordinator has added this member."""
-        if self.phase is Phase.JOINING:
+        if self.phase is MemberPhase.JOINING:
             self._back_to_join()
             self._wait(now_ms)
 
     def counted(self, partition_counts: Mapping[str, int]) -> None:
         """Assign, as the leader. Topics that do not exist have no partitions."""
-        if self.phase is Phase.SYNCING and self._leader.assignments is None:
+        if self.phase is MemberPhase.SYNCING and self._leader.assignments is None:
             self._leader.assign(partition_counts)
 
     def on_count_lost(self, now_ms: int) -> None:
         """Give up the round, because the topics are unknown and all members would wait."""
-        if self.phase is Phase.SYNCING:
+        if self.phase is MemberPhase.SYNCING:
             self._back_to_join()
             self._wait(now_ms)
 
     def on_sync(self, step: Sync, response: SyncGroupResponse, now_ms: int) -> None:
         """Handle the answer to SyncGroup: this member's partitions, or an error."""
-        if self.phase is not Phase.SYNCING or not self._is_ours(step.request):
+        if self.phase is not MemberPhase.SYNCING or not self._is_ours(step.request):
             return
         code = ErrorCode.of(response.error_code)
         if code in _FORGOTTEN:
@@ -249,11 +249,11 @@ class GroupCore:
                 return
             self._backoff.reset()
             self._has_revoked = False
-            self.phase = Phase.ADOPTING
+            self.phase = MemberPhase.ADOPTING
 
     def on_sync_lost(self, step: Sync, now_ms: int) -> None:
         """Join again, because no answer came and the round may be over."""
-        if self.phase is Phase.SYNCING and self._is_ours(step.request):
+        if self.phase is MemberPhase.SYNCING and self._is_ours(step.request):
             self._back_to_join()
             self._wait(now_ms)
 
@@ -262,11 +262,11 @@ class GroupCore:
         ended since.
         """
         self.owned = step.assignment
-        if self.phase is not Phase.ADOPTING or self._next != step.assignment:
+        if self.phase is not MemberPhase.ADOPTING or self._next != step.assignment:
             self._is_lost = bool(self.owned)
             return
         self._had = (self.owned, self.generation_id)
-        self.phase = Phase.STABLE
+        self.phase = MemberPhase.STABLE
         if self._has_revoked and self.settings.is_cooperative:
             # The partitions given back can reach other members only in another round.
             self.rejoin()
@@ -277,7 +277,7 @@ class GroupCore:
         During a round it says nothing: the round's own answers do, and every commit is refused
         until the round is over. A member that has failed does not recover by it either.
         """
-        if self.phase in (Phase.ADOPTING, Phase.STABLE) and self._is_ours(membership):
+        if self.phase in (MemberPhase.ADOPTING, MemberPhase.STABLE) and self._is_ours(membership):
             self._membership_code(code, "OffsetCommit")
 
     # --- heartbeats ---------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class GroupCore:
     def heartbeat_at_ms(self) -> int | None:
         """When the next heartbeat is due; None while none must be sent."""
         # Behind a waiting JoinGroup or SyncGroup none would be answered, and none is expected.
-        is_due = self.phase in (Phase.ADOPTING, Phase.STABLE)
+        is_due = self.phase in (MemberPhase.ADOPTING, MemberPhase.STABLE)
         return self._heartbeat_at_ms if is_due else None
 
     def heartbeat(self, now_ms: int) -> HeartbeatRequest | None:
@@ -353,7 +353,7 @@ class GroupCore:
         self._backoff.reset()
         self._retry_at_ms = 0
         self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
-        self.phase = Phase.SYNCING
+        self.phase = MemberPhase.SYNCING
 
     def _assignor(self) -> Assignor | None:
         for assignor in self.settings.assignors:
@@ -381,7 +381,7 @@ class GroupCore:
         self.fail(ApiError(code, text))
 
     def _back_to_join(self) -> None:
-        self.phase = Phase.UNJOINED
+        self.phase = MemberPhase.UNJOINED
         self._wants_round = True
 
     def _forget_membership(self, code: ErrorCode) -> None:

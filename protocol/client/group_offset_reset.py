@@ -44,7 +44,7 @@ class To(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """A target: `value` is an offset, a shift or Unix milliseconds; `plan` has offsets by
     partition.
     """
@@ -67,7 +67,7 @@ class Bounds:
 Note = Callable[[str], None]
 
 
-def new_offset(tp: TopicPartition, target: Target, bounds: Bounds, note: Note) -> int:
+def new_offset(tp: TopicPartition, target: ResetTarget, bounds: Bounds, note: Note) -> int:
     """Return the offset to commit, within the log. Adjustments are reported to `note`.
 
     Raises NothingCommitted for a shift without a committed offset.
@@ -150,7 +150,7 @@ def split_scope(text: str) -> tuple[str, list[int] | None]:
 
 
 async def bounds_of(
-    cluster: Cluster, group_id: str | None, tps: Collection[TopicPartition], target: Target
+    cluster: Cluster, group_id: str | None, tps: Collection[TopicPartition], target: ResetTarget
 ) -> dict[TopicPartition, Bounds]:
     """Return the offsets that a target needs, for each partition. Without a group, none is
     committed.
@@ -186,7 +186,7 @@ async def plan(
     cluster: Cluster,
     group_id: str,
     tps: Collection[TopicPartition],
-    target: Target,
+    target: ResetTarget,
     note: Note,
 ) -> dict[TopicPartition, int]:
     """Return the offsets that the group would be moved to. Raises ApiError, ClientError."""
@@ -211,15 +211,15 @@ async def execute(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartiti
         await commit_offsets(cluster, group_id, committed)
 
 
-def target_of(text: str, now_ms: int) -> Target:
+def target_of(text: str, now_ms: int) -> ResetTarget:
     """Parse `start`, `end`, `current`, an offset, `+N`, `-N`, `1h` (ago) or a time. Raises
     ValueError.
     """
     words = {"start": To.EARLIEST, "end": To.LATEST, "current": To.CURRENT}
     if text in words:
-        return Target(words[text])
+        return ResetTarget(words[text])
     if text.isdecimal():
-        return Target(To.OFFSET, int(text))
+        return ResetTarget(To.OFFSET, int(text))
     if text[:1] in "+-" and text[1:].isdecimal():
-        return Target(To.SHIFT, int(text))
-    return Target(To.TIME, parse_moment_ms(text.removeprefix("-"), now_ms))
+        return ResetTarget(To.SHIFT, int(text))
+    return ResetTarget(To.TIME, parse_moment_ms(text.removeprefix("-"), now_ms))

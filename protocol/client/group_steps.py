@@ -12,7 +12,7 @@ from protocol.messages.group import JoinGroupRequest, SyncGroupRequest
 from protocol.types import TopicPartition
 
 
-class Phase(Enum):
+class MemberPhase(Enum):
     """The phase of the member in a round."""
 
     UNJOINED = 1

@@ -41,7 +41,7 @@ class Handler(Protocol):
         """The membership has ended with `core.failure`."""
 
 
-class Membership:
+class GroupMemberDriver:
     """The network side of a GroupCore, from `start` to `close`."""
 
     def __init__(self, cluster: Cluster, core: GroupCore, handler: Handler) -> None:

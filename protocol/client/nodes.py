@@ -1,6 +1,6 @@
 """Connections by address: at most one each, opened on demand, reopened after a wait.
 
-Room: client. A `Link` shares one attempt among all callers, with a back-off between attempts. It
+Room: client. A `NodeLink` shares one attempt among all callers, with a back-off in between. It
 does not repeat requests, because only their callers know whether that is safe.
 """
 
@@ -26,7 +26,7 @@ class LinkSettings:
     in_flight_max: int = IN_FLIGHT_MAX
 
 
-class Link:
+class NodeLink:
     """The only connection to one address."""
 
     def __init__(

@@ -135,7 +135,7 @@ class PendingBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class BatchDelivered:
     """The batch is in the log from `base_offset` on (-1 if the broker does not report it)."""
 
     batch: PendingBatch
@@ -144,7 +144,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class BatchFailed:
     """The batch is given up; its caller gets `error`."""
 
     batch: PendingBatch
@@ -152,14 +152,14 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Restarted:
+class SequenceRestarted:
     """A partition continues under a raised epoch or another producer id. The driver logs it."""
 
     tp: TopicPartition
     code: ErrorCode
 
 
-Effect = Delivered | Failed | Restarted
+Effect = BatchDelivered | BatchFailed | SequenceRestarted
 
 
 class PartitionLine:

@@ -16,11 +16,11 @@ from protocol.client.errors import ClientClosed, ClientError, TransactionFailed
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_steps import GroupMembership
 from protocol.client.pending import (
-    Delivered,
+    BatchDelivered,
+    BatchFailed,
     Effect,
-    Failed,
     PendingBatch,
-    Restarted,
+    SequenceRestarted,
     record_bytes_bound,
 )
 from protocol.client.producer_core import ProducerCore
@@ -43,7 +43,7 @@ from protocol.client.producer_room import ProducerRoom
 from protocol.client.producer_sender import ProducerSender
 from protocol.client.producer_settings import ProducerSettings
 from protocol.client.transaction_core import TransactionCore
-from protocol.client.transactions import Transactions
+from protocol.client.transactions import TransactionRequests
 from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.types import TopicPartition
@@ -102,7 +102,9 @@ class Producer:
         self._core = ProducerCore(self.settings, cluster.rng)
         self._partitions = ProducerPartitions(cluster, self._core, self._hooks.partitioner)
         self._transactions = (
-            Transactions(cluster, self._core, TransactionCore()) if transactional_id else None
+            TransactionRequests(cluster, self._core, TransactionCore())
+            if transactional_id
+            else None
         )
         self._sender = ProducerSender(cluster, self._core, self._perform, self._transactions)
         self._room = ProducerRoom(self._core, self._sender.wake, self._check_open)
@@ -278,7 +280,7 @@ class Producer:
             logger.warning("transaction left open", extra=fields(error=error))
 
     @property
-    def _transactional(self) -> Transactions:
+    def _transactional(self) -> TransactionRequests:
         if self._transactions is None:
             raise ValueError("the producer has no transactional_id")
         return self._transactions
@@ -347,12 +349,12 @@ class Producer:
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Delivered):
+            if isinstance(effect, BatchDelivered):
                 settle_delivered(effect)
-            elif isinstance(effect, Failed):
+            elif isinstance(effect, BatchFailed):
                 self._fail_transaction(effect)
                 settle_failed(effect)
-            elif isinstance(effect, Restarted):
+            elif isinstance(effect, SequenceRestarted):
                 logger.warning(
                     "producer sequence starts again",
                     extra=fields(partition=effect.tp, reason=effect.code.name),
@@ -365,7 +367,7 @@ class Producer:
             return
         self._room.settle()
 
-    def _fail_transaction(self, effect: Failed) -> None:
+    def _fail_transaction(self, effect: BatchFailed) -> None:
         if self._transactions is not None:
             was_sent = effect.batch.attempts > 0
             self._transactions.core.fail(effect.error, was_sent=was_sent)

@@ -22,12 +22,12 @@ from protocol.client.backoff import Backoff
 from protocol.client.errors import DeliveryTimedOut, RecordTooLarge
 from protocol.client.pending import (
     BATCH_OVERHEAD_BYTES,
-    Delivered,
+    BatchDelivered,
+    BatchFailed,
     Effect,
-    Failed,
     PartitionLine,
     PendingBatch,
-    Restarted,
+    SequenceRestarted,
     record_bytes_bound,
 )
 from protocol.client.produce_codes import NOT_WRITTEN, PRODUCER_REFUSED, SUSPECT, TOO_LARGE
@@ -187,7 +187,7 @@ class ProducerCore:
         line.unknown_since_ms = None
         line.retry_at_ms = 0
         line.backoff.reset()
-        return [self._done(Delivered(batch, base_offset, log_append_time_ms))]
+        return [self._done(BatchDelivered(batch, base_offset, log_append_time_ms))]
 
     def on_connection_lost(self, batch: PendingBatch, now_ms: int) -> None:
         """Queue the batch again: there will be no answer, so it may or may not be in the log."""
@@ -258,7 +258,7 @@ class ProducerCore:
                 batch = line.waiting.popleft()
                 fate = "may have been written" if batch.uncertain else "was not written"
                 text = f"no acknowledgement for {batch.tp} within {timeout_ms} ms; it {fate}"
-                effects.append(self._done(Failed(batch, DeliveryTimedOut(text))))
+                effects.append(self._done(BatchFailed(batch, DeliveryTimedOut(text))))
         return effects
 
     def fail_waiting(self, error: Exception) -> list[Effect]:
@@ -272,7 +272,7 @@ class ProducerCore:
         """Give up everything. The producer ends, and later answers must not be reported."""
         effects = self.fail_waiting(error)
         for line in self._lines.values():
-            effects += [self._done(Failed(batch, error)) for batch in line.in_flight]
+            effects += [self._done(BatchFailed(batch, error)) for batch in line.in_flight]
             line.in_flight.clear()
         return effects
 
@@ -341,17 +341,17 @@ class ProducerCore:
         line.in_flight.remove(batch)
         return line
 
-    def _done(self, effect: Delivered | Failed) -> Effect:
+    def _done(self, effect: BatchDelivered | BatchFailed) -> Effect:
         self.buffered_bytes -= effect.batch.size_bytes
         return effect
 
     def _give_up(self, line: PartitionLine, batch: PendingBatch, error: Exception) -> Effect:
         if batch.has_sequence and not batch.uncertain and not line.has_outstanding:
             line.next_sequence = batch.base_sequence
-        return self._done(Failed(batch, error))
+        return self._done(BatchFailed(batch, error))
 
     def _fail_waiting(self, line: PartitionLine, error: Exception) -> list[Effect]:
-        effects = [self._done(Failed(batch, error)) for batch in line.waiting]
+        effects = [self._done(BatchFailed(batch, error)) for batch in line.waiting]
         line.waiting.clear()
         line.unknown_since_ms = None
         return effects
@@ -373,9 +373,9 @@ class ProducerCore:
         if self.settings.is_transactional:
             # Only the end of the transaction brings another epoch.
             line.waiting.remove(batch)
-            return [self._done(Failed(batch, ApiError(code)))]
+            return [self._done(BatchFailed(batch, ApiError(code)))]
         line.restart()
-        return [Restarted(batch.tp, code)]
+        return [SequenceRestarted(batch.tp, code)]
 
     def _on_producer_refused(
         self, line: PartitionLine, batch: PendingBatch, code: ErrorCode, now_ms: int
@@ -389,11 +389,11 @@ class ProducerCore:
             self.producer_id = NO_PRODUCER_ID
         effects: list[Effect] = []
         if batch.uncertain:
-            effects.append(self._done(Failed(batch, ApiError(code))))
+            effects.append(self._done(BatchFailed(batch, ApiError(code))))
         else:
             line.put_back(batch)
         line.wait_before_retry(now_ms)
         if not line.restart_sequences:
             line.restart()
-            effects.append(Restarted(batch.tp, code))
+            effects.append(SequenceRestarted(batch.tp, code))
         return effects

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
 from protocol.client.errors import TransactionFailed
-from protocol.client.pending import Delivered, Failed, PendingBatch
+from protocol.client.pending import BatchDelivered, BatchFailed, PendingBatch
 from protocol.types import NO_OFFSET
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class BatchMetadata:
 DeliveryCallback: TypeAlias = Callable[[RecordMetadata | None, BaseException | None], None]
 
 
-def settle_delivered(effect: Delivered) -> None:
+def settle_delivered(effect: BatchDelivered) -> None:
     """Give each future in the batch the position of its record."""
     batch = effect.batch
     topic, partition = batch.tp
@@ -61,7 +61,7 @@ def settle_delivered(effect: Delivered) -> None:
         _set(future, RecordMetadata(topic, partition, offset, timestamp_ms))
 
 
-def settle_failed(effect: Failed) -> None:
+def settle_failed(effect: BatchFailed) -> None:
     """Give each future in the batch the error, each in an exception of its own."""
     error = effect.error
     for future in _futures(effect.batch):

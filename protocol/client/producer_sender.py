@@ -21,7 +21,7 @@ from protocol.client.errors import (
 )
 from protocol.client.pending import Effect, PendingBatch
 from protocol.client.producer_core import ProducerCore
-from protocol.client.transactions import Transactions
+from protocol.client.transactions import TransactionRequests
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -44,7 +44,7 @@ class ProducerSender:
         cluster: Cluster,
         core: ProducerCore,
         perform: Callable[[Iterable[Effect]], None],
-        transactions: Transactions | None = None,
+        transactions: TransactionRequests | None = None,
     ) -> None:
         self._cluster = cluster
         self._core = core

@@ -13,7 +13,7 @@ from protocol.messages.voters import (
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
     DescribeQuorumResponse,
-    ReplicaState,
+    QuorumReplicaState,
 )
 from protocol.types import ZERO_UUID, Uuid
 
@@ -94,7 +94,7 @@ async def describe_quorum(cluster: "Cluster", *, timeout_ms: int | None = None) 
     return await cluster.repeat(attempt, timeout_ms)
 
 
-def _replica(state: ReplicaState) -> QuorumReplica:
+def _replica(state: QuorumReplicaState) -> QuorumReplica:
     directory_id = state.replica_directory_id
     return QuorumReplica(
         state.replica_id,

@@ -11,7 +11,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.consumer_settings import ConsumerSettings
 from protocol.client.errors import ClientError, is_transient
 from protocol.client.group_core import GroupCore
-from protocol.client.membership import Membership, partition_counts
+from protocol.client.membership import GroupMemberDriver, partition_counts
 from protocol.client.metadata import ClusterMetadata
 from protocol.errors import ApiError
 
@@ -29,7 +29,7 @@ class TopicWatch:
         cluster: Cluster,
         settings: ConsumerSettings,
         core: GroupCore,
-        member: Membership,
+        member: GroupMemberDriver,
         topics: frozenset[str],
         pattern: str | None,
     ) -> None:

@@ -19,7 +19,7 @@ from protocol.messages.transactions import (
     DescribeTransactionsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    TopicRequest,
+    ProducersTopicRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -176,7 +176,9 @@ async def _producers_at(
     for tp in tps:
         by_topic[tp.topic].append(tp.partition)
     request = DescribeProducersRequest(
-        topics=[TopicRequest(name=name, partition_indexes=ps) for name, ps in by_topic.items()]
+        topics=[
+            ProducersTopicRequest(name=name, partition_indexes=ps) for name, ps in by_topic.items()
+        ]
     )
     try:
         response: DescribeProducersResponse = await cluster.request(

@@ -36,7 +36,7 @@ class TransactionState(Enum):
     DEAD = "of no more use"
 
 
-class Verdict(Enum):
+class CodeMeaning(Enum):
     """The meaning of an error code for its request."""
 
     DONE = 1
@@ -68,17 +68,17 @@ _ABORTS = frozenset(
 )
 
 
-def judge(code: ErrorCode) -> Verdict:
+def judge(code: ErrorCode) -> CodeMeaning:
     """Return the meaning of an answer of the transaction's or the group's coordinator."""
     if code == ErrorCode.NONE:
-        return Verdict.DONE
+        return CodeMeaning.DONE
     if code in _MOVED:
-        return Verdict.FIND_COORDINATOR
+        return CodeMeaning.FIND_COORDINATOR
     if code in _FENCED:
-        return Verdict.FENCED
+        return CodeMeaning.FENCED
     if code in _ABORTS:
-        return Verdict.ABORT
-    return Verdict.AGAIN if code.retriable else Verdict.FATAL
+        return CodeMeaning.ABORT
+    return CodeMeaning.AGAIN if code.retriable else CodeMeaning.FATAL
 
 
 class TransactionCore:
@@ -201,23 +201,23 @@ class TransactionCore:
         is_going = self.state in (TransactionState.OPEN, TransactionState.COMMITTING)
         return frozenset(self._joining) if is_going else frozenset()
 
-    def on_joined(self, codes: Mapping[TopicPartition, ErrorCode]) -> Verdict:
+    def on_joined(self, codes: Mapping[TopicPartition, ErrorCode]) -> CodeMeaning:
         """Handle the answer to AddPartitionsToTxn: all are added, or none."""
         verdicts = {tp: judge(code) for tp, code in codes.items()}
         worst = max(verdicts.values(), key=lambda verdict: verdict.value)
-        if worst is Verdict.DONE:
+        if worst is CodeMeaning.DONE:
             self.is_open_there = True
             self._added.update(codes)
             self._joining.difference_update(codes)
             return worst
-        if worst is Verdict.ABORT and any(v is Verdict.AGAIN for v in verdicts.values()):
+        if worst is CodeMeaning.ABORT and any(v is CodeMeaning.AGAIN for v in verdicts.values()):
             # The others were not attempted because of partitions whose error is transient.
             only_echoes = all(
                 code in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED) or code.retriable
                 for code in codes.values()
             )
             if only_echoes:
-                return Verdict.AGAIN
+                return CodeMeaning.AGAIN
         return worst
 
     def _expect(self, *states: TransactionState) -> None:

@@ -22,7 +22,7 @@ from protocol.client.errors import (
 from protocol.client.group import NO_MEMBERSHIP, OffsetAndMetadata
 from protocol.client.group_steps import GroupMembership
 from protocol.client.producer_core import ProducerCore
-from protocol.client.transaction_core import TransactionCore, Verdict, judge
+from protocol.client.transaction_core import CodeMeaning, TransactionCore, judge
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
@@ -52,7 +52,7 @@ _FIRST_VERSION_WITH_MEMBER = 3
 Codes = Mapping[TopicPartition | None, ErrorCode]
 
 
-class Transactions:
+class TransactionRequests:
     """The requests of one transactional id to its coordinator."""
 
     def __init__(self, cluster: Cluster, producer: ProducerCore, core: TransactionCore) -> None:
@@ -138,9 +138,9 @@ class Transactions:
                 )
                 may_be_none = not is_commit and not self.core.is_open_there
 
-                def judged(codes: Codes) -> Verdict:
+                def judged(codes: Codes) -> CodeMeaning:
                     if may_be_none and codes[None] == ErrorCode.INVALID_TXN_STATE:
-                        return Verdict.DONE
+                        return CodeMeaning.DONE
                     return judge(codes[None])
 
                 await self._ask(request, _only_code, timeout_ms, judged)
@@ -213,7 +213,7 @@ class Transactions:
         request: Message | ByVersion,
         codes_of: "Callable[[Any], Codes]",
         timeout_ms: int | None,
-        judged: "Callable[[Any], Verdict] | None" = None,
+        judged: "Callable[[Any], CodeMeaning] | None" = None,
         coordinator: tuple[str, CoordinatorType] | None = None,
     ) -> Any:
         """Ask until the answer is a success, and return it. All these requests can be repeated.
@@ -244,13 +244,13 @@ class Transactions:
             else:
                 codes = codes_of(response)
                 verdict = (judged or _worst)(codes)
-                if verdict is Verdict.DONE:
+                if verdict is CodeMeaning.DONE:
                     return response
                 code = max(codes.values(), key=lambda code: judge(code).value)
                 last = ApiError(code)
-                if verdict is Verdict.FIND_COORDINATOR:
+                if verdict is CodeMeaning.FIND_COORDINATOR:
                     self._cluster.forget_coordinator(key, key_type)
-                elif verdict is not Verdict.AGAIN:
+                elif verdict is not CodeMeaning.AGAIN:
                     raise self._refused(verdict, last)
                 if code == ErrorCode.CONCURRENT_TRANSACTIONS:
                     retry_ms = concurrent.next_ms()
@@ -259,11 +259,11 @@ class Transactions:
                 raise last
             await asyncio.sleep(retry_ms / 1000)
 
-    def _refused(self, verdict: Verdict, error: ApiError) -> Exception:
-        if verdict is Verdict.ABORT:
+    def _refused(self, verdict: CodeMeaning, error: ApiError) -> Exception:
+        if verdict is CodeMeaning.ABORT:
             self.core.fail(error)
             return TransactionFailed(f"the transaction can only be aborted: {error}")
-        if verdict is Verdict.FENCED:
+        if verdict is CodeMeaning.FENCED:
             fenced = ProducerFenced(f"another producer uses {self._id!r}: {error}")
             self.core.die(fenced)
             return fenced
@@ -271,7 +271,7 @@ class Transactions:
         return error
 
 
-def _worst(codes: Codes) -> Verdict:
+def _worst(codes: Codes) -> CodeMeaning:
     return max((judge(code) for code in codes.values()), key=lambda verdict: verdict.value)
 
 

@@ -147,8 +147,8 @@ class ListConfigResourcesRequest(
     """Ask for client-metrics resources. Version 0 has no other kind."""
 
 
-class ConfigResource(Struct):
-    """One resource."""
+class ListedConfigResource(Struct):
+    """One resource; officially ConfigResource."""
 
     resource_name: str = string()
 
@@ -160,4 +160,4 @@ class ListConfigResourcesResponse(
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
-    config_resources: list[ConfigResource] = array(ConfigResource)
+    config_resources: list[ListedConfigResource] = array(ListedConfigResource)

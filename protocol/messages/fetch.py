@@ -100,8 +100,8 @@ class LeaderIdAndEpoch(Struct):
     leader_epoch: int = int32(default=-1)
 
 
-class SnapshotId(Struct):
-    """The snapshot a follower must fetch first."""
+class SnapshotToFetch(Struct):
+    """The snapshot a follower must fetch first; officially SnapshotId."""
 
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
@@ -128,7 +128,7 @@ class PartitionData(Struct):
     log_start_offset: int = int64(since=5, default=-1, ignorable=True)
     diverging_epoch: EpochEndOffset | None = struct(EpochEndOffset, since=12, tag=0)
     current_leader: LeaderIdAndEpoch | None = struct(LeaderIdAndEpoch, since=12, tag=1)
-    snapshot_id: SnapshotId | None = struct(SnapshotId, since=12, tag=2)
+    snapshot_id: SnapshotToFetch | None = struct(SnapshotToFetch, since=12, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, nullable=0)
     preferred_read_replica: int = int32(since=11, default=-1)
     records: Records = records_(nullable=0)

@@ -74,8 +74,8 @@ class VoteResponseTopic(Struct):
     partitions: list[VoteResponsePartition] = array(VoteResponsePartition)
 
 
-class NodeEndpoint(Struct):
-    """The address of the leader named in the same answer."""
+class QuorumLeaderEndpoint(Struct):
+    """The address of the leader named in the same answer; officially NodeEndpoint."""
 
     node_id: int = int32()
     host: str = string()
@@ -87,7 +87,7 @@ class VoteResponse(Message, api_key=ApiKey.VOTE, versions=(2, 2), flexible=0):
 
     error_code: int = int16()
     topics: list[VoteResponseTopic] = array(VoteResponseTopic)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+    node_endpoints: list[QuorumLeaderEndpoint] = array(QuorumLeaderEndpoint, tag=0)
 
 
 class LeaderEndpoint(Struct):
@@ -148,7 +148,7 @@ class BeginQuorumEpochResponse(
 
     error_code: int = int16()
     topics: list[QuorumEpochTopic] = array(QuorumEpochTopic)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+    node_endpoints: list[QuorumLeaderEndpoint] = array(QuorumLeaderEndpoint, tag=0)
 
 
 class ReplicaInfo(Struct):
@@ -190,7 +190,7 @@ class EndQuorumEpochResponse(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions=
 
     error_code: int = int16()
     topics: list[QuorumEpochTopic] = array(QuorumEpochTopic)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+    node_endpoints: list[QuorumLeaderEndpoint] = array(QuorumLeaderEndpoint, tag=0)
 
 
 class SnapshotOfPartition(Struct):
@@ -261,4 +261,4 @@ class FetchSnapshotResponse(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions=(1,
     throttle_time_ms: int = int32(ignorable=True)
     error_code: int = int16()
     topics: list[SnapshotTopic] = array(SnapshotTopic)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+    node_endpoints: list[QuorumLeaderEndpoint] = array(QuorumLeaderEndpoint, tag=0)

@@ -220,8 +220,8 @@ class TxnOffsetCommitResponse(
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
 
 
-class TopicRequest(Struct):
-    """One topic of a DescribeProducersRequest."""
+class ProducersTopicRequest(Struct):
+    """One topic of a DescribeProducersRequest; officially TopicRequest."""
 
     name: str = string()
     partition_indexes: list[int] = array(int32)
@@ -232,11 +232,11 @@ class DescribeProducersRequest(
 ):
     """Partitions whose producers are requested."""
 
-    topics: list[TopicRequest] = array(TopicRequest)
+    topics: list[ProducersTopicRequest] = array(ProducersTopicRequest)
 
 
-class ProducerState(Struct):
-    """One producer; -1 if it has no sequence, no time or no open transaction."""
+class ActiveProducerState(Struct):
+    """One producer; -1 for no sequence, time or open transaction. Officially ProducerState."""
 
     producer_id: int = int64()
     producer_epoch: int = int32()
@@ -252,7 +252,7 @@ class PartitionResponse(Struct):
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable=0, default=None)
-    active_producers: list[ProducerState] = array(ProducerState)
+    active_producers: list[ActiveProducerState] = array(ActiveProducerState)
 
 
 class TopicResponse(Struct):

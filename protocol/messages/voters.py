@@ -27,8 +27,8 @@ class DescribeQuorumRequest(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(0
     topics: list[DescribeQuorumRequestTopic] = array(DescribeQuorumRequestTopic)
 
 
-class ReplicaState(Struct):
-    """One voter's or observer's progress, times in Unix milliseconds; -1 if unknown."""
+class QuorumReplicaState(Struct):
+    """One replica's progress, times in Unix ms; -1 if unknown. Officially ReplicaState."""
 
     replica_id: int = int32()
     replica_directory_id: Uuid = uuid_(since=2)
@@ -46,8 +46,8 @@ class DescribeQuorumPartition(Struct):
     leader_id: int = int32()
     leader_epoch: int = int32()
     high_watermark: int = int64()
-    current_voters: list[ReplicaState] = array(ReplicaState)
-    observers: list[ReplicaState] = array(ReplicaState)
+    current_voters: list[QuorumReplicaState] = array(QuorumReplicaState)
+    observers: list[QuorumReplicaState] = array(QuorumReplicaState)
 
 
 class DescribeQuorumTopic(Struct):

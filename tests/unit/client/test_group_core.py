@@ -15,7 +15,7 @@ from protocol.client.group_steps import (
     GroupSettings,
     Join,
     Leave,
-    Phase,
+    MemberPhase,
     RevokePartitions,
     Step,
     Sync,
@@ -77,7 +77,7 @@ def stable(core: GroupCore, *tps: TopicPartition, generation_id: int = 1) -> Gro
     sync(core, *tps)
     core.adopted(take(core, Adopt))
     assert core.step(0) is None
-    assert (core.phase, core.owned) == (Phase.STABLE, frozenset(tps))
+    assert (core.phase, core.owned) == (MemberPhase.STABLE, frozenset(tps))
     return core
 
 
@@ -213,7 +213,7 @@ def test_a_commit_that_is_refused_says_so_too() -> None:
     core = stable(a_core(), ZERO)
     stale = GroupMembership(0, "me")
     core.on_commit_refused(stale, ErrorCode.UNKNOWN_MEMBER_ID)
-    assert core.phase is Phase.STABLE
+    assert core.phase is MemberPhase.STABLE
     assert core.membership is not None
     core.on_commit_refused(core.membership, ErrorCode.UNKNOWN_MEMBER_ID)
     assert take(core, RevokePartitions).is_lost
@@ -237,7 +237,7 @@ def test_a_refused_commit_does_not_bring_a_failed_member_back(code: ErrorCode) -
     core.fail(ValueError("a listener raised"))
     core.revoked(take(core, RevokePartitions))
     core.on_commit_refused(core.membership, code)
-    assert core.phase is Phase.FAILED
+    assert core.phase is MemberPhase.FAILED
     assert core.step(1_000_000) is None
 
 
@@ -326,7 +326,7 @@ def test_heartbeats_come_in_time_and_soon_after_one_that_was_lost() -> None:
     again = core.heartbeat(3_600)
     assert again is not None
     core.on_heartbeat(again, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3_600)
-    assert core.phase is Phase.STABLE
+    assert core.phase is MemberPhase.STABLE
 
 
 def test_answers_of_an_older_generation_change_nothing() -> None:
@@ -338,7 +338,7 @@ def test_answers_of_an_older_generation_change_nothing() -> None:
     join(core, 2)
     sync(core, ONE)
     core.on_heartbeat(old, ErrorCode.UNKNOWN_MEMBER_ID, 0)
-    assert core.phase is Phase.ADOPTING
+    assert core.phase is MemberPhase.ADOPTING
     core.adopted(take(core, Adopt))
     assert core.owned == {ONE}
 

@@ -7,7 +7,7 @@ from protocol.client.assignors import ASSIGNORS
 from protocol.client.cluster import Cluster
 from protocol.client.group_core import GroupCore
 from protocol.client.group_steps import GroupSettings
-from protocol.client.membership import Membership
+from protocol.client.membership import GroupMemberDriver
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
     Coordinator,
@@ -73,7 +73,7 @@ def test_a_member_that_closes_during_a_rebalance_leaves_at_once() -> None:
             settings = GroupSettings("g", (ASSIGNORS["range"],))
             core = GroupCore(settings, cluster.rng, cluster.now_ms())
             core.subscribe(["t"])
-            member = Membership(cluster, core, Reading())
+            member = GroupMemberDriver(cluster, core, Reading())
             member.start()
             await coordinating.waiting.wait()
             await member.close()
