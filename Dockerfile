@@ -75,7 +75,7 @@ COPY --from=mill /opt/millrace/collector collector
 COPY --from=mill /opt/millrace/monitor monitor
 COPY --from=mill /opt/millrace/appliance appliance
 COPY configs/millrace.yaml configs/millrace.yaml
-RUN python -m appliance.class_data
+RUN python -m appliance.mill.class_data
 
 FROM java AS stream
 COPY --from=packages-stream /opt/millrace/.venv .venv

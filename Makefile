@@ -1,6 +1,6 @@
 # Millrace's daily commands; `make help` lists them. Everything they need is set up on first use.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up down test test-all check bench dist clean
+.PHONY: help setup setup-dev up down test test-all check coverage bench dist clean
 
 PYTHON_FILES := appliance bench broker collector monitor protocol setup sinks stream tests
 VENV := .venv/bin
@@ -31,6 +31,9 @@ check: setup-dev ## format, lint, strict types, house rules, fast tests: two to 
 	@$(VENV)/ruff check --quiet $(PYTHON_FILES)
 	@$(VENV)/mypy --no-error-summary
 	@$(VENV)/python -m pytest tests/house tests/unit -m "not slow and not live" -n 2
+
+coverage: setup-dev ## branches of the pure cores that unit tests take (TESTS=tests/unit/broker narrows)
+	@$(VENV)/python -m tests.house.core_coverage $(or $(TESTS),tests/unit) $(PYTEST)
 
 bench: setup-dev ## measurements as JSON lines, a table at the end
 	@$(VENV)/python -m bench $(BENCH)

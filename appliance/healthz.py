@@ -1,7 +1,7 @@
-"""Exit code 0 when a part on this machine says it is healthy: the health check of containers.
+"""End with code 0 when a part on this machine says it is healthy: the health check of containers.
 
-Run as a file, `python -I appliance/healthz.py PORT`, and made of the standard library's smallest
-pieces: containers run it every few seconds.
+It is run as a file, `python -I appliance/healthz.py PORT`. It imports as little as possible,
+because containers run it every few seconds.
 """
 
 import socket
@@ -12,7 +12,7 @@ ANSWER_BYTES_MAX = 16 * 1024
 
 
 def ask(port: int) -> tuple[bool, str]:
-    """Whether `/healthz` on a loopback port answers 200, and what it says."""
+    """Return whether `/healthz` on a loopback port answers 200, and its text."""
     answer = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:

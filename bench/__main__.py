@@ -1,7 +1,7 @@
-"""`python -m bench [PART…]`: measures Millrace and prints JSON lines, then a table.
+"""`python -m bench [PART…]`: measure Millrace and print JSON lines, then a table.
 
 The lines go to standard output, everything else to standard error. Exit code 0 when every part was
-measured (whatever it found), 1 when one could not be, 2 for wrong arguments.
+measured, whatever the result; 1 when a part could not be measured; 2 for wrong arguments.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from protocol.units import parse_size_bytes
 
 
 def parse_arguments(arguments: list[str]) -> tuple[list[str], Options]:
-    """Which parts, and how."""
+    """Return which parts to measure, and how."""
     told = "\n".join(f"  {name:12}{part.what}" for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=(__doc__ or "").splitlines()[0],
-        epilog=f"parts (all of them by default, but those to be named):\n{told}",
+        epilog=f"parts (without PART: all that do not say `only if named`):\n{told}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure")
@@ -32,10 +32,12 @@ def parse_arguments(arguments: list[str]) -> tuple[list[str], Options]:
     parser.add_argument(
         "--runs", "--rounds", type=int, help="runs of each case, in turn (3; 1 with --quick)"
     )
-    parser.add_argument("--size", help="of the dropped old file (1GB; 50MB with --quick)")
-    parser.add_argument("--kafka", action="store_true", help="brokers beside Apache Kafka")
-    parser.add_argument("--folder", type=Path, default=Options().folder, help="for temporary files")
-    parser.add_argument("--seed", type=int, default=1, help="of the made-up lines")
+    parser.add_argument("--size", help="size of the dropped old file (1GB; 50MB with --quick)")
+    parser.add_argument("--kafka", action="store_true", help="also measure Apache Kafka")
+    parser.add_argument(
+        "--folder", type=Path, default=Options().folder, help="folder for temporary files"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the made-up lines")
     found = parser.parse_args(arguments)
     for name in found.parts:
         if name not in PARTS:
@@ -63,7 +65,7 @@ EXIT_TERMINATED = 143
 
 
 class _Terminated:
-    """Ends the bench as an interrupt does, with everything cleaned up."""
+    """Ends the bench as an interrupt does, so that everything is cleaned up."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -77,7 +79,7 @@ terminated = _Terminated()
 
 
 def run(names: list[str], options: Options) -> int:
-    """Measure the parts, one after the other; one that fails does not stop the others."""
+    """Measure the parts one after the other; if a part fails, measure the others all the same."""
     found: list[Measurement] = []
     code = 0
     with Bench(options) as bench:
@@ -93,7 +95,7 @@ def run(names: list[str], options: Options) -> int:
                 report.note(f"{name} failed:\n{traceback.format_exc()}")
                 code = 1
                 if terminated.is_set:
-                    # What failed was the cleaning up behind the signal.
+                    # The clean-up after the signal has failed.
                     return EXIT_TERMINATED
     report.table(found, sys.stderr)
     return code

@@ -1,9 +1,9 @@
-"""The table that sets our broker beside Apache Kafka, as Markdown for `docs/measured.md`.
+"""The table that compares our broker with Apache Kafka, as Markdown for `docs/measured.md`.
 
-Pure. One row for each kind of work: the peer's medians, ours with `flush=interval` (the peer's own
-bargain) and with `flush=ack` (our default), each with its ratio, and the goals, the missed ones
-named. Ratios are taken round by round, for the machine drifts: theirs is not that of the medians.
-A kind of work that has nothing to do with flushing was measured once.
+Pure. One row for each kind of work: the peer's medians, ours with `flush=interval` (as Kafka does)
+and with `flush=ack` (our default), each with its ratio, and the goals with the missed ones named.
+Ratios are taken round by round, because the machine's speed drifts; so they differ from the ratios
+of the medians. Work that flushing does not affect was measured once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,35 +15,35 @@ from bench.measurement import Goal, Measurement
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of work: which of its figures are shown, in which words, and what they should be."""
+    """One kind of work: which of its figures are shown, their labels, and their goals."""
 
     work: str
     shown: Mapping[str, str]
-    """Figure -> its unit for a reader."""
+    """The unit of each figure, as the reader sees it."""
 
     goals: Sequence[Goal] = ()
-    """With `flush=interval`, or where flushing plays no part."""
+    """The goals with `flush=interval`, or of work that flushing does not affect."""
 
     ack_goals: Sequence[Goal] = ()
     is_flushed: bool = True
     """Whether it is measured with both kinds of flushing."""
 
     is_peer_synced: bool = False
-    """Whether `flush=ack` stands beside a peer that also syncs each append."""
+    """Whether `flush=ack` is compared with a peer that also syncs each append."""
 
     def case(self, flush: str) -> str:
-        """The case's name in the lines of JSON."""
+        """The case's name in the JSON lines."""
         return f"{self.work}, flush={flush}" if self.is_flushed else self.work
 
     def goals_for(self, flush: str) -> Sequence[Goal]:
-        """What is wanted of the case."""
+        """Return the goals of the case."""
         return self.ack_goals if flush == "ack" else self.goals
 
 
 def markdown(rows: Sequence[Row], found: Sequence[Measurement], where: str) -> list[str]:
-    """The table's lines; empty when nothing was measured beside a peer.
+    """Return the table's lines; empty if nothing was measured beside a peer.
 
-    `where`: on how many nodes, for the head.
+    `where` says on how many nodes, for the head.
     """
     by_case = {one.case: one for one in found}
     peer = next((one.peer.name for one in found if one.peer is not None), None)
@@ -70,7 +70,7 @@ def markdown(rows: Sequence[Row], found: Sequence[Measurement], where: str) -> l
 
 
 def ratio_text(ratio: Spread) -> str:
-    """Ours over the peer's, round by round: the median, and from where to where the rounds lay."""
+    """Return our ratio to the peer, round by round: the median and the range."""
     text = f"{ratio.median:.2f}×"
     low, high = f"{ratio.minimum:.2f}", f"{ratio.maximum:.2f}"
     return text if low == high else f"{text}, {low}–{high}"

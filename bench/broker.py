@@ -1,8 +1,8 @@
-"""The broker beside Apache Kafka: what eight kinds of work cost each of them, in one run.
+"""Compare the broker with Apache Kafka: eight kinds of work and their cost, in one run.
 
-Same clients, same disk, same machine, measured in turn; the peer has Kafka's own settings, ours is
-shown with `flush=interval`, which is Kafka's bargain, and with `flush=ack`, which is our default.
-Both are warmed first, for a Java broker gets twice as fast in its first minutes.
+Same clients, same disk, same machine, measured in turn. The peer has Kafka's own settings. Ours is
+measured with `flush=interval`, as Kafka does, and with `flush=ack`, our default. Both are warmed up
+first, because a Java broker gets twice as fast in its first minutes.
 """
 
 import random
@@ -87,7 +87,7 @@ IDLE = Row(
 
 
 def memory_after(count: int) -> Row:
-    """The row of the memory after so many records."""
+    """Return the row of the memory after this many records."""
     return Row(
         f"memory, after {count / 1e6:g} M records",
         {"pss_mib": "MiB"},
@@ -97,7 +97,7 @@ def memory_after(count: int) -> Row:
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """All rows; starting first, for the other cases leave data behind."""
+    """Measure all rows; the start comes first, because the other cases leave data behind."""
     found: list[Measurement] = []
     total = bench.options.sized(25_000_000, 500_000)
     for measurement in _measurements(bench, total):
@@ -137,7 +137,7 @@ def _measurements(bench: Bench, total: int) -> Iterator[Measurement]:
 
 
 def _starts(bench: Bench) -> Iterator[Measurement]:
-    """On empty folders; formatting Kafka's does not count."""
+    """Start on empty folders; formatting Kafka's folder is not measured."""
 
     def ours(settings: Mapping[str, str]) -> Figures:
         folder = bench.new_folder("broker-start")
@@ -191,7 +191,7 @@ def _consuming(bench: Bench, turns: Turns) -> Iterator[Measurement]:
 
 
 def _top_up(servers: Sequence[Server], total: int) -> None:
-    """Bring every broker to the same number of records taken."""
+    """Bring every broker to the same number of received records."""
     for one in servers:
         if one.record_count < total:
             note(f"filling {one.name} up to {total:,} records")

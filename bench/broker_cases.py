@@ -1,9 +1,9 @@
-"""What is done to a server, ours or the peer, and what it cost it: one function a row.
+"""The cases of the broker's bench: one function for each, run on our server or on the peer.
 
-A server is one broker, or three that replicate; then producers wait for all replicas. Every case
-makes its topic anew, looks at the brokers' CPU seconds before and after, checks that nothing was
-lost, and removes the topic. What earlier cases have left to be written back is written
-before the clock starts, and pages are warmed.
+A server is one broker, or three that replicate; then producers wait for all in-sync replicas. Every
+case creates its topic, reads the brokers' CPU seconds before and after, checks that no record was
+lost, and deletes the topic. Dirty pages of earlier cases are written out before the clock starts,
+and memory pages are warmed.
 """
 
 import os
@@ -30,17 +30,17 @@ PARTITIONS = 6
 GB = 1e9
 
 WARM_BYTES = 4 << 30
-"""Several times what any run writes, for the client and the sockets take pages as well."""
+"""Several times what any run writes, because clients and sockets use pages too."""
 DIFFERENT_VALUES = 64
 LED_S_MAX = 30.0
 POLL_S = 0.02
 
 Case = Callable[[Server, Mapping[str, str]], Figures]
-"""Takes the server and the topic's settings."""
+"""Called with the server and the topic's settings."""
 
 
 class _Spent:
-    """CPU seconds of a server since this was made."""
+    """CPU seconds of a server since this was created."""
 
     def __init__(self, server: Server) -> None:
         os.sync()
@@ -55,7 +55,7 @@ class _Spent:
 
 @contextmanager
 def new_topic(server: Server, settings: Mapping[str, str], partitions: int) -> Iterator[str]:
-    """A topic for one run, under a name of its own: Kafka deletes behind its answer."""
+    """Create a topic with a new name for one run, because Kafka deletes after it has answered."""
     server.topic_count += 1
     name = f"bench-{server.topic_count}"
     server.topics.create(name, partitions, settings)
@@ -67,7 +67,8 @@ def new_topic(server: Server, settings: Mapping[str, str], partitions: int) -> I
 
 
 def leaders(server: Server, topic: str, partitions: int) -> list[str]:
-    """The address of each partition's leader, once it serves: Kafka answers a creation before."""
+    """Return each partition's leader address once it serves; Kafka answers a creation before
+    that."""
     end_s = time.monotonic() + LED_S_MAX
     with WireClient(server.address, "bench") as client:
         while True:
@@ -80,7 +81,7 @@ def leaders(server: Server, topic: str, partitions: int) -> list[str]:
 
 
 def _are_led(topic: str, by_partition: Mapping[int, str]) -> bool:
-    """Whether each broker answers for the partitions that it is said to lead."""
+    """Return whether each broker answers for the partitions that metadata says it leads."""
     for address in set(by_partition.values()):
         asked = [
             ListOffsetsPartition(partition_index=index, timestamp=-1)
@@ -127,7 +128,7 @@ def produce(bench: Bench, size_bytes: int, count: int) -> Case:
 
 
 def requests(bench: Bench, connections: int, in_flight: int) -> Case:
-    """One record of 100 bytes a request, replayed on bare connections to the leaders."""
+    """One record of 100 bytes in a request, replayed on plain connections to the leaders."""
     seconds = bench.options.sized(4, 1)
     partitions = min(PARTITIONS, connections)
 
@@ -155,7 +156,7 @@ def requests(bench: Bench, connections: int, in_flight: int) -> Case:
 
 
 def on_the_way(bench: Bench, rate: int) -> Case:
-    """Produced at a pace on one connection, consumed on another."""
+    """Produce at a fixed rate on one connection, and consume on another."""
     seconds = bench.options.sized(5, 1)
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
@@ -176,7 +177,8 @@ def on_the_way(bench: Bench, rate: int) -> Case:
 
 
 def consume(topic: str, count: int, size_bytes: int) -> Case:
-    """librdkafka from the start of a topic of six partitions, all of it in the page cache."""
+    """Consume a topic of six partitions from its start with librdkafka; all of it is in the page
+    cache."""
 
     def measure(server: Server, _: Mapping[str, str]) -> Figures:
         spent = _Spent(server)
@@ -187,7 +189,7 @@ def consume(topic: str, count: int, size_bytes: int) -> Case:
 
 
 def replayed_fetches(bench: Bench, topic: str) -> Case:
-    """Answers of a megabyte, thrown away by a client that does nothing else."""
+    """Fetch answers of a megabyte with a client that only discards them."""
     seconds = bench.options.sized(3, 1)
 
     def measure(server: Server, _: Mapping[str, str]) -> Figures:

@@ -1,7 +1,7 @@
-"""A broker with a thousand connections and a thousand partitions to which nothing happens.
+"""The cost of an idle broker with a thousand connections and a thousand partitions.
 
-Then with one consumer of all partitions whose records never come: once with a fetch session, as
-Java's consumer asks, and once without, as librdkafka does.
+Then with one consumer of all partitions that gets no records: once with a fetch session, as Java's
+consumer does, and once without, as librdkafka does.
 """
 
 import resource
@@ -21,7 +21,7 @@ from tests.harness.wire import WireClient
 CONNECTIONS = 1_000
 PARTITIONS = 1_000
 QUIET_S = 7.0
-"""Until nothing is left over from the making: read buffers of silent connections are given back."""
+"""Until the effects of the set-up are over: silent connections give back their read buffers."""
 
 
 def idle(bench: Bench) -> Case:
@@ -44,7 +44,7 @@ def idle(bench: Bench) -> Case:
 
 @contextmanager
 def _connections(server: Server) -> Iterator[None]:
-    """Clients that have asked what is served, and nothing since."""
+    """Open connections that have sent one ApiVersions request and are silent since."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + 200
     if soft < wanted:
@@ -67,7 +67,7 @@ def _percent(server: Server, before_s: float, began_s: float) -> float:
 
 
 def _session(server: Server, topic: str, consumer: WireClient, seconds: float) -> float:
-    """The first fetch names all partitions, the others nothing: that nothing has changed."""
+    """The first fetch names all partitions. The others name none, which means "no change"."""
     everything = dict.fromkeys(range(PARTITIONS), 0)
     answer = consumer.ask(
         fetch_request(topic, everything, session_epoch=NEW_SESSION), FETCH_VERSION

@@ -1,9 +1,9 @@
-"""Three brokers beside three of Apache Kafka: what replicated work costs, and what an end costs.
+"""Compare three brokers with three of Apache Kafka: the cost of replicated work and of failovers.
 
-Same clients, same disk, one machine, measured in turn; three copies of everything, two of which
-must be in sync, and producers wait for all that are. The peer has Kafka's own settings, and so no
-fsync; where it is said, it is measured with one as well. Both are warmed first. In the end leaders
-are killed, and asked to stop, under a producer that goes on.
+Same clients, same disk, one machine, measured in turn. Every partition has three replicas, two of
+which must be in sync, and producers use acks=all. The peer has Kafka's own settings, so it does not
+fsync; rows that say so measure it with an fsync as well. Both are warmed up first. At the end,
+leaders are killed, and asked to stop, while a producer writes.
 """
 
 import shutil
@@ -25,7 +25,7 @@ from tests.harness.cluster import ClusterProcesses
 
 PART = "cluster"
 ENDS_A_ROUND = 7
-"""Of each kind: three rounds give the twenty of which a 99th percentile can be told."""
+"""Of each kind: three rounds give the twenty that a 99th percentile needs."""
 
 START = Row(
     "from the start of three processes",
@@ -84,7 +84,8 @@ ROWS = (START, MEMORY_IDLE, MANY_REQUESTS, ONE_AT_A_TIME, PRODUCE, ON_THE_WAY, K
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """All rows; starting first, for the other cases leave data behind, and ends last."""
+    """Measure all rows; starts come first, because the other cases leave data behind, and
+    failovers last."""
     found: list[Measurement] = []
     for measurement in _measurements(bench):
         found.append(measurement)
@@ -121,7 +122,7 @@ def _memory(one: Server, _: Mapping[str, str]) -> Figures:
 
 
 def _starts(bench: Bench) -> Iterator[Measurement]:
-    """On empty folders; formatting Kafka's does not count."""
+    """Start on empty folders; formatting Kafka's folders is not measured."""
 
     def ours(settings: Mapping[str, str]) -> Figures:
         folder = bench.new_folder("cluster-start")
@@ -160,9 +161,9 @@ def _ends(
     number: signal.Signals,
     endangered: Sequence[tuple[Server, failover.Processes]],
 ) -> Measurement:
-    """Each round ends some leaders of each server; the figures are over those of all rounds.
+    """Each round ends some leaders of each server; the figures are over all rounds.
 
-    A round is not measured again when it was disturbed, which the line says: it takes minutes.
+    A disturbed round is marked in the line but not measured again, because it takes minutes.
     """
     note(row.work)
     found: dict[str, list[outage.Outage]] = {one.name: [] for one, _ in endangered}

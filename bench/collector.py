@@ -1,8 +1,8 @@
-"""The collector beside others: the same file, the same broker, the same codec; and live lines' way.
+"""Compare the collector with others: same file, same broker, same codec; and latency of live lines.
 
-Each is a whole process from start to the last acknowledgement, and CPU-seconds are the kernel's own
-account of it, interpreter start included. Fluent Bit is measured where there is one: `FLUENT_BIT`
-names its program, or it is on the path.
+Each is a whole process from its start to the last acknowledgement. CPU seconds come from the kernel
+and include the start of the interpreter. Fluent Bit is measured if `FLUENT_BIT` names its program,
+or if it is on the path.
 """
 
 import os
@@ -33,7 +33,7 @@ TOPIC = "logs.access"
 KEY = "access/access.log"
 FLUSH = {"flush.messages": str(2**63 - 1)}
 LINES = {"none": 4_000_000, "gzip": 1_000_000}
-"""Lines by codec; the peer's zlib is slow, so it gets fewer."""
+"""Lines by codec. The peer's zlib is slow, so it gets fewer lines."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LIVE_RATE = 1_000
 POLL_S = 0.002
@@ -63,7 +63,8 @@ FLUENT_BIT = """\
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Without compression, where only the line's way counts, and with the collector's default."""
+    """Measure without compression, where only the cost per line counts, and with the default
+    codec."""
     folder = bench.new_folder("broker")
     fluent_bit = os.environ.get("FLUENT_BIT") or shutil.which("fluent-bit")
     if fluent_bit is None:
@@ -79,7 +80,8 @@ def measure(bench: Bench) -> Iterator[Measurement]:
             goal = Goal("lines_per_cpu_s", at_least=1.5, of="ratio")
             peer = Peer("confluent-kafka loop", theirs)
             yield Measurement(PART, case, runs, peer, [goal])
-            # With gzip it ends before what it gave to librdkafka is sent: some of the lines arrive.
+            # With gzip, Fluent Bit ends before librdkafka has sent everything, so some of the lines
+            # are missing.
             if fluent_bit is not None and codec == "none":
                 case = f"{case}, the collector beside Fluent Bit"
                 theirs_too = partial(race.fluent_bit, fluent_bit)
@@ -92,7 +94,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 def _live(bench: Bench, broker: BrokerProcess) -> Measurement:
-    """The collector alone: from a line's write to a reader of committed records."""
+    """The collector alone: from the write of a line until a read_committed consumer has it."""
     section = {"inputs": [{"paths": ["watched/access/**"], "topic": TOPIC}]}
     case = f"line written → committed in the topic, {LIVE_RATE:,} lines/s"
     topics = Topics(broker.bootstrap)
@@ -114,14 +116,14 @@ def _live(bench: Bench, broker: BrokerProcess) -> Measurement:
 
 
 class _Committed(Follower):
-    """Records of the topic's one partition that a reader of committed ones sees."""
+    """How many records of a one-partition topic a read_committed consumer sees."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(TOPIC)
         self._bootstrap = bootstrap
 
     def looks(self) -> Generator[int, None, None]:
-        """How many more than at first, after each fetch."""
+        """Yield how many records were added since the start, after each fetch."""
         consumer = Consumer(
             {"bootstrap.servers": self._bootstrap, "group.id": "bench", "fetch.wait.max.ms": 20}
         )
@@ -139,7 +141,7 @@ class _Committed(Follower):
 
 
 class _Race:
-    """Runs either over the file and checks that every line has arrived."""
+    """Runs one of the two over the file and checks that every line has arrived."""
 
     def __init__(
         self, bench: Bench, broker: BrokerProcess, source: Path, count: int, size: int

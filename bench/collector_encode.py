@@ -1,8 +1,8 @@
-"""How fast lines become record batches: the collector's encoder beside aiokafka's builder.
+"""The speed of the collector's encoder beside aiokafka's batch builder.
 
-Lines per CPU-second of this process, from a block of a file to a batch's payload: finding the
-newlines, encoding, and compression where a case names it. The peer splits the same block into lines
-in Python, as one has to for it; both in turn on the same data.
+Lines per CPU-second of this process, from a block of a file to a batch's payload: finding line
+ends, encoding, and compression if the case names it. The peer needs single lines, so it splits the
+block in Python. Both run in turn on the same data.
 """
 
 import random
@@ -26,7 +26,7 @@ KEY = b"access/access.log"
 GZIP = 1
 QUICK_WORKLOAD = "120 B"
 LINES = 8_738
-"""Of 120 bytes, they make a mebibyte."""
+"""At 120 bytes each, they make one mebibyte."""
 ROUNDS = 5
 ROUND_S = 0.4
 
@@ -44,7 +44,7 @@ def workloads() -> dict[str, bytes]:
 
 
 def ours(data: bytes, codec: Codec = Codec.NONE) -> int:
-    """The collector's way."""
+    """Encode a block with the collector's encoder."""
     (block,) = split_lines(memoryview(data), 0, LineRules(1 << 30))
     records = encode([Piece(KEY, block)])
     compress(codec, records.payload)
@@ -52,7 +52,7 @@ def ours(data: bytes, codec: Codec = Codec.NONE) -> int:
 
 
 def peer(builder: type, data: bytes, codec: int = 0) -> int:
-    """A client's own builder, line by line."""
+    """Encode a block with the client's builder, line by line."""
     made: Any = builder(
         magic=2,
         compression_type=codec,
@@ -79,7 +79,7 @@ def lines_per_cpu_s(work: Callable[[], int]) -> float:
 
 
 def compared(name: str, ours: Callable[[], int], peer: Callable[[], int]) -> Measurement:
-    """The collector's way and a peer's, round by round in turn."""
+    """Measure the collector and a peer, round by round in turn."""
     with Watch() as watch:
         rounds = [(lines_per_cpu_s(ours), lines_per_cpu_s(peer)) for _ in range(ROUNDS)]
     runs, theirs = (

@@ -1,8 +1,8 @@
-"""Brokers that are ended under an idempotent librdkafka producer, one after the other.
+"""End brokers one after the other under an idempotent librdkafka producer.
 
-The producer is never touched: what its own pauses add is part of what its users see. Records are
-written all the time, also while the ended broker comes back; in the end every record must have been
-acknowledged, and be in the topic once.
+The producer is never restarted, because its own pauses are part of what its users see. It writes
+all the time, also while the ended broker comes back. At the end every record must have been
+acknowledged, and must be in the topic once.
 """
 
 import logging
@@ -35,11 +35,11 @@ PARTITIONS = 6
 PACE_S = 0.002
 RETRY_BACKOFF_MS = 50
 SETTLED_S = 3.0
-"""From the signal on: by then a broker that stops in order has handed over."""
+"""After the signal: by then a broker that stops in order has moved its leaderships."""
 
 RECONNECTED_S = 12.0
-"""From the moment the broker is back: librdkafka's `reconnect.backoff.max.ms` is 10 s, and until
-that is over it would not reach a broker that has come back, whoever leads what."""
+"""After the broker is back. librdkafka's `reconnect.backoff.max.ms` is 10 s. Until then it does
+not reconnect to the broker, even if that leads partitions."""
 
 SERVED_DEADLINE_S = 90.0
 IN_SYNC_DEADLINE_S = 120.0
@@ -47,22 +47,23 @@ METADATA_TIMEOUT_S = 10.0
 
 
 class Processes(Protocol):
-    """Brokers that can be ended one by one; harnesses of ours and of the peer's are such."""
+    """Brokers that can be ended one by one; the harnesses of ours and of the peer's implement
+    it."""
 
     def stop(self, node_id: int, /) -> None:
-        """SIGTERM, and wait until it has ended."""
+        """Send SIGTERM, and wait until the process has ended."""
         ...
 
     def kill9(self, node_id: int, /) -> None:
-        """SIGKILL, and wait until it has ended."""
+        """Send SIGKILL, and wait until the process has ended."""
         ...
 
     def start(self) -> object:
-        """Start what does not run, and wait until all serve."""
+        """Start the brokers that do not run, and wait until all serve."""
         ...
 
     def controller_id(self) -> int | None:
-        """Who leads the metadata's quorum; None while they do not agree."""
+        """The leader of the metadata quorum; None while the brokers disagree."""
         ...
 
 
@@ -71,11 +72,11 @@ class Load:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acks: list[tuple[float, int]] = []
-        """Moment and partition of each acknowledgement; the caller may clear it."""
+        """Time and partition of each acknowledgement; the caller can clear it."""
 
         self.delegated: list[Delegated] = []
         self.acknowledged_sent_s = [0.0] * PARTITIONS
-        """By partition, when the latest acknowledged record was written."""
+        """By partition: when the newest acknowledged record was written."""
 
         self.acknowledged = 0
         self._topic = topic
@@ -96,13 +97,15 @@ class Load:
         )
 
     def are_served_since(self, since_s: float) -> bool:
-        """Whether a record written since then has been acknowledged in every partition."""
+        """Return whether a record written after this time has been acknowledged in every
+        partition."""
         if self._failed:
             raise Lost(f"refused: {self._failed[0]}")
         return min(self.acknowledged_sent_s) > since_s
 
     def finish(self) -> int:
-        """End the thread; the number of records, all of which were acknowledged, or Lost."""
+        """End the thread and return the number of records. Raises Lost unless all were
+        acknowledged."""
         self._ends.set()
         self._thread.join()
         left = self._producer.flush(TIMEOUT_S)
@@ -149,7 +152,7 @@ class Load:
 
 
 class _Delegations(logging.Handler):
-    """Keeps what librdkafka's log says of partitions at `:0/internal`."""
+    """Collects librdkafka's log lines about partitions at `:0/internal`."""
 
     def __init__(self, found: list[Delegated]) -> None:
         super().__init__()
@@ -164,7 +167,7 @@ class _Delegations(logging.Handler):
 def outages(
     server: Server, processes: Processes, number: signal.Signals, count: int
 ) -> list[Outage]:
-    """End so many leaders, one after the other, each when all is well again."""
+    """End leaders one after the other, each when the cluster is healthy again."""
     with _written(server) as (load, topic):
         cluster = _Watched(server, topic)
         return [_one(cluster, processes, load, number) for _ in range(count)]
@@ -172,7 +175,7 @@ def outages(
 
 @contextmanager
 def _written(server: Server) -> Iterator[tuple[Load, str]]:
-    """A topic that is written to all the time, and in the end holds what was acknowledged."""
+    """Write to a topic in the block, then check that it has every acknowledged record."""
     with new_topic(server, {}, PARTITIONS) as topic:
         with Load(server.bootstrap, topic) as load:
             yield load, topic
@@ -211,7 +214,7 @@ def _one(cluster: "_Watched", processes: Processes, load: Load, number: signal.S
 
 
 class _Watched:
-    """What the brokers say of the topic."""
+    """What the brokers report about the topic."""
 
     def __init__(self, server: Server, topic: str) -> None:
         self._server = server
@@ -222,7 +225,7 @@ class _Watched:
         return self._admin.list_topics(self._topic, timeout=METADATA_TIMEOUT_S).topics[self._topic]
 
     def is_in_sync(self) -> bool:
-        """Whether every partition has a leader and all of its replicas in sync."""
+        """Return whether every partition has a leader and all its replicas are in sync."""
         found = self._found().partitions.values()
         replicas = self._server.replication.replicas
         return len(found) == PARTITIONS and all(
@@ -230,5 +233,5 @@ class _Watched:
         )
 
     def leaders(self) -> dict[int, int]:
-        """By partition."""
+        """Return the leader of each partition."""
         return {number: one.leader for number, one in self._found().partitions.items()}

@@ -1,4 +1,4 @@
-"""Numbers of several runs: their spread, percentiles, and how they are written.
+"""Numbers of several runs: their spread, percentiles, and how they are formatted.
 
 Pure. A figure's name ends in its unit (`records_per_s`, `p99_ms`, `broker_cpu_s_per_gb`); MB and GB
 are 10^6 and 10^9 bytes, MiB is 2^20.
@@ -14,7 +14,7 @@ SIGNIFICANT_DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What several runs gave."""
+    """Minimum, median and maximum of several runs."""
 
     minimum: float
     median: float
@@ -22,7 +22,7 @@ class Spread:
     runs: int
 
     def to_json(self) -> dict[str, float]:
-        """The spread as it stands in a line."""
+        """Return the spread for a JSON line."""
         return {
             "min": rounded(self.minimum),
             "median": rounded(self.median),
@@ -37,14 +37,14 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` of the ascending values do not exceed."""
+    """Return the smallest value that at least `share` of the ascending values do not exceed."""
     if not ordered:
         raise ValueError("a percentile of nothing")
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def rounded(value: float) -> float:
-    """The value with four significant digits; whole numbers from 1,000 on stay whole."""
+    """Round to four significant digits; from 1,000 on to a whole number."""
     if value == 0 or not math.isfinite(value):
         return value
     digits = SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))
@@ -52,6 +52,6 @@ def rounded(value: float) -> float:
 
 
 def text_of(value: float) -> str:
-    """The value for a person: 1,234,567 or 0.01234."""
+    """Format the value for people: 1,234,567 or 0.01234."""
     short = rounded(value)
     return f"{short:,}"

@@ -1,4 +1,4 @@
-"""How long the mill takes to start, and how much memory it holds, idle and at work."""
+"""How long the mill takes to start, and how much memory it uses, idle and at work."""
 
 import shutil
 import threading
@@ -25,7 +25,7 @@ MEMORY_GOALS = (
 
 
 def startup(bench: Bench) -> Iterator[Measurement]:
-    """A broker alone; the mill on an empty folder; the mill again, its data kept."""
+    """Start a broker alone, the mill on an empty folder, and the mill again with its data."""
     runs = bench.repeat("broker start", partial(_broker, bench), runs=bench.options.sized(5, 1))
     yield Measurement("startup", "broker start", runs, goals=[Goal("ready_s", at_most=1.0)])
     mill = whole_mill(bench)
@@ -47,7 +47,8 @@ def _broker(bench: Bench) -> Figures:
 
 
 def _again(bench: Bench, mill: WholeMill) -> Run:
-    """Stopped and started; the account of loads can follow one mill at a time, the new one."""
+    """Stop and start the mill. The watch of other load can follow one mill at a time: the new
+    one."""
     note("second up")
     down_s = mill.down()
     run = bench.once(mill.up, mill.roots)
@@ -55,7 +56,7 @@ def _again(bench: Bench, mill: WholeMill) -> Run:
 
 
 def memory(bench: Bench) -> Iterator[Measurement]:
-    """Each part with its children, idle, and its peaks under a steady load."""
+    """Each part with its children: idle, and its peak under a steady load."""
     mill = started_mill(bench)
     runs = bench.repeat("memory idle", lambda: _idle(mill), mill.roots, runs=1)
     yield Measurement("memory", "idle", runs, goals=MEMORY_GOALS)

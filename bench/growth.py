@@ -1,8 +1,8 @@
-"""Merges, reads and purges while the table of windows grows to what a year leaves behind.
+"""Merges, reads and purges while the table of windows grows to a year's size.
 
-The table holds one metric by path and minute, 2,000 paths each, in the sinks' own schema; the
-server itself fills it. MySQL runs with the tests' settings, so that all but the smallest table is
-far larger than the buffer pool of 64 MiB.
+The table has one metric by path and minute, 2,000 paths each, in the sinks' own schema. The server
+itself fills it. MySQL runs with the tests' settings, so all but the smallest table is far larger
+than the buffer pool of 64 MiB.
 """
 
 import time
@@ -65,7 +65,7 @@ METRIC = MetricDefinition(
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """The same work at each size of one table that grows."""
+    """Measure the same work at each size of one growing table."""
     folder = bench.new_folder("growth")
     try:
         mysql = MySqlServer(folder / "mysql")
@@ -99,7 +99,7 @@ def _at_size(bench: Bench, table: "_Table", rows: int) -> Iterator[Measurement]:
 
 
 class _Table:
-    """The table of one mill, from `START_S` on, minute by minute without a hole."""
+    """The table of one mill, from `START_S` on, minute by minute without a gap."""
 
     def __init__(self, database: MySqlSettings, sink: MySqlSink) -> None:
         self._database = database
@@ -107,11 +107,11 @@ class _Table:
         self._paths: list[str] = []
         self._minutes = 0
         self._batch_id = -1
-        # Minutes that a merge fills are before all others, each batch before the last.
+        # Minutes that a merge fills come before all others, each batch before the last.
         self._past_s = START_S - MINUTE_S
 
     def add_paths(self) -> None:
-        """Make the keys."""
+        """Create the keys."""
         paths = [f"/shop/department/item/{number:06}" for number in range(PATHS)]
         with self._connection() as connection, connection.cursor() as cursor:
             cursor.execute("CREATE TABLE paths (k_id VARBINARY(255) PRIMARY KEY)")
@@ -121,7 +121,7 @@ class _Table:
         self._paths = paths
 
     def fill(self, minutes: int) -> None:
-        """Have the server add minutes up to so many."""
+        """Have the server add minutes until there are this many."""
         with self._connection() as connection, connection.cursor() as cursor:
             for first in range(self._minutes, minutes, MINUTES_AT_ONCE):
                 last = min(first + MINUTES_AT_ONCE, minutes) - 1
@@ -144,13 +144,13 @@ class _Table:
         self._minutes = max(self._minutes, minutes)
 
     def live(self) -> Figures:
-        """Small batches into the present minute."""
+        """Merge small batches into the current minute."""
         rows = self._live_rows()
         times = sorted(self._merge(rows=rows) for _ in range(LIVE_BATCHES))
         return {"p50_ms": percentile(times, 0.5) * 1e3, "p99_ms": percentile(times, 0.99) * 1e3}
 
     def past(self) -> Figures:
-        """Large batches of minutes that are not there yet, then the same once more."""
+        """Merge large batches of minutes that do not exist yet, then the same again."""
         begin_s = self._past_s
         new_s = [self._merge_past() for _ in range(PAST_BATCHES)]
         self._past_s = begin_s
@@ -162,7 +162,7 @@ class _Table:
         }
 
     def reads(self) -> Figures:
-        """What a person, the page and `doctor` ask, each of other windows each time."""
+        """The queries of a person, the page and `doctor`, each time about other windows."""
         step = self._minutes // (READS + 1)
         starts = [START_S + n * step * MINUTE_S for n in range(READS)]
         top = (
@@ -190,7 +190,7 @@ class _Table:
         }
 
     def purge(self) -> Figures:
-        """The oldest windows of what is filled leave, with live merges in between."""
+        """Purge the oldest windows, with live merges in between."""
         oldest = (
             f"SELECT MIN(start_at) FROM window_keys WHERE metric = '{METRIC.name}' AND size_s = 60"
         )

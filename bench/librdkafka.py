@@ -13,17 +13,17 @@ CONSUME_AT_ONCE = 10_000
 
 
 class Lost(Exception):
-    """Records were not acknowledged, or not found again."""
+    """Records were not acknowledged, or could not be read back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """How many copies a topic has, and what producers wait for."""
+    """How many replicas a topic has, and what producers wait for."""
 
     replicas: int
     acks: str
     settings: Mapping[str, str]
-    """Of the topic."""
+    """The topic's settings."""
 
 
 ALONE = Replication(1, "1", {})
@@ -31,7 +31,7 @@ OF_THREE = Replication(3, "all", {"min.insync.replicas": "2"})
 
 
 class Topics:
-    """Makes and removes topics of one cluster."""
+    """Creates and deletes topics of one cluster."""
 
     def __init__(self, bootstrap: str, replication: Replication = ALONE) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -39,7 +39,7 @@ class Topics:
         self._replication = replication
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Make a topic and wait until it is there."""
+        """Create a topic and wait until it exists."""
         new = NewTopic(
             name,
             num_partitions=partitions,
@@ -49,11 +49,11 @@ class Topics:
         self._admin.create_topics([new])[name].result(TIMEOUT_S)
 
     def delete(self, name: str) -> None:
-        """Remove a topic and its data."""
+        """Delete a topic and its data."""
         self._admin.delete_topics([name])[name].result(TIMEOUT_S)
 
     def record_count(self, name: str, partitions: int) -> int:
-        """Records in a topic from which nothing was removed."""
+        """Return the number of records in a topic from which nothing was deleted."""
         consumer = Consumer(
             {"bootstrap.servers": self._bootstrap, "group.id": "bench", "log_level": 0}
         )
@@ -67,7 +67,7 @@ class Topics:
         return sum(high for _, high in ends)
 
     def committed_count(self, name: str, partitions: int) -> int:
-        """Records that a reader of committed ones sees; offsets count the ends of transactions."""
+        """Return the number of records of a read_committed consumer; offsets also count markers."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -82,7 +82,8 @@ class Topics:
         found, open_count = 0, partitions
         try:
             while open_count:
-                # It waits for so many, or for the time to be over, also behind the last one.
+                # The call returns after this many records or after the timeout, even at the end of
+                # the topic.
                 for message in consumer.consume(CONSUME_AT_ONCE, timeout=0.2):
                     error = message.error()
                     if error is None:
@@ -97,7 +98,7 @@ class Topics:
 
 
 def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, acks: str) -> float:
-    """Produce `count` records, wait for all acknowledgements; returns the seconds it took."""
+    """Produce `count` records and wait for all acknowledgements; return the seconds it took."""
     failed = 0
 
     def on_delivery(error: object, _: object) -> None:
@@ -113,7 +114,7 @@ def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, ack
             "queue.buffering.max.messages": 200_000,
             "queue.buffering.max.kbytes": 262_144,
             "sticky.partitioning.linger.ms": 10,
-            # Only failures come back; a call per record would measure Python.
+            # Only failures call back, because a call per record would measure Python.
             "delivery.report.only.error": True,
             "on_delivery": on_delivery,
             "log_level": 0,
@@ -136,13 +137,14 @@ def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, ack
 
 
 def consume(bootstrap: str, topic: str, partitions: int, count: int) -> float:
-    """Read `count` records from the start of a topic; returns the seconds, connecting included."""
+    """Consume `count` records from the start of a topic; return the seconds, connecting
+    included."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
-            # With the defaults a full queue pauses fetching for a second.
+            # With the default settings, a full queue pauses fetching for a second.
             "fetch.queue.backoff.ms": 2,
             "queued.max.messages.kbytes": 524_288,
             "log_level": 0,

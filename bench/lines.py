@@ -1,22 +1,22 @@
-"""Made-up access logs of few different keys for what does not count them: the demo's lines.
+"""Made-up access logs with few different keys, for measurements that do not count them.
 
-A line is cut from a pool around its time, so that they are fast to write; the same seed and start
-give the same bytes. What is counted takes `bench.traffic`.
+They are the demo's lines. A line is taken from a pool and gets its time, so writing is fast. The
+same seed and start give the same bytes. Measurements that count lines use `bench.traffic`.
 """
 
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from appliance.demo import access_line
+from appliance.traffic.demo import access_line
 
 POOL_LINES = 20_000
 LINES_PER_SECOND = 100
-"""Of the log's own time."""
+"""Per second of the log's own time."""
 
 
 class LineSource:
-    """Lines at any moment."""
+    """Lines of any second."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -26,7 +26,7 @@ class LineSource:
         self._pool = [(head, tail) for head, _, tail in (text.partition(stamp) for text in texts)]
 
     def at(self, moment: datetime, count: int) -> bytes:
-        """So many complete lines of one second."""
+        """Return complete lines of one second."""
         stamp = _stamp(moment)
         chosen = self._chance.choices(self._pool, k=count)
         return b"".join([part for head, tail in chosen for part in (head, stamp, tail)])
@@ -37,7 +37,7 @@ def _stamp(moment: datetime) -> bytes:
 
 
 def write_lines(path: Path, source: LineSource, count: int, start: datetime) -> int:
-    """Write a log of `count` lines, a multiple of the pace; returns its bytes."""
+    """Write a log of `count` lines, a multiple of the rate; return its bytes."""
     written = 0
     with path.open("wb") as out:
         for second in range(count // LINES_PER_SECOND):

@@ -1,8 +1,8 @@
 """A thousand lines a second through the whole mill: alone, and while an old file is counted.
 
-The old file's lines wait in front of the live ones where both go to one partition: so it is dropped
-once under a name that has a partition of its own, and once under one that shares theirs. Alone, it
-says what live lines cost it.
+If the old file goes to the same partition, its lines are ahead of the live ones. So the file is
+dropped once with a name that gives it another partition, and once with a name that gives it the
+same one. The case without live lines shows what these cost the old file.
 """
 
 import contextlib
@@ -38,15 +38,16 @@ ALONE_GOALS = (Goal("p50_ms", at_most=150), Goal("p99_ms", at_most=250))
 BESIDE_GOALS = (Goal("p99_ms", at_most=1_000), Goal("old_lines_per_s", at_least=70_000))
 COUNTED_DEADLINE_S = 1_800.0
 STAGES_EVERY_S = 0.1
-# An old file is dropped so long after live lines began to flow.
+# An old file is dropped this long after the live lines began.
 DROP_AFTER_S = 1.0
 
-# How large the old file is, as a part of the one that the bench of the whole mill drops.
+# The size of the old file, as a share of the file in the bench of the whole mill.
 OLD_SHARE = 0.25
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Live lines alone, beside old ones in another partition and in theirs, and those alone."""
+    """Measure live lines alone, beside old ones in another partition and in the same, and old
+    ones alone."""
     mill = started_mill(bench)
     paced = paced_file(mill, LIVE_FILE, Traffic(bench.options.seed))
     old = _OldFile(bench, mill)
@@ -67,7 +68,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 class _OldFile:
-    """One file of old traffic, which can be dropped again and again, each time as another one."""
+    """One file of old traffic that can be dropped repeatedly, each time as a different file."""
 
     def __init__(self, bench: Bench, mill: WholeMill) -> None:
         self._mill = mill
@@ -79,14 +80,14 @@ class _OldFile:
         self._next = self._written()
 
     def _written(self) -> Path:
-        # Other lines each time: what is a copy of a known file would be known as one.
+        # New lines each time, because the collector would recognise a copy of a known file.
         made = self._folder / "old.log"
         seed = next(self._seeds)
         self.lines, _ = write_traffic(made, Traffic(seed), self._size, START)
         return made
 
     def named(self, *, is_shared: bool) -> "_Dropped":
-        """The file under a name that shares the live file's partition, or that does not."""
+        """Return the file with a name that gives it the live file's partition, or another one."""
         wanted = _partition_of(LIVE_FILE)
         while True:
             name = f"old-{next(self._names)}.log"
@@ -94,7 +95,7 @@ class _OldFile:
                 return _Dropped(self._mill, self._next, name)
 
     def again(self, dropped: "_Dropped") -> None:
-        """Wait until the one that was dropped is counted, and make the next one."""
+        """Wait until the dropped file is counted, then create the next one."""
         dropped.wait(self.lines)
         dropped.path.unlink()
         self._next = self._written()
@@ -113,15 +114,15 @@ class _Dropped:
         return self.mill.watched / self.name
 
     def counted(self) -> Counted:
-        """A follower of its count."""
+        """Return a follower of its count."""
         return Counted(self.mill.mill.ports["redis"], f"access/{self.name}")
 
     def drop(self) -> None:
-        """Move it into the watched folder, whole."""
+        """Move the file into the watched folder."""
         self.made.rename(self.path)
 
     def wait(self, lines: int) -> None:
-        """Until so many of its lines are counted."""
+        """Wait until this many of its lines are counted."""
         self.mill.wait(
             lambda: self.mill.reading.lines_of(f"access/{self.name}") >= lines,
             COUNTED_DEADLINE_S,
@@ -135,7 +136,7 @@ def _partition_of(name: str) -> int:
 
 
 def _alone(old: _OldFile) -> Figures:
-    """How fast an old file is counted while nothing else is written."""
+    """Measure how fast an old file is counted while nothing else is written."""
     dropped = old.named(is_shared=False)
     began_s = time.perf_counter()
     dropped.drop()
@@ -147,7 +148,7 @@ def _alone(old: _OldFile) -> Figures:
 
 
 def _paced(mill: WholeMill, paced: Paced, seconds: float) -> Figures:
-    """Latency, where its milliseconds are, and what it cost."""
+    """Return latency, its share by stage, and what it cost."""
     spent_s = trees_cpu_s(mill.roots())
     with _Stages(mill) as stages:
         figures = paced.latency(RATE, seconds)
@@ -158,7 +159,7 @@ def _paced(mill: WholeMill, paced: Paced, seconds: float) -> Figures:
 def _beside(
     mill: WholeMill, paced: Paced, seconds: float, old: _OldFile, *, is_shared: bool
 ) -> Figures:
-    """As `_paced`, but a file of old lines is dropped as soon as live ones flow."""
+    """As `_paced`, but a file of old lines is dropped once live lines flow."""
     dropped = old.named(is_shared=is_shared)
     drop = threading.Timer(DROP_AFTER_S, dropped.drop)
     with dropped.counted() as counted:
@@ -167,7 +168,7 @@ def _beside(
         figures = _paced(mill, paced, seconds)
         drop.join()
         lines, until_s = counted.counts[-1], counted.times[-1]
-    # Where nothing is left, live lines were for a part of the time alone.
+    # If the old file is finished, live lines were alone for a part of the time.
     figures = {
         **figures,
         "old_lines_per_s": lines / (until_s - began_s),
@@ -178,7 +179,7 @@ def _beside(
 
 
 class _Stages:
-    """Follows what the stream says of its batches; the medians over all that were seen."""
+    """Follows the stream's stage times and returns the medians over all batches it saw."""
 
     def __init__(self, mill: WholeMill) -> None:
         self._mill = mill
@@ -194,7 +195,8 @@ class _Stages:
                 self._seen[int(told["batch_id"] or 0)] = _stages_of(told)
 
     def medians(self) -> Figures:
-        """Milliseconds by stage; `sinks_ms` is a part of Spark's `addBatch`, that of `batch_ms`."""
+        """Return milliseconds by stage; `sinks_ms` is a part of Spark's `addBatch`, and that of
+        `batch_ms`."""
         names = dict.fromkeys(name for one in self._seen.values() for name in one)
         return {
             name: statistics.median(one[name] for one in self._seen.values() if name in one)

@@ -1,7 +1,7 @@
-"""What the machine does meanwhile: CPU time and memory of processes, and the load of others.
+"""CPU time and memory of processes, and the load that other processes put on the machine.
 
 Other load is what the cores did besides the bench and everything it started, plus what the
-hypervisor took. It can be told only for whole windows of time, so a `Watch` spans one run.
+hypervisor took. It can be measured only over a window of time, so a `Watch` spans one run.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ MIB = 1 << 20
 
 
 def description() -> dict[str, Any]:
-    """What every line says of the machine."""
+    """Return the description of the machine in every line."""
     return {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
 
 
 def cpu_s(pid: int) -> float:
-    """User and system seconds of one process, all its threads together."""
+    """Return user and system seconds of one process with all its threads."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
 
 
 def pss_mib(pids: Iterable[int]) -> float:
-    """Proportional memory of processes together: shared pages count once, shared out."""
+    """Return the proportional memory of processes together: each shared page counts once."""
     total = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -38,7 +38,7 @@ def pss_mib(pids: Iterable[int]) -> float:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and everything below it; empty when it is gone."""
+    """Return a process and its descendants; empty when it is gone."""
     try:
         process = psutil.Process(pid)
         return [pid, *(child.pid for child in process.children(recursive=True))]
@@ -47,15 +47,15 @@ def tree(pid: int) -> list[int]:
 
 
 def no_roots() -> list[int]:
-    """Nothing runs outside our own tree."""
+    """No process of ours runs outside of our own tree."""
     return []
 
 
 class Watch:
     """Measures one window: `with Watch() as watch: …`, then `watch.seconds, watch.other_load`.
 
-    `roots` names processes of ours that are not below this one, such as a supervisor in the
-    background. They must live through the whole window, or their time counts as others'.
+    `roots` returns processes of ours that are not descendants of this one, such as a supervisor in
+    the background. They must live through the whole window, or their time counts as other load.
     """
 
     def __init__(self, roots: Callable[[], Iterable[int]] = no_roots) -> None:
@@ -84,13 +84,13 @@ class Watch:
 
 
 def busy_s() -> float:
-    """Seconds for which cores were not idle since the machine started, all cores together."""
+    """Return how long cores were busy since the machine started, all cores together."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
 
 
 def trees_cpu_s(roots: Iterable[int]) -> float:
-    """CPU seconds of processes and everything below them, children that have ended included."""
+    """Return CPU seconds of processes and their descendants, including children that have ended."""
     return sum(_lifetime_cpu_s({pid for root in roots for pid in tree(root)}))
 
 

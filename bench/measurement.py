@@ -1,4 +1,4 @@
-"""One line of the bench: what was measured, how often, beside whom, on what machine.
+"""One line of the bench: what was measured, how often, compared with what, on what machine.
 
 Pure. The line's schema is `bench/1`:
 
@@ -28,7 +28,7 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run gave, and how many cores were busy with anything else meanwhile."""
+    """The result of one run, and how many cores other processes used during it."""
 
     figures: Figures
     other_load: float
@@ -36,7 +36,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure's median should reach; `of` "ratio" compares the ratio beside the peer."""
+    """What a figure's median must reach; `of` "ratio" compares the ratio to the peer."""
 
     figure: str
     at_most: float | None = None
@@ -44,19 +44,19 @@ class Goal:
     of: Literal["figures", "ratio"] = "figures"
 
     def is_met(self, value: float) -> bool:
-        """Whether a median is good enough."""
+        """Return whether a median meets the goal."""
         return (self.at_most is None or value <= self.at_most) and (
             self.at_least is None or value >= self.at_least
         )
 
     @property
     def text(self) -> str:
-        """The goal for a person."""
+        """Return the goal in words."""
         return f"≤ {self.at_most:.3g}" if self.at_most is not None else f"≥ {self.at_least:.3g}"
 
 
 def ratio(figure: str, *, at_most: float | None = None, at_least: float | None = None) -> Goal:
-    """A goal for ours over the peer's."""
+    """Return a goal for our ratio to the peer."""
     return Goal(figure, at_most=at_most, at_least=at_least, of="ratio")
 
 
@@ -65,7 +65,7 @@ Values = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody else, measured in turn with ours."""
+    """Another program, measured in turn with ours."""
 
     name: str
     runs: Sequence[Run]
@@ -82,10 +82,10 @@ class Measurement:
     peer: Peer | None = None
     goals: Sequence[Goal] = field(default=())
     discarded: int = 0
-    """Disturbed rounds that are in none of the figures."""
+    """Disturbed rounds, which are in none of the figures."""
 
     values: Values = field(default_factory=dict)
-    """Single events behind the figures, where they are too few for percentiles alone."""
+    """Single events behind the figures, if there are too few for percentiles alone."""
 
     @property
     def figures(self) -> dict[str, Spread]:
@@ -94,12 +94,12 @@ class Measurement:
 
     @property
     def peer_figures(self) -> dict[str, Spread]:
-        """Every figure of the peer; empty without one."""
+        """Every figure of the peer; empty without a peer."""
         return _spreads([run.figures for run in self.peer.runs]) if self.peer else {}
 
     @property
     def ratios(self) -> dict[str, Spread]:
-        """Ours over the peer's, pair by pair; empty without a peer."""
+        """Our ratios to the peer, pair by pair; empty without a peer."""
         if self.peer is None:
             return {}
         pairs = zip(self.runs, self.peer.runs, strict=True)
@@ -116,16 +116,16 @@ class Measurement:
 
     @property
     def all_runs(self) -> list[Run]:
-        """Ours and the peer's."""
+        """Our runs and the peer's."""
         return [*self.runs, *(self.peer.runs if self.peer else ())]
 
     @property
     def noisy_runs(self) -> int:
-        """How many runs shared the machine with more than they should."""
+        """Return how many runs had too much other load."""
         return sum(run.other_load > NOISY_CORES for run in self.all_runs)
 
     def judged(self) -> list[tuple[Goal, float, bool]]:
-        """The goals that could be compared, each with the median and whether it is met."""
+        """Return the goals that could be compared, each with the median and whether it is met."""
         found = []
         for goal in self.goals:
             values = self.figures if goal.of == "figures" else self.ratios
@@ -135,7 +135,7 @@ class Measurement:
         return found
 
     def to_json(self, machine: Mapping[str, Any], at: str) -> dict[str, Any]:
-        """The line."""
+        """Return the JSON line."""
         peer = None
         if self.peer is not None:
             peer = {

@@ -1,6 +1,7 @@
-"""The whole mill on this machine: how soon a line is counted, and how many a second.
+"""The whole mill on this machine: how soon a line is counted, and how many lines a second.
 
-The shipped configuration on one broker; writer and reader of the bench share the cores with it.
+It uses the shipped configuration with one broker. The bench's writer and reader share the cores
+with the mill.
 """
 
 import time
@@ -27,7 +28,7 @@ GOALS = {1_000: (Goal("p50_ms", at_most=400), Goal("p99_ms", at_most=800))}
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Latency at three paces, the pace it can hold, and a file from last year."""
+    """Latency at three rates, the highest sustainable rate, and a file from last year."""
     mill = started_mill(bench)
     source = Traffic(bench.options.seed)
     paced = paced_file(mill, "paced.log", source)
@@ -50,7 +51,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 def _at_work(mill: WholeMill, measure: Callable[[], Figures]) -> Figures:
-    """A figure beside what it cost: the cores the whole mill used meanwhile."""
+    """Return a figure beside its cost: the cores that the whole mill used during the run."""
     spent_s, began_s = trees_cpu_s(mill.roots()), time.perf_counter()
     figures = measure()
     seconds = time.perf_counter() - began_s
@@ -58,13 +59,14 @@ def _at_work(mill: WholeMill, measure: Callable[[], Figures]) -> Figures:
 
 
 def paced_file(mill: WholeMill, name: str, source: Source) -> Paced:
-    """A watched file of its own."""
+    """Return a watched file for this case alone."""
     port = mill.mill.ports["redis"]
     return Paced(mill.watched / name, source, partial(Counted, port, f"access/{name}"))
 
 
 def _dropped(bench: Bench, mill: WholeMill, source: Traffic) -> Measurement:
-    """A file of last year, moved in whole; over when the ledger equals the topic's ends."""
+    """Move a file of last year into the folder; done when the ledger equals the topic's end
+    offsets."""
     case = f"dropped old file of {bench.options.size_bytes / 1e6:,.0f} MB"
     note(f"{case}: writing it")
     made = bench.folder / "old.log"

@@ -1,7 +1,7 @@
-"""How long a partition was without an acknowledgement after a broker had ended.
+"""How long a partition had no acknowledgement after a broker had ended.
 
-Pure. All moments are seconds of one clock. A producer writes to every partition at a pace, so that
-whatever is longer than the pace is a time in which nothing could be written there.
+Pure. All times are seconds of one clock. A producer writes to every partition at a fixed interval.
+So any gap above the interval is a time in which nothing could be written to the partition.
 """
 
 import re
@@ -14,8 +14,8 @@ from bench.measurement import Figures, Values
 INTERNAL_DELEGATION = re.compile(
     r" \[(\d+)\]: (delegating|no longer delegated) to broker :0/internal"
 )
-"""What librdkafka's debug context `topic` says of a partition, when it takes it from a broker that
-is not its leader any more, and when it has found another for it."""
+"""librdkafka's debug lines of context `topic`: it takes a partition from a broker that no longer
+leads it, or gives it to the new leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """A partition was given to librdkafka's `:0/internal`, or taken from it."""
+    """A partition was moved to librdkafka's `:0/internal`, or from there to a broker."""
 
     at_s: float
     partition: int
@@ -38,21 +38,22 @@ class Delegated:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What one end of a broker meant for a producer."""
+    """What the end of one broker meant for a producer."""
 
     gap: Gap
     at_internal_s: float
-    """How much of the gap its partition was with no broker but librdkafka's own `:0/internal`, for
-    which it looks for a leader when metadata comes and, without any, once a second."""
+    """How much of the gap the partition was at librdkafka's `:0/internal`. From there librdkafka
+    looks for a leader when metadata arrives and, without metadata, once a second."""
 
     was_controller: bool
 
 
 def longest_gap(since_s: float, acks: Iterable[tuple[float, int]], partitions: int) -> Gap:
-    """The longest gap of any partition from `since_s` on; `acks`: moment and partition, ascending.
+    """Return the longest gap of any partition from `since_s` on; `acks`: time and partition,
+    ascending.
 
-    Time behind a partition's last acknowledgement does not count: the caller looks until all are
-    served. Raises ValueError when a partition has none at all.
+    Time after a partition's last acknowledgement does not count, because the caller waits until all
+    partitions are served. Raises ValueError when a partition has no acknowledgement.
     """
     latest = dict.fromkeys(range(partitions), since_s)
     silent = set(latest)
@@ -70,7 +71,7 @@ def longest_gap(since_s: float, acks: Iterable[tuple[float, int]], partitions: i
 
 
 def delegated(at_s: float, text: str) -> Delegated | None:
-    """A line of librdkafka's log; None when it tells of something else."""
+    """Parse a line of librdkafka's log; None if it is about something else."""
     found = INTERNAL_DELEGATION.search(text)
     if found is None:
         return None
@@ -78,7 +79,7 @@ def delegated(at_s: float, text: str) -> Delegated | None:
 
 
 def at_internal_s(gap: Gap, events: Iterable[Delegated]) -> float:
-    """How much of a gap its partition was at `:0/internal`; events ascending."""
+    """Return how much of a gap the partition was at `:0/internal`; events ascending."""
     end_s = gap.began_s + gap.seconds
     return sum(
         max(0.0, min(until_s, end_s) - max(from_s, gap.began_s))
@@ -89,7 +90,7 @@ def at_internal_s(gap: Gap, events: Iterable[Delegated]) -> float:
 def _spans(
     partition: int, events: Iterable[Delegated], end_s: float
 ) -> Iterator[tuple[float, float]]:
-    """When it was there; librdkafka tells of one arrival several times."""
+    """Return the times at `:0/internal`; librdkafka reports one arrival several times."""
     from_s: float | None = None
     for one in events:
         if one.partition != partition:
@@ -104,9 +105,9 @@ def _spans(
 
 
 def most_led(leaders: Mapping[int, int]) -> int:
-    """The broker that leads the most partitions, of several the lowest id; `leaders` by partition.
+    """Return the broker that leads the most partitions, the lowest id among equals.
 
-    Raises ValueError when nothing is led.
+    `leaders` is by partition. Raises ValueError when no partition has a leader.
     """
     counts: dict[int, int] = {}
     for leader in leaders.values():
@@ -115,7 +116,7 @@ def most_led(leaders: Mapping[int, int]) -> int:
 
 
 def figures(outages: Sequence[Outage]) -> Figures:
-    """Over all of them."""
+    """Return the figures over all outages."""
     gaps_s = sorted(one.gap.seconds for one in outages)
     longest = max(outages, key=lambda one: one.gap.seconds)
     return {
@@ -127,7 +128,7 @@ def figures(outages: Sequence[Outage]) -> Figures:
 
 
 def values(outages: Sequence[Outage]) -> Values:
-    """Every one of them, in the order in which they happened."""
+    """Return every outage, in the order in which they happened."""
     return {
         "gap_s": [one.gap.seconds for one in outages],
         "at_internal_s": [one.at_internal_s for one in outages],

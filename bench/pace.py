@@ -1,8 +1,8 @@
-"""Lines written at a pace, and when each of them was counted, or had arrived elsewhere.
+"""Write lines at a rate, and measure when each of them was counted or arrived elsewhere.
 
-The writer notes how many lines stand in the file and when; a follower notes how many have arrived
-and when. One file is one key, its lines keep their order, so line n is visible as soon as the
-count has reached n.
+The writer notes how many lines the file has and when. A follower notes how many have arrived and
+when. One file is one key and its lines keep their order, so line n is visible once the count has
+reached n.
 """
 
 import threading
@@ -32,16 +32,18 @@ COUNTS = "mill:lines_by_file:all"
 
 
 class Source(Protocol):
-    """Where lines come from."""
+    """A source of lines."""
 
     def at(self, moment: datetime, count: int) -> bytes:
-        """So many complete lines of one second."""
+        """Return complete lines of one second."""
         ...
 
 
 class Follower(ABC):
-    """A thread that follows how many lines have arrived; `times[i]` is when it first were
-    `counts[i]`."""
+    """A thread that follows how many lines have arrived.
+
+    `times[i]` is when the number first was `counts[i]`.
+    """
 
     def __init__(self, what: str) -> None:
         self.counts: list[int] = [0]
@@ -53,12 +55,12 @@ class Follower(ABC):
 
     @property
     def latest(self) -> int:
-        """How many lines have arrived by now."""
+        """Return how many lines have arrived by now."""
         return self.counts[-1]
 
     @abstractmethod
     def looks(self) -> Generator[int, None, None]:
-        """How many have arrived, again and again; what it holds open is closed with it."""
+        """Yield how many lines have arrived, repeatedly; closing it releases what it has open."""
 
     def _follow(self) -> None:
         with closing(self.looks()) as looks:
@@ -71,7 +73,7 @@ class Follower(ABC):
                     return
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many lines have arrived; TimeoutError when nothing moves any more."""
+        """Wait until this many lines have arrived; TimeoutError when the number stops rising."""
         end_s, seen = time.monotonic() + COUNTED_DEADLINE_S, self.latest
         while self.latest < count:
             if self.latest > seen:
@@ -100,9 +102,9 @@ class Counted(Follower):
         self._port = port
 
     def looks(self) -> Generator[int, None, None]:
-        """The count after each batch."""
+        """Yield the count after each batch."""
         with redis.Redis(port=self._port, decode_responses=True) as client:
-            # redis-py's own types stop here.
+            # redis-py has no types for this.
             open_channel: Callable[..., Any] = client.pubsub
             with open_channel(ignore_subscribe_messages=True) as messages:
                 messages.subscribe(CHANNEL)
@@ -112,7 +114,7 @@ class Counted(Follower):
 
 
 class Paced:
-    """One file that grows at a pace, and its lines' way to where a new `follower` looks."""
+    """One file that grows at a fixed rate, and the way of its lines to a `follower`."""
 
     def __init__(self, path: Path, source: Source, follower: Callable[[], Follower]) -> None:
         self._path = path
@@ -120,7 +122,7 @@ class Paced:
         self._follower = follower
 
     def latency(self, rate: int, seconds: float) -> Figures:
-        """Write at `rate`; p50 and p99 over all lines from just before their write to the end."""
+        """Write at `rate`; return p50 and p99 over all lines, from just before the write."""
         written: list[tuple[float, int]] = []
         with self._follower() as counted, self._path.open("ab", 0) as out:
             first = counted.latest
@@ -143,10 +145,11 @@ class Paced:
         }
 
     def sustained(self, seconds: float, ahead: int) -> Figures:
-        """Write as fast as lines are counted, at most `ahead` before them; the rate of counting.
+        """Write as fast as lines are counted, at most `ahead` lines before them; return the rate of
+        counting.
 
-        The first third is left out: the lines on their way are not counted lines yet. Lasts
-        longer when batches are so long that too few of them fall into the time.
+        The first third is left out, because the first lines are still on their way. It lasts longer
+        if batches are so long that too few of them fall into the time.
         """
         blocks = [self._source.at(datetime.now(UTC), BLOCK_LINES) for _ in range(BLOCKS)]
         with self._follower() as counted, self._path.open("ab", 0) as out:
@@ -174,10 +177,11 @@ def latencies(
     counts: Sequence[int],
     times: Sequence[float],
 ) -> Iterator[float]:
-    """Of every line, the time from its write to its count.
+    """Return the time from write to count for each line.
 
-    `written` holds a time before each write and the lines in the file after it; `first` lines were
-    there before. A line of a write that was counted in two steps counts with the later one.
+    `written` has a time before each write and the number of lines in the file after it. `first`
+    lines existed before. Lines of one write that were counted in two steps count with the later
+    step.
     """
     before = first
     for written_s, total in written:

@@ -24,17 +24,17 @@ __all__ = ["PARTS", "Part", "Unavailable"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part: what it tells, and how it is measured."""
+    """One part: what it measures, and the function for it."""
 
     what: str
     measure: Callable[[Bench], Iterator[Measurement]]
     is_asked_for: bool = False
-    """It takes so long that it is measured only where it is named."""
+    """The part takes so long that it runs only if it is named."""
 
 
 PARTS = {
     "broker": Part("librdkafka and raw clients against one broker", broker.measure),
-    "cluster": Part("three brokers, and leaders that end; if it is named", cluster.measure, True),
+    "cluster": Part("three brokers and their failovers; only if named", cluster.measure, True),
     "collector": Part("the collector beside a confluent-kafka loop", collector.measure),
     "startup": Part("how long a broker and the whole mill take to start", footprint.startup),
     "memory": Part("memory of every part, idle and at work", footprint.memory),
@@ -42,7 +42,7 @@ PARTS = {
     "stream": Part("the stream over real-looking traffic, by format and measure", stream.measure),
     "live": Part("lines written while old ones are counted", live.measure),
     "sinks": Part("one merge into MySQL and Redis, by its size", sinks.measure),
-    "growth": Part("MySQL at up to 100 million rows; only if it is named", growth.measure, True),
+    "growth": Part("MySQL with up to 100 million rows; only if named", growth.measure, True),
     "protocol": Part("messages, frames, batches and codecs, call by call", protocol.measure),
     "encode": Part("lines to record batches, beside aiokafka", collector_encode.measure),
 }

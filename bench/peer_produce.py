@@ -1,8 +1,8 @@
 """The collector's peer: `python -m bench.peer_produce BOOTSTRAP TOPIC FILE CODEC KEY`.
 
-What one writes in an afternoon: read blocks, split them at newlines, one `produce()` a line through
-librdkafka, idempotent as the collector's producer is. A process of its own, so that its whole cost
-can be taken from the kernel, as the collector's is.
+A simple program: read blocks, split them at line ends, call `produce()` for each line with
+librdkafka, idempotent like the collector's producer. It is a process of its own, so that the kernel
+reports its whole cost, as for the collector.
 """
 
 import sys
@@ -15,7 +15,7 @@ FLUSH_S = 120.0
 
 
 def main(bootstrap: str, topic: str, path: str, codec: str, key: str) -> int:
-    """Send every line; 0 when all of them are acknowledged."""
+    """Send every line; return 0 when all are acknowledged."""
     failed = 0
 
     def on_delivery(error: object, _: object) -> None:

@@ -1,6 +1,6 @@
-"""How fast the protocol layer is: microseconds per call, on one core, in this process.
+"""The speed of the protocol layer: microseconds per call, on one core, in this process.
 
-kafka-python's own messages are the peer where they are installed, in turn on the same data.
+If kafka-python is installed, its messages are the peer, in turn on the same data.
 """
 
 import timeit
@@ -59,13 +59,13 @@ PART = "protocol"
 RUNS = 7
 RUN_SECONDS = 0.05
 HEADER_GOALS = (Goal("us", at_most=10.0),)
-"""What the head of a Produce or Fetch may cost the broker."""
+"""The most that the header of a Produce or Fetch may cost the broker."""
 
 Call = Callable[[], object]
 
 
 def timed(case: str, call: Call, *, divide_by: int = 1, peer: Call | None = None) -> Measurement:
-    """Several runs of a call that does `divide_by` things, in turn with a peer's."""
+    """Several runs of a call that processes `divide_by` items, in turn with a peer's."""
     timers = [_Timer(one, divide_by) for one in (call, peer) if one is not None]
     with Watch() as watch:
         times = [[timer.run_us() for timer in timers] for _ in range(RUNS)]
@@ -78,7 +78,7 @@ def timed(case: str, call: Call, *, divide_by: int = 1, peer: Call | None = None
 
 
 class _Timer:
-    """Runs a call so often that a run is long enough for the clock."""
+    """Repeats a call so that a run is long enough for the clock."""
 
     def __init__(self, call: Call, divide_by: int) -> None:
         self._timer = timeit.Timer(call)
@@ -89,12 +89,12 @@ class _Timer:
             self._number = max(self._number * 2, wanted)
 
     def run_us(self) -> float:
-        """One run, microseconds for each of its things."""
+        """Return one run in microseconds per item."""
         return self._timer.timeit(self._number) / self._number / self._divide_by * 1e6
 
 
 def messages() -> Iterator[tuple[str, Message, int]]:
-    """What a broker and its clients send most."""
+    """The messages that a broker and its clients send most."""
     batch = build_batch([NewRecord(b"access/access.log", b"x" * 120, 1_700_000_000_000)] * 115)
     yield (
         "Produce request, 1 topic, 1 partition, one 16 KiB batch",
@@ -126,7 +126,7 @@ def messages() -> Iterator[tuple[str, Message, int]]:
 
 
 def fetch_request(partitions: int) -> FetchRequest:
-    """A consumer's full fetch."""
+    """Return a consumer's full fetch."""
     wanted = [
         FetchPartition(partition=index, fetch_offset=10**9, partition_max_bytes=1 << 20)
         for index in range(partitions)
@@ -140,7 +140,7 @@ def fetch_request(partitions: int) -> FetchRequest:
 
 
 def fetch_response(partitions: int, records: bytes) -> FetchResponse:
-    """Its answer, with data for every partition."""
+    """Return its answer, with data for every partition."""
     data = [
         PartitionData(
             partition_index=index,
@@ -156,7 +156,7 @@ def fetch_response(partitions: int, records: bytes) -> FetchResponse:
 
 
 def metadata_response() -> MetadataResponse:
-    """A cluster of three brokers."""
+    """Return the metadata of a cluster of three brokers."""
     brokers = [
         MetadataResponseBroker(node_id=n, host="127.0.0.1", port=9091 + n) for n in (1, 2, 3)
     ]
@@ -183,7 +183,7 @@ def metadata_response() -> MetadataResponse:
 
 
 def offset_commit() -> OffsetCommitRequest:
-    """A reader's commit."""
+    """Return a consumer's commit."""
     partitions = [
         OffsetCommitRequestPartition(
             partition_index=index, committed_offset=10**9 + index, committed_leader_epoch=3
@@ -197,7 +197,7 @@ def offset_commit() -> OffsetCommitRequest:
 
 
 def measure_messages() -> Iterator[Measurement]:
-    """Encode and decode, beside kafka-python where it is installed."""
+    """Encode and decode, beside kafka-python if it is installed."""
     for name, message, version in messages():
         cls = type(message)
         encoded = message.encode(version)
@@ -215,7 +215,7 @@ def measure_messages() -> Iterator[Measurement]:
 
 
 def kafka_python_class(name: str) -> Any:
-    """The peer's class, or None without kafka-python."""
+    """Return the peer's class; None without kafka-python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -229,7 +229,7 @@ def kafka_python_class(name: str) -> Any:
 
 
 def measure_frames() -> Iterator[Measurement]:
-    """Headers, and frames out of a buffer."""
+    """Headers, and splitting a buffer into frames."""
     request = fetch_request(1)
     frame = memoryview(headers.encode_request(request, 12, 7, "mill"))[4:]
     yield timed("request header: decode", lambda: headers.decode_request_header(frame))
@@ -251,7 +251,7 @@ def measure_frames() -> Iterator[Measurement]:
 
 
 def measure_records() -> Iterator[Measurement]:
-    """Batches as the broker sees them, and records as a consumer does."""
+    """Batches as the broker checks them, and records as a consumer reads them."""
     records = [NewRecord(b"access/access.log", b"x" * 120, 1_700_000_000_000)] * 1000
     batch = build_batch(records)
     one = build_batch(records[:1])
@@ -267,7 +267,7 @@ def measure_records() -> Iterator[Measurement]:
 
 
 def measure_codecs() -> Iterator[Measurement]:
-    """A mebibyte of access log through every codec."""
+    """Compress and decompress a mebibyte of access log with every codec."""
     text = b"".join(
         b'10.0.%d.%d - - [01/Aug/2026:10:00:%02d +0000] "GET /a/%d HTTP/1.1" 200 %d\n'
         % (n % 251, n * 7 % 253, n % 60, n * 7919 % 1000, n * 104729 % 30000)
@@ -281,7 +281,7 @@ def measure_codecs() -> Iterator[Measurement]:
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Everything; the quick form leaves out what rarely changes."""
+    """Measure everything; the quick form leaves out what rarely changes."""
     yield from measure_frames()
     yield from measure_records()
     if not bench.options.quick:

@@ -1,9 +1,9 @@
-"""A client that replays one ready-made request, for measuring a broker and not its client.
+"""A client that replays one prepared request, so that a measurement is of the broker alone.
 
-Each connection keeps `in_flight` copies of its frame on the wire and answers every answer with the
-next copy; answers are counted, timed and thrown away. A broker under test must answer requests of
-a connection in order, as Kafka's protocol demands. Bare sockets and one epoll, because on two cores
-whatever the client spends is taken from the broker: a read here costs two system calls and a few
+Each connection keeps `in_flight` copies of its frame on the wire and replies to every answer with
+the next copy. Answers are counted, timed and discarded. The broker must answer requests of a
+connection in order, as Kafka's protocol demands. It uses plain sockets and one epoll, because on
+two cores the client's CPU time is taken from the broker. A read costs two system calls and a few
 microseconds, however many answers it brings.
 """
 
@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 
 READ_BYTES = 1 << 20
 KEPT_BYTES_MAX = 64 << 10
-"""Answers up to this size are kept whole, so that the caller can look at one."""
+"""Answers up to this size are kept whole, so that the caller can check one."""
 
 ANSWER_S_MAX = 30.0
-"""A broker that is silent for so long has stopped."""
+"""A broker that is silent for this long has stopped."""
 
 _SIZE = struct.Struct(">i")
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What came back."""
+    """The answers: how many, and how long they took."""
 
     requests: int = 0
     answer_bytes: int = 0
@@ -36,11 +36,11 @@ class Replayed:
     """Ascending."""
 
     last_answer: bytes = b""
-    """The last one that came in one piece, without its size; empty when all were larger."""
+    """The newest answer that arrived in one piece, without its size; empty if all were larger."""
 
 
 class _Connection:
-    """One connection; counts frames by their size prefix without keeping their bodies."""
+    """One connection; it counts frames by their size prefix without keeping their bodies."""
 
     __slots__ = ("_frame", "_head", "_left", "_sent_s", "_total", "_view", "socket")
 
@@ -48,7 +48,7 @@ class _Connection:
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), ANSWER_S_MAX)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A limit kept by the kernel: Python's own would be one more system call for each read.
+        # The kernel keeps this timeout. Python's own would need one more system call for each read.
         self.socket.settimeout(None)
         limit = struct.pack("ll", int(ANSWER_S_MAX), 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -65,12 +65,12 @@ class _Connection:
         return bool(self._sent_s)
 
     def send(self, count: int) -> None:
-        """Put so many copies of the frame on the wire."""
+        """Send copies of the frame."""
         self._sent_s.extend((time.perf_counter(),) * count)
         self.socket.sendall(self._frame * count if count > 1 else self._frame)
 
     def receive(self) -> tuple[int, float]:
-        """Read once; how many answers that completed, and when."""
+        """Read once; return how many answers that completed, and when."""
         count = self.socket.recv_into(self._view)
         if not count:
             raise ConnectionError("the broker closed the connection")
@@ -83,7 +83,7 @@ class _Connection:
         return answered, now_s
 
     def _answers_in(self, count: int) -> int:
-        """How many answers the new bytes complete."""
+        """Return how many answers the new bytes complete."""
         view, total = self._view, self._total
         answered = 0
         position = min(self._left, count)
@@ -114,7 +114,7 @@ class _Connection:
 def replay(requests: Sequence[tuple[str, bytes]], *, in_flight: int, seconds: float) -> Replayed:
     """Replay one frame per connection for some seconds, then wait for the last answers.
 
-    `requests`: of each connection the broker's address and the frame.
+    `requests` has the broker's address and the frame of each connection.
     """
     total = Replayed()
     connections = [_Connection(address, frame, total) for address, frame in requests]
@@ -135,7 +135,7 @@ def replay(requests: Sequence[tuple[str, bytes]], *, in_flight: int, seconds: fl
 
 
 def _one(connection: _Connection, end_s: float) -> None:
-    """A single connection needs nobody to tell it when to read."""
+    """A single connection needs no epoll."""
     while connection.is_waiting:
         answered, now_s = connection.receive()
         if answered and now_s < end_s:

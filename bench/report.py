@@ -1,4 +1,4 @@
-"""What the bench says: lines of JSON on standard output, everything for a person on the other.
+"""The bench's output: JSON lines on standard output, everything for people on standard error.
 
 The table at the end is drawn by rich on a terminal and is plain aligned text in a pipe.
 """
@@ -18,20 +18,20 @@ NOISY = "noisy"
 
 
 def write_line(measurement: Measurement, out: TextIO) -> None:
-    """One measurement as one line of JSON."""
+    """Print one measurement as a JSON line."""
     at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     out.write(json.dumps(measurement.to_json(description(), at), ensure_ascii=False) + "\n")
     out.flush()
 
 
 def note(text: str) -> None:
-    """One line for the person who waits."""
+    """Print one line for the person who waits."""
     sys.stderr.write(f"bench: {text}\n")
     sys.stderr.flush()
 
 
 def rows(measurements: Sequence[Measurement]) -> Iterator[tuple[str, ...]]:
-    """The table's rows: one a figure; part and case only where they begin."""
+    """Return the table's rows, one for each figure; part and case appear once."""
     part = ""
     for measurement in measurements:
         shown_part = "" if measurement.part == part else measurement.part
@@ -70,7 +70,7 @@ def _noise_text(measurement: Measurement) -> str:
 
 
 def table(measurements: Sequence[Measurement], out: TextIO) -> None:
-    """All figures, readable."""
+    """Return all figures as a table."""
     found = list(rows(measurements))
     if not found:
         return

@@ -1,4 +1,4 @@
-"""The requests that the broker's cases replay, and what their answers must say."""
+"""The requests that the broker's cases replay, and the checks of their answers."""
 
 from bench.librdkafka import Lost
 from protocol.messages.api import ApiKey
@@ -22,7 +22,7 @@ NEW_SESSION = 0
 
 
 def produce_frame(topic: str, partition: int, acks: str) -> bytes:
-    """One record of 100 bytes in a request of its own."""
+    """Return one record of 100 bytes in its own request."""
     record = NewRecord(None, bytes(SMALL_RECORD_BYTES), 1_700_000_000_000)
     data = PartitionProduceData(index=partition, records=build_batch([record]))
     request = ProduceRequest(
@@ -49,7 +49,7 @@ def fetch_request(
     session_id: int = 0,
     session_epoch: int = NO_SESSION,
 ) -> FetchRequest:
-    """A Fetch of these partitions at these offsets, waiting half a second for a first byte."""
+    """Return a Fetch of these partitions at these offsets that waits half a second for data."""
     wanted = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         for index, offset in offsets.items()
@@ -65,5 +65,5 @@ def fetch_request(
 
 
 def fetch_frame(request: FetchRequest) -> bytes:
-    """The request as bytes."""
+    """Return the request as bytes."""
     return encode_request(request, FETCH_VERSION, 1, "bench")

@@ -1,4 +1,4 @@
-"""The brokers under test: ours, and Apache Kafka beside it when it was asked for and can be had."""
+"""The brokers under test: ours and, if it was asked for and is available, Apache Kafka."""
 
 import shutil
 import time
@@ -26,7 +26,7 @@ FLUSH: Mapping[str, Mapping[str, str]] = {
     "interval": {"flush.messages": str(2**63 - 1)},
     "ack": {"flush.messages": "1"},
 }
-"""The topic settings behind the two words; the first is Kafka's own bargain, and its default."""
+"""The topic settings for the two kinds of flushing; the first is what Kafka does by default."""
 
 PEER = f"kafka {VERSION}"
 KAFKA_HEAP = "1G"
@@ -42,29 +42,29 @@ class Server:
     name: str
     bootstrap: str
     pids: Callable[[], Iterable[int]]
-    """Of its brokers, for one that is started again has another."""
+    """The processes of its brokers; a restarted broker has another id."""
 
     topics: Topics
     replication: Replication
     record_count: int = 0
-    """Records it has taken so far, by whatever case."""
+    """How many records it has received, in all cases."""
 
     topic_count: int = 0
-    """Topics made for single runs so far."""
+    """How many topics were created for single runs."""
 
     @property
     def address(self) -> str:
-        """One broker's."""
+        """The address of one broker."""
         return self.bootstrap.split(",")[0]
 
     @property
     def cpu_s(self) -> float:
-        """User and system seconds of all its brokers so far."""
+        """Return user and system seconds of all its brokers."""
         return sum(cpu_s(pid) for pid in self.pids())
 
     @property
     def pss_mib(self) -> float:
-        """Proportional memory of all its brokers."""
+        """Return the proportional memory of all its brokers."""
         return pss_mib(self.pids())
 
 
@@ -74,7 +74,7 @@ def server(
     pids: Callable[[], Iterable[int]],
     replication: Replication = ALONE,
 ) -> Server:
-    """A handle on brokers that serve already."""
+    """Return a handle on brokers that serve already."""
     return Server(name, bootstrap, pids, Topics(bootstrap, replication), replication)
 
 
@@ -95,7 +95,7 @@ class BesideKafka:
             try:
                 process.start()
             except BaseException:
-                # Whoever is interrupted before the body begins gets no exit to clean up in.
+                # An interrupt before the body begins does not call `__exit__`, so clean up here.
                 process.kill9()
                 raise
             self.server = server(PEER, process.bootstrap, process.pids, self._replication)
@@ -113,7 +113,7 @@ class BesideKafka:
 
 
 def new_kafka(bench: Bench, name: str, nodes: int = 1) -> KafkaProcess | None:
-    """A Kafka that was not started yet; None when it was not asked for or cannot be had."""
+    """Return a Kafka that has not started; None if it was not asked for or is not available."""
     if not bench.options.beside_kafka:
         return None
     try:
@@ -126,7 +126,8 @@ def new_kafka(bench: Bench, name: str, nodes: int = 1) -> KafkaProcess | None:
 def until_first_record(
     bootstrap: str, spawn: Callable[[], object], replication: Replication = ALONE
 ) -> Figures:
-    """Seconds from the start of processes to the first answer, and to the first durable record."""
+    """Return seconds from the start of processes to the first answer, and to the first durable
+    record."""
     began_s = time.perf_counter()
     end_s = began_s + ANSWER_S_MAX
     spawn()
@@ -139,7 +140,7 @@ def until_first_record(
 
 
 def leader_addresses(client: WireClient, topic: str) -> dict[int, str]:
-    """By partition, where its leader is; those that have none are left out."""
+    """Return the address of each partition's leader; partitions without one are left out."""
     wanted = [MetadataRequestTopic(name=topic)]
     answer = client.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 4)
     by_id = {one.node_id: f"{one.host}:{one.port}" for one in answer.brokers}
@@ -179,7 +180,7 @@ def _until_created(client: WireClient, replication: Replication, end_s: float) -
 
 
 def _until_produced(client: WireClient, end_s: float) -> None:
-    """All replicas that are in sync have it."""
+    """Wait until all in-sync replicas have a record."""
     request = produce_request(FIRST_TOPIC, batch_of([b"first"]))
     while True:
         code = int(ErrorCode.LEADER_NOT_AVAILABLE)

@@ -1,4 +1,4 @@
-"""One invocation of the bench: its size, its folder, its runs, and what it must clean up."""
+"""One run of the bench: its size, its folder, its repetitions, and what it must clean up."""
 
 import contextlib
 import shutil
@@ -20,31 +20,32 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a person may choose."""
+    """The options of the command line."""
 
     quick: bool = False
     runs: int = 3
     size_bytes: int = 1_000_000_000
-    """The dropped old file."""
+    """The size of the dropped old file."""
     beside_kafka: bool = False
     folder: Path = ROOT / ".cache"
-    """Where the temporary folder is made: a disk, not memory, or flushing would cost nothing."""
+    """Where the temporary folder is created. It must be on a disk, because in memory a flush
+    costs nothing."""
     seed: int = 1
 
     def sized(self, full: int, quick: int) -> int:
-        """A number of things that depends on how long the bench may take."""
+        """Return a number that depends on `--quick`."""
         return quick if self.quick else full
 
 
 class Bench:
-    """Use as a context manager; everything entered into `stack` ends with it."""
+    """A context manager: everything entered into `stack` ends with it."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.stack = contextlib.ExitStack()
         self.folder = Path()
         self.mill: object | None = None
-        """The whole mill that parts share; `bench.whole` makes and knows it."""
+        """The whole mill that parts share; `bench.whole` creates it."""
         self._names = 0
 
     def __enter__(self) -> "Bench":
@@ -57,7 +58,7 @@ class Bench:
         self.stack.close()
 
     def new_folder(self, name: str) -> Path:
-        """An empty folder; the caller removes it when it is large and done with."""
+        """Return an empty folder; the caller removes it when it is large and no longer needed."""
         self._names += 1
         path = self.folder / f"{self._names}-{name}"
         path.mkdir()
@@ -66,7 +67,7 @@ class Bench:
     def once(
         self, measure: Callable[[], Figures], roots: Callable[[], Iterable[int]] = no_roots
     ) -> Run:
-        """One run, and what else the machine did meanwhile."""
+        """Run once, and measure what else the machine did during the run."""
         with Watch(roots) as watch:
             figures = measure()
         return Run(figures, watch.other_load)
@@ -85,16 +86,16 @@ class Bench:
     def in_turn(
         self, case: str, ours: Callable[[], Figures], theirs: Callable[[], Figures]
     ) -> tuple[list[Run], list[Run]]:
-        """Ours and a peer's runs, A B A B …, so that a drifting machine is fair to both."""
+        """Our runs and a peer's, A B A B …, so that a drifting machine affects both equally."""
         note(case)
         pairs = [(self.once(ours), self.once(theirs)) for _ in range(self.options.runs)]
         return [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
 
     def in_rounds(self, case: str, measures: Sequence[Callable[[], Figures]]) -> "Rounds":
-        """Runs of several subjects in turn, A B C A B C …, without those that were disturbed.
+        """Runs of several subjects in turn, A B C A B C …, without disturbed rounds.
 
-        A round in which anything else took more of the machine than it may is measured again, up
-        to as many times as runs were wanted. Where not one was quiet, all stay, and are marked.
+        A round with too much other load is repeated, at most as many times as there are runs. If no
+        round was quiet, all are kept and marked.
         """
         note(case)
         rounds: list[tuple[Run, ...]] = []
@@ -110,7 +111,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What was kept of runs in turn: per subject its runs, and how many rounds were discarded."""
+    """The runs of each subject, and how many rounds were discarded."""
 
     runs: Sequence[list[Run]]
     discarded: int

@@ -1,9 +1,9 @@
-"""One merge into MySQL and Redis, by the number of rows a batch folds to.
+"""One merge into MySQL and Redis, by the number of rows in a batch.
 
-Each batch of rows touches the same keys in the present minute and the totals, as a live mill's
-batches do; each batch of blocks fills minutes of a past day that nobody wrote yet, as a backlog's
-do. `apply` is what the stream waits for before it may read on. Made-up traffic is counted as the
-shipped metrics without a sketch count it: in the order of a backlog, and second by second.
+Each batch of rows touches the same keys in the current minute and the totals, as the batches of a
+live mill do. Each batch of blocks fills new minutes of a past day, as a backlog does. The stream
+waits for `apply` before it reads on. Made-up traffic is counted with the shipped metrics without
+sketches: in the order of a backlog, and second by second.
 """
 
 import time
@@ -59,7 +59,7 @@ TRAFFIC = (BY_STATUS, BYTES, BY_PATH)
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Small live batches, and the large ones of a backlog."""
+    """Small live batches, and the large batches of a backlog."""
     folder = bench.new_folder("sinks")
     try:
         mysql, redis = MySqlServer(folder / "mysql"), RedisServer(folder / "redis")
@@ -82,7 +82,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 class _Merges:
-    """Runs of merges, each run into a database of its own."""
+    """Runs of merges, each run into its own database."""
 
     def __init__(self, mysql: MySqlServer, redis: RedisServer, rows: int, batches: int) -> None:
         self._mysql = mysql
@@ -91,7 +91,7 @@ class _Merges:
         self._batches = batches
 
     def run(self) -> Figures:
-        """One driver's life."""
+        """The life of one driver."""
         self._redis.client().flushall()
         settings = SinksSettings(mysql=self._mysql.new_database(), redis=self._redis.settings)
         sinks = Sinks(settings, [METRIC])
@@ -107,7 +107,7 @@ class _Merges:
         start_s = clock_ms() // 1000 // SLICE_S * SLICE_S
         rows = [_row(start_s, number) for number in range(self._rows)]
         times: list[float] = []
-        # The first one makes what the others only change.
+        # The first merge inserts the rows that the others only update.
         sinks.apply(self._batch(0, rows))
         batches = [self._batch(n, rows) for n in range(1, self._batches + 1)]
         before, own_s = [cpu_s(pid) for pid in servers], time.process_time()
@@ -136,7 +136,7 @@ class _Merges:
 
 
 class _BlockMerges(_Merges):
-    """Blocks of minutes that are new to the database and too old to be shown."""
+    """Blocks of minutes that are new to the database and too old for the live view."""
 
     def _blocks(self, batch_id: int) -> Sequence[CellBlock]:
         value = Decimal(batch_id)
@@ -152,7 +152,7 @@ class _BlockMerges(_Merges):
 
 
 class _Counted:
-    """Made-up lines in MySQL alone; each run counts them into a database of its own."""
+    """Made-up lines in MySQL alone; each run counts them into its own database."""
 
     def __init__(self, mysql: MySqlServer, lines: int, at_once: int) -> None:
         self._mysql = mysql
@@ -160,7 +160,7 @@ class _Counted:
         self._drawn, _ = Traffic(4711).draw(PAST_S, max(1, lines // LINES_PER_SECOND))
 
     def run(self) -> Figures:
-        """What the lines cost the server, and what their cells take."""
+        """Return what the lines cost the server, and the size of their cells."""
         assert self._mysql.process is not None
         database = self._mysql.new_database()
         sinks = Sinks(SinksSettings(mysql=database), TRAFFIC)
@@ -189,7 +189,7 @@ class _Counted:
 
 
 def _cells_of(drawn: Drawn, first: int, end: int) -> list[FoldRow]:
-    """Lines folded by minute and key, as the stream hands them over."""
+    """Return lines folded by minute and key, as the stream passes them on."""
     sums: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for at in range(first, end):
         start_s = int(drawn.second[at]) // SLICE_S * SLICE_S
@@ -209,7 +209,7 @@ def _sums(sizes: Sequence[int]) -> tuple[Decimal, Decimal, Decimal]:
 
 
 def _as_blocks(rows: Sequence[FoldRow]) -> Iterator[CellBlock]:
-    """The cells of each window in the order of the table, as Spark's tasks write them."""
+    """Return the cells of each window in the order of the table, as Spark's tasks write them."""
     definitions = {metric.name: metric for metric in TRAFFIC}
     windows: dict[WindowId, list[tuple[Key, Aggregate]]] = defaultdict(list)
     for cell_id, cell in sorted(fold_to_windows(rows, definitions, 0, left_out=set()).items()):
@@ -224,7 +224,7 @@ def _place(cell: tuple[Key, Aggregate]) -> bytes:
 
 
 def _stored(cursor: Any) -> tuple[int, int]:
-    """How many cells there are, and the octets they take with their windows."""
+    """Return how many cells there are, and how many bytes they use with their windows."""
     cursor.execute("ANALYZE TABLE window_cells, window_keys")
     cursor.fetchall()
     cursor.execute("SELECT COUNT(*) FROM window_cells")

@@ -1,10 +1,10 @@
-"""What metrics must come to, counted straight from the drawn lines, and compared cell by cell.
+"""Count metrics directly from the drawn lines, and compare the result cell by cell.
 
-Pure. A metric is told as a key (places in a list of names) and a value (whole numbers, -1 for none)
-of every line; all its cells of one window size are counted at once. Counts, sums, minima and maxima
-must be equal, and so must distinct values and percentiles where cells are small enough to be exact.
-A mean or a share may be off by its rounding, an estimate by what its sketch promises for the worst
-of many thousand cells.
+Pure. A metric is given as a key (indexes into a list of names) and a value (whole numbers, -1 for
+none) of every line. All its cells of one window size are counted at once. Counts, sums, minima and
+maxima must be equal, and so must distinct values and percentiles if cells are small enough to be
+exact. A mean or a share may be off by its rounding, and an estimate by the error of its sketch in
+the worst of many thousand cells.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,9 +19,9 @@ from sinks.estimates import KLL_K, UNIQUE_EXACT_MAX
 from sinks.values import ARITHMETIC
 
 ALL_S = 0
-NOBODY = -1
+NO_VALUE = -1
 NO_KEY = "*"
-# The share of a quotient by which its rounding can be off: twelve digits are right.
+# The relative rounding error of a quotient: twelve digits are right.
 QUOTIENT_ERROR = Decimal("1e-12")
 UNIQUE_ERROR = 0.1
 RANK_ERROR = 0.05
@@ -44,12 +44,12 @@ class Metric:
 
 
 def no_key(drawn: Drawn) -> Array:
-    """The one place of a metric without a key."""
+    """Return the only key of a metric without a key."""
     return np.zeros(len(drawn), np.int64)
 
 
 def shipped(file: str) -> list[Metric]:
-    """The shipped metrics over the lines of one access log."""
+    """Return the shipped metrics over the lines of one access log."""
     paths = [path_of(place) for place in range(PATHS)]
     return [
         Metric("requests_by_status", "count", STATUSES, lambda drawn: drawn.status),
@@ -71,9 +71,9 @@ class Cells:
     least: Array
     most: Array
     groups: Array
-    """Where the values of each cell end in `values`, cells in the tables' order."""
+    """Where the values of each cell end in `values`, in the order of the cells."""
     values: Array
-    """The measured values, cell by cell, each cell's in ascending order."""
+    """The measured values, cell by cell, ascending in each cell."""
 
 
 def cells_of(metric: Metric, drawn: Drawn, size_s: int) -> Cells:
@@ -82,7 +82,7 @@ def cells_of(metric: Metric, drawn: Drawn, size_s: int) -> Cells:
     key = metric.key(drawn).astype(np.int64)
     measured = metric.value is not None
     value = metric.value(drawn).astype(np.int64) if metric.value else np.zeros(len(drawn), np.int64)
-    there = value != NOBODY
+    there = value != NO_VALUE
     starts, place = np.unique(window[there], return_inverse=True)
     shape = (len(starts), len(metric.keys))
     cell = place * shape[1] + key[there]
@@ -110,7 +110,8 @@ def cells_of(metric: Metric, drawn: Drawn, size_s: int) -> Cells:
 
 
 def differences(cells: Cells, rows: Iterable[Row]) -> Iterator[str]:
-    """What is otherwise in the rows than it was counted, a sentence each; none if all is right."""
+    """Return a sentence for each difference between the rows and the count; none if all is
+    right."""
     window_of = {start: place for place, start in enumerate(cells.starts_s)}
     key_of = {key: place for place, key in enumerate(cells.metric.keys)}
     seen = np.zeros(cells.counts.shape, bool)
@@ -131,7 +132,7 @@ def differences(cells: Cells, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _wrong(cells: Cells, at: tuple[int, int], found: Sequence[Any]) -> str:
-    """What of a cell is not as counted; nothing if it is right."""
+    """Return what is wrong with a cell; empty if it is right."""
     count, total, least, most, value = found
     measure = cells.metric.measure
     expected: list[int] = [int(cells.counts[at])]
@@ -147,7 +148,7 @@ def _wrong(cells: Cells, at: tuple[int, int], found: Sequence[Any]) -> str:
 
 
 def is_near(cells: Cells, at: tuple[int, int], value: Any) -> bool:
-    """Whether the shown number of a cell is what its measure promises."""
+    """Return whether the shown number of a cell is within its measure's error."""
     count, total = int(cells.counts[at]), int(cells.sums[at])
     match cells.metric.measure:
         case "count":

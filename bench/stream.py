@@ -1,8 +1,8 @@
-"""The stream by itself: a backlog of real-looking traffic, and every format and measure.
+"""The stream alone: a backlog of realistic traffic, and every format and measure.
 
-Every run ends with a comparison of all cells in MySQL with a straight count; a cell that is not
-equal fails the bench. MySQL runs with the tests' settings: a buffer pool of 64 MiB and a durable
-commit for each merge.
+Every run ends with a comparison of all cells in MySQL with a direct count; a cell that differs
+fails the bench. MySQL runs with the tests' settings: a buffer pool of 64 MiB and a durable commit
+for each merge.
 """
 
 from collections.abc import Iterator
@@ -33,14 +33,14 @@ SHIPPED_GOALS = (
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """The shipped metrics, then format by measure."""
+    """Measure the shipped metrics, then format by measure."""
     with servers(bench) as on:
         yield _shipped(bench, on)
         yield from _table(bench, on)
 
 
 class _Lines:
-    """Lines of one file in order, given out in one format; what was drawn is kept."""
+    """The lines of one file in order, in one format; the drawn values are kept."""
 
     def __init__(self, seed: int, form: str) -> None:
         self._traffic = Traffic(seed)
@@ -49,7 +49,7 @@ class _Lines:
         self._kept: list[Drawn] = []
 
     def next(self, lines: int) -> Iterator[bytes]:
-        """At least so many lines: whole blocks of ten minutes."""
+        """Return at least this many lines, in whole blocks of ten minutes."""
         given = 0
         while given < lines:
             drawn, combined = self._traffic.draw(self._next_s, SECONDS_AT_ONCE)
@@ -60,7 +60,7 @@ class _Lines:
 
     @property
     def drawn(self) -> Drawn:
-        """All that was given out."""
+        """Return the drawn values of all lines so far."""
         return Drawn.joined(self._kept)
 
 
@@ -68,7 +68,7 @@ def _shipped(bench: Bench, on: Servers) -> Measurement:
     """The shipped inputs and metrics over one access log."""
     given = yaml.safe_load((ROOT / "configs" / "millrace.yaml").read_text())["stream"]
     section = {name: given[name] for name in ("from", "defaults", "metrics")}
-    # The lines are old, and every window of theirs is to be written.
+    # The lines are old, so MySQL must keep windows of every age.
     section["defaults"]["keep"]["mysql"] = "forever"
     warm = bench.options.sized(1_000_000, 60_000)
     count = bench.options.sized(4_000_000, 200_000)
@@ -87,7 +87,7 @@ def _shipped(bench: Bench, on: Servers) -> Measurement:
 
 
 def _table(bench: Bench, on: Servers) -> Iterator[Measurement]:
-    """Every format with every measure; of the quick ones each format and each measure once."""
+    """Every format with every measure; with --quick each format and each measure once."""
     formats, measures = tuple(stream_inputs.FORMATS), stream_inputs.MEASURES
     pairs = list(zip(formats, measures, strict=True))
     if not bench.options.quick:

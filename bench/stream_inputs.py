@@ -1,8 +1,8 @@
-"""The same traffic in every format, and the metrics by which formats and measures are compared.
+"""The same traffic in every format, and the metrics that compare formats and measures.
 
-Each format has the columns path, status, bytes and client, whatever it calls them; syslog, which
-has none of its own, carries the path's name as its program, the client as its host, and size or
-status as the process id.
+Each format has the columns path, status, bytes and client, under its own names. Syslog has no such
+columns, so it carries the path as its program, the client as its host, and size or status as the
+process id.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,10 +25,11 @@ Line = Callable[[str, str, str, str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: the section's keys, a line of (time, client, path, status, size), its names.
+    """One format: the section's keys, a function from (time, client, path, status, size) to a line,
+    its names.
 
-    Combined lines come from the traffic as they are. `size` is the column of the size or of what
-    takes its place.
+    Combined lines come from the traffic unchanged. `size` is the column of the size or of its
+    substitute.
     """
 
     section: Mapping[str, Any]
@@ -108,7 +109,7 @@ MEASURES: tuple[Measure, ...] = ("count", "sum", "mean", "share", "unique", "per
 
 
 def section(name: str, measure: Measure, topic: str) -> dict[str, Any]:
-    """The stream's section for one metric over one input."""
+    """Return the stream's section for one metric over one input."""
     given = FORMATS[name]
     value = {
         "count": None,
@@ -118,14 +119,14 @@ def section(name: str, measure: Measure, topic: str) -> dict[str, Any]:
     metric = {"name": NAME, "from": "lines", "key": given.path, "measure": measure}
     return {
         "from": {"lines": {"topic": topic, **given.section}},
-        # The lines are old, and every window of theirs is to be written.
+        # The lines are old, so MySQL must keep windows of every age.
         "defaults": {"windows": list(WINDOWS), "keep": {"mysql": "forever"}},
         "metrics": [metric if value is None else {**metric, "value": value}],
     }
 
 
 def metric(measure: Measure) -> Metric:
-    """What that metric is over drawn lines."""
+    """Return the expected metric over drawn lines."""
     values: Mapping[Measure, Callable[[Drawn], Any] | None] = {
         "count": None,
         "share": lambda drawn: (_STATUS_NUMBERS[drawn.status] >= ERRORS_FROM).astype(np.int64),
@@ -136,7 +137,7 @@ def metric(measure: Measure) -> Metric:
 
 
 def lines(name: str, drawn: Drawn, combined: bytes) -> Iterator[bytes]:
-    """The drawn lines in a format, without line ends."""
+    """Return the drawn lines in a format, without line ends."""
     line = FORMATS[name].line
     if line is None:
         yield from combined.splitlines()

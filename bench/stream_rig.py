@@ -1,7 +1,7 @@
-"""Broker, MySQL, Redis and one stream process over a backlog that is there all at once.
+"""Broker, MySQL, Redis and one stream process over a backlog that appears at once.
 
-The lines to be measured are produced in one open transaction and appear with its commit, so that a
-warm stream has nothing to do before the clock starts and never waits for a producer after it.
+The lines are produced in one open transaction and become visible with its commit. So a warm stream
+is idle before the clock starts and never waits for a producer afterwards.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ Skipped = pytest.skip.Exception
 SIZES_S = (60, 3_600, 0)
 POLL_S = 0.05
 SAMPLE_S = 0.5
-# A stream that counts nothing for so long is stuck; its log says why.
+# A stream that counts nothing for this long is stuck; its log says why.
 STUCK_S = 300.0
 TRANSACTION_MS = 900_000
 QUEUE_MESSAGES = 500_000
@@ -49,12 +49,12 @@ class Ended(Exception):
 
 
 class Differs(AssertionError):
-    """The cells are not what a straight count gives."""
+    """The cells differ from the direct count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What a stream needs, running."""
+    """The running servers that a stream needs."""
 
     broker: BrokerProcess
     mysql: MySqlServer
@@ -64,7 +64,7 @@ class Servers:
 
 @contextlib.contextmanager
 def servers(bench: Bench) -> Iterator[Servers]:
-    """Fresh ones; raises Unavailable where one cannot run here."""
+    """Start new servers; raises Unavailable if one cannot run here."""
     folder = bench.new_folder("stream")
     try:
         mysql, redis = MySqlServer(folder / "mysql"), RedisServer(folder / "redis")
@@ -75,7 +75,7 @@ def servers(bench: Bench) -> Iterator[Servers]:
 
 
 class StreamRig:
-    """One stream with a topic, a database and a view of its own; use as a context manager."""
+    """One stream with its own topic, database and live view; use as a context manager."""
 
     def __init__(self, on: Servers, folder: Path, section: dict[str, Any], topic: str) -> None:
         self._on = on
@@ -105,7 +105,7 @@ class StreamRig:
         self._wait_counted()
 
     def backlog(self, key: str, lines: Iterable[bytes]) -> Figures:
-        """Produce lines, then have them counted as fast as can be; the figures of that."""
+        """Produce lines, then have them counted as fast as possible; return the figures."""
         before = self._sent
         producer = self._produce(key, lines)
         pids = self._pids()
@@ -127,9 +127,9 @@ class StreamRig:
         }
 
     def check(self, metrics: Iterable[Metric], drawn: Drawn) -> int:
-        """Compare every cell of every window with a straight count; raises Differs.
+        """Compare every cell of every window with a direct count; raises Differs.
 
-        Returns how many cells there are. A line that did not parse is a difference as well.
+        Returns how many cells there are. A line that could not be parsed is a difference as well.
         """
         unparsed = self._stream.details()["unparsed_total"]
         if unparsed:
@@ -147,7 +147,7 @@ class StreamRig:
         return found
 
     def details(self) -> dict[str, Any]:
-        """The stream's status."""
+        """Return the stream's status."""
         return self._stream.details()
 
     def _rows(self, metric: str, size_s: int) -> Iterator[Row]:
@@ -169,7 +169,7 @@ class StreamRig:
             yield from cursor
 
     def _produce(self, key: str, lines: Iterable[bytes]) -> Producer:
-        """Lines in the broker, but in a transaction that is still open."""
+        """Send lines to the broker in a transaction that stays open."""
         producer = Producer(
             {
                 "bootstrap.servers": self._on.broker.bootstrap,
@@ -208,7 +208,7 @@ class StreamRig:
             time.sleep(POLL_S)
 
     def _counted(self, before: int) -> int:
-        """Lines counted by now; as many as before while a busy stream does not answer."""
+        """Return the lines counted by now; the previous number if a busy stream does not answer."""
         process = self._stream.process
         if process is None or process.poll() is not None:
             raise Ended(self._log_end())
@@ -236,7 +236,7 @@ class StreamRig:
 
 
 class _Memory:
-    """Samples the memory of processes, each by itself and all together, in a thread."""
+    """Samples the memory of processes, each alone and all together, in a thread."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids

@@ -1,8 +1,8 @@
 """Made-up web traffic with as many different keys as real traffic has, fast to write.
 
-Addresses, paths, statuses and sizes are drawn with numpy and put together from pools of pieces, so
-a gigabyte takes seconds; the same seed gives the same bytes. What was drawn is at hand beside the
-text, so that `bench.straight` can count it without reading a line.
+Addresses, paths, statuses and sizes are drawn with numpy and joined from pools of pieces, so a
+gigabyte takes seconds. The same seed gives the same bytes. The drawn values are returned beside the
+text, so that `bench.straight` can count them without parsing a line.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ STATUSES = ("200", "304", "404", "301", "500")
 STATUS_PERCENT = (86, 6, 4, 3, 1)
 SIZES = 50_000
 AGENTS = 40
-# Of a hundred lines: how many have no size, and how many a query behind the path.
+# In percent: lines without a size, and lines with a query behind the path.
 NO_SIZE_PERCENT = 3
 QUERY_PERCENT = 10
 LINES_PER_SECOND = 37
-"""Of the log's own time: a gigabyte spans a day and a half."""
+"""Per second of the log's own time; a gigabyte spans a day and a half."""
 SECONDS_AT_ONCE = 600
 
 Array = NDArray[Any]
@@ -33,7 +33,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Lines as columns: epoch seconds, and places in the pools; a size of -1 is `-`."""
+    """Lines as columns: epoch seconds, and indexes into the pools; a size of -1 is `-`."""
 
     second: Array
     address: Array
@@ -46,28 +46,28 @@ class Drawn:
 
     @staticmethod
     def joined(some: Sequence["Drawn"]) -> "Drawn":
-        """All lines of several."""
+        """Join the lines of several."""
         columns = (np.concatenate([getattr(one, f.name) for one in some]) for f in fields(Drawn))
         return Drawn(*columns)
 
 
 def address_of(place: int) -> str:
-    """The address at a place of the pool."""
+    """Return the address at an index of the pool."""
     return f"10.{place >> 16}.{place >> 8 & 255}.{place & 255}"
 
 
 def path_of(place: int) -> str:
-    """The path at a place of the pool."""
+    """Return the path at an index of the pool."""
     return f"/catalogue/{place % 23}/item-{place:04}.html"
 
 
 def stamp(second: int) -> bytes:
-    """A moment as the combined format has it, from epoch seconds."""
+    """Format epoch seconds as in the combined format."""
     return datetime.fromtimestamp(second, UTC).strftime("[%d/%b/%Y:%H:%M:%S +0000]").encode()
 
 
 class Traffic:
-    """An endless log; each call draws the lines that follow."""
+    """An endless log; each call draws the next lines."""
 
     def __init__(self, seed: int, lines_per_second: int = LINES_PER_SECOND) -> None:
         self._chance = np.random.Generator(np.random.PCG64(seed))
@@ -78,7 +78,7 @@ class Traffic:
         queried = [f"{path}?page={place % 9}" for place, path in enumerate(bare)]
         self._requests = [f' "GET {path} HTTP/1.1" '.encode() for path in (*bare, *queried)]
         self._answers = [f"{status} ".encode() for status in STATUSES]
-        # The last one stands for no size, which is drawn as -1.
+        # The last entry stands for "no size", which is drawn as -1.
         self._sizes = [b"%d" % size for size in range(SIZES)] + [b"-"]
         self._tails = [
             f' "-" "Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/{100 + n}.0"\n'.encode()
@@ -86,7 +86,8 @@ class Traffic:
         ]
 
     def draw(self, start_s: int, seconds: int) -> tuple[Drawn, bytes]:
-        """The lines of so many seconds from `start_s` on, and their text in the combined format."""
+        """Draw the lines of some seconds from `start_s` on; return them and their text in
+        combined format."""
         stamps = [stamp(start_s + n) for n in range(seconds)]
         each = self._lines_per_second
         told = chain.from_iterable([one] * each for one in stamps)
@@ -94,7 +95,7 @@ class Traffic:
         return self._lines(second, told)
 
     def at(self, moment: datetime, count: int) -> bytes:
-        """So many complete lines of one second."""
+        """Return complete lines of one second."""
         second = int(moment.timestamp())
         return self._lines(np.full(count, second), [stamp(second)] * count)[1]
 
@@ -122,7 +123,7 @@ class Traffic:
 def write_traffic(
     path: Path, traffic: Traffic, size_bytes: int, start: datetime
 ) -> tuple[int, int]:
-    """Write a log of at least `size_bytes`; returns its lines and bytes."""
+    """Write a log of at least `size_bytes`; return its lines and bytes."""
     lines = written = 0
     start_s = int(start.timestamp())
     with path.open("wb") as out:

@@ -1,4 +1,4 @@
-"""Ours and the peer measured in turn, row by row, for the parts that are shown beside Kafka."""
+"""Measure ours and the peer in turn, row by row, for the parts that are compared with Kafka."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class Beside:
     name: str
     plain: Measure
     synced: Measure | None = None
-    """With an fsync for each append, for rows that compare our `flush=ack` with that."""
+    """With an fsync for each append, for rows that compare it with our `flush=ack`."""
 
 
 class Turns:
-    """The rows of a part, on servers that serve already."""
+    """The rows of a part, on servers that already serve."""
 
     def __init__(self, part: str, bench: Bench, ours: Server, peer: Server | None) -> None:
         self._part = part
@@ -40,7 +40,7 @@ class Turns:
         self.all = [ours] if peer is None else [ours, peer]
 
     def flushed(self, row: Row, case: cases.Case) -> Iterator[Measurement]:
-        """A row of both kinds of flushing, the peer's runs between them."""
+        """A row with both kinds of flushing, the peer's runs between them."""
         measures = {kind: partial(case, self._ours, settings) for kind, settings in FLUSH.items()}
         beside = None
         if (peer := self._peer) is not None:
@@ -49,21 +49,21 @@ class Turns:
         return by_flush(self._part, self._bench, row, measures, beside)
 
     def plain(self, row: Row, case: cases.Case) -> Measurement:
-        """A row that has nothing to do with flushing."""
+        """A row that flushing does not affect."""
         rounds = self._bench.in_rounds(row.work, [partial(case, one, {}) for one in self.all])
         return self._measurement(row, rounds.runs, rounds.discarded)
 
     def once(self, row: Row, case: cases.Case) -> Measurement:
-        """A row that cannot be repeated, as what it tells depends on all before it."""
+        """A row that cannot be repeated, because its result depends on all rows before it."""
         note(row.work)
         return self._measurement(
             row, [[self._bench.once(partial(case, one, {}))] for one in self.all]
         )
 
     def warm_up(self, count: int) -> None:
-        """Let memory, page cache and the peer's compiler settle before anything counts.
+        """Let memory, page cache and the peer's compiler settle before anything is measured.
 
-        The records stay: a broker that is asked for its memory later has something to look after.
+        The records stay, so that a later measurement of memory is of a broker with data.
         """
         for one in self.all:
             note(f"warming up {one.name}")
@@ -85,7 +85,7 @@ class Turns:
 def by_flush(
     part: str, bench: Bench, row: Row, ours: Mapping[str, Measure], beside: Beside | None
 ) -> Iterator[Measurement]:
-    """Ours, one for each kind of flushing, with the runs of the peer, if any, between them."""
+    """Our runs for each kind of flushing, with the peer's runs, if any, between them."""
     measures = list(ours.values())
     if beside is not None:
         measures.insert(1, beside.plain)

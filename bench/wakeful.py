@@ -1,7 +1,8 @@
-"""Records produced at a pace on one connection and read on another: how long each was on its way.
+"""Produce records at a rate on one connection and read them on another: the latency of each.
 
-One record a request and an answer for every read, on bare sockets; the producer notes when it sent
-each record, the consumer when it saw it. Both are threads that sleep nearly all of the time.
+One record in a request and an answer for every read, on plain sockets. The producer notes when it
+sent each record, and the consumer when it received it. Both are threads that sleep nearly all of
+the time.
 """
 
 import socket
@@ -21,7 +22,8 @@ DRAIN_BYTES = 64 << 10
 
 
 def latencies(address: str, topic: str, frame: bytes, rate: int, seconds: float) -> list[float]:
-    """From just before the send of each record to the moment a consumer has it; ascending."""
+    """Return the latency of each record, from just before its send until the consumer has it;
+    ascending."""
     host, port = address.rsplit(":", 1)
     there, total = (host, int(port)), int(rate * seconds)
     with ThreadPoolExecutor(1) as other, socket.create_connection(there, TIMEOUT_S) as sender:
@@ -51,7 +53,7 @@ def _produce(sender: socket.socket, frame: bytes, rate: int, total: int) -> list
 
 
 def _consume(address: tuple[str, int], topic: str, total: int) -> list[float]:
-    """When each record was seen."""
+    """Return when each record was received."""
     at_s: list[float] = []
     with socket.create_connection(address, TIMEOUT_S) as receiver:
         receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -64,7 +66,7 @@ def _consume(address: tuple[str, int], topic: str, total: int) -> list[float]:
 
 
 def _answer(receiver: socket.socket) -> bytes:
-    """One whole answer, without its size."""
+    """Read one whole answer, without its size."""
     (size,) = struct.unpack(">i", _exactly(receiver, 4))
     return _exactly(receiver, size)
 
@@ -80,7 +82,7 @@ def _exactly(receiver: socket.socket, count: int) -> bytes:
 
 
 def _count(answer: bytes) -> int:
-    """How many records an answer brings; they follow those before them without a gap."""
+    """Return how many records an answer has; they continue those before them without a gap."""
     _, position = decode_response_header(answer, ApiKey.FETCH, FETCH_VERSION)
     response, _ = FetchResponse.decode(answer, FETCH_VERSION, position)
     part = response.responses[0].partitions[0]

@@ -1,9 +1,9 @@
-"""Memory the machine has at hand before a run begins, so that a run does not pay for finding it.
+"""Make memory available before a run begins, so that the run does not pay for getting it.
 
-A virtual machine hands memory nobody uses back to its host, some seconds after it is freed. The
-next to touch it waits for the host: on such a machine a byte written to the page cache costs ten
-times as much as right after other memory was freed, for whoever comes first. What is being
-measured is a broker, so pages are touched and freed just before.
+A virtual machine gives unused memory back to its host some seconds after it is freed, and the next
+process that touches it waits for the host. On such a machine, a byte written to the page cache can
+cost ten times as much as right after other memory was freed. The bench measures a broker and not
+that, so pages are touched and freed just before a run.
 """
 
 import mmap
@@ -17,7 +17,8 @@ MADV_POPULATE_WRITE = 23
 
 
 def warm_pages(size_bytes: int) -> None:
-    """Have so many bytes, or half of what is free, ready for the next one who asks."""
+    """Make this many bytes, or half of the free memory, available to the next process that
+    allocates."""
     size_bytes = min(size_bytes, psutil.virtual_memory().available // 2)
     with mmap.mmap(-1, size_bytes) as memory:
         try:

@@ -1,6 +1,6 @@
-"""A whole mill of the bench's own: shipped configuration, own folder, own ports.
+"""A whole mill for the bench: shipped configuration, its own folder, its own ports.
 
-Only MySQL keeps all windows, for the lines of a backlog are old.
+Only MySQL keeps all windows, because the lines of a backlog are old.
 """
 
 import time
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from appliance.processes import read_record
-from appliance.servers import find_program
+from appliance.launch.servers import find_program
+from appliance.machine.processes import read_record
 from appliance.supervisor.control import NoSupervisor
 from bench.machine import pss_mib, tree
 from bench.session import Bench, Unavailable
@@ -22,14 +22,14 @@ SHIPPED_KEEP = "mysql: {1m: 90d}"
 
 
 class WholeMill:
-    """One mill; `up` and `down` may alternate."""
+    """One mill; `up` and `down` can alternate."""
 
     def __init__(self, folder: Path) -> None:
         for program in (("redis-server",), ("mariadbd", "mysqld"), ("java",)):
             if find_program(*program) is None:
                 raise Unavailable(f"{program[0]} is not installed; make setup installs it")
         self.mill = TempMill(folder)
-        # Old lines are to cost what they did: every window of theirs is written.
+        # Old lines must cost as much as before, so MySQL keeps windows of every age.
         text = SHIPPED.read_text()
         assert SHIPPED_KEEP in text
         self.mill.write_config(text.replace(SHIPPED_KEEP, "mysql: forever"))
@@ -38,11 +38,12 @@ class WholeMill:
 
     @property
     def watched(self) -> Path:
-        """Where access logs are dropped."""
+        """The folder for access logs."""
         return self.mill.home.folder / "watched" / "access"
 
     def up(self) -> dict[str, float]:
-        """Start everything; seconds of the whole, and of each part from its start to healthy."""
+        """Start everything; return the seconds in all, and of each part from its start to
+        healthy."""
         seen: dict[str, float] = {}
         began_s = time.perf_counter()
         with ThreadPoolExecutor(1) as worker:
@@ -66,26 +67,26 @@ class WholeMill:
                 seen[name] = row["uptime_ms"] / 1000
 
     def down(self) -> float:
-        """Stop everything; the seconds it took."""
+        """Stop everything; return the seconds it took."""
         began_s = time.perf_counter()
         self.mill.end()
         self.is_up = False
         return time.perf_counter() - began_s
 
     def pids(self) -> dict[str, int]:
-        """The process of each part, and the supervisor's."""
+        """Return the process of each part, and the supervisor's."""
         home = self.mill.home
         files = {SUPERVISOR: home.pid_file, **{p.stem: p for p in home.run.glob("*.json")}}
         records = {name: read_record(path) for name, path in files.items()}
         return {name: record.pid for name, record in records.items() if record is not None}
 
     def roots(self) -> list[int]:
-        """Everything that runs, for the account of whose load is whose."""
+        """Return every process of ours that the watch of other load must leave out."""
         return list(self.pids().values())
 
     def memory(self) -> dict[str, float]:
-        """PSS of each part with everything below it; the parts themselves hang on the
-        supervisor, which counts alone."""
+        """Return the PSS of each part with its descendants; the supervisor counts without the
+        parts."""
         found = {
             f"{name}_pss_mib": pss_mib([pid] if name == SUPERVISOR else tree(pid))
             for name, pid in sorted(self.pids().items())
@@ -95,7 +96,7 @@ class WholeMill:
     def wait(
         self, condition: Callable[[], bool], deadline_s: float, every_s: float, what: str
     ) -> None:
-        """Poll until a condition holds; TimeoutError names it when it does not."""
+        """Poll until a condition is true; TimeoutError names it when it does not become true."""
         end_s = time.monotonic() + deadline_s
         while not condition():
             if time.monotonic() > end_s:
@@ -104,7 +105,8 @@ class WholeMill:
 
 
 def whole_mill(bench: Bench) -> WholeMill:
-    """The mill that the parts of one bench share; ended with the bench. Not started yet."""
+    """Return the mill that the parts of one bench share; it ends with the bench. Not started
+    yet."""
     if bench.mill is None:
         bench.mill = WholeMill(bench.new_folder("mill") / "home")
         bench.stack.callback(bench.mill.down)
@@ -113,7 +115,7 @@ def whole_mill(bench: Bench) -> WholeMill:
 
 
 def started_mill(bench: Bench) -> WholeMill:
-    """The shared mill, up."""
+    """Return the shared mill, started."""
     mill = whole_mill(bench)
     if not mill.is_up:
         mill.up()
@@ -121,7 +123,7 @@ def started_mill(bench: Bench) -> WholeMill:
 
 
 def peaks(samples: Iterable[dict[str, float]]) -> dict[str, float]:
-    """The largest value of each figure."""
+    """Return the largest value of each figure."""
     found: dict[str, float] = {}
     for sample in samples:
         for name, value in sample.items():

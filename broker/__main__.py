@@ -9,7 +9,7 @@ from broker.real.process import main
 
 
 def parse_arguments(arguments: list[str]) -> int:
-    """The descriptor to read the settings from."""
+    """Return the descriptor to read the settings from."""
     parser = argparse.ArgumentParser(prog="python -m broker", description=__doc__)
     parser.add_argument("--settings-fd", type=int, required=True, metavar="N")
     descriptor: int = parser.parse_args(arguments).settings_fd

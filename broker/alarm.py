@@ -1,8 +1,8 @@
 """One timer for all deadlines of the broker.
 
-Ground floor. Pure. A call of the world's per parked request would cost more than the request; here
-whoever has a deadline says so by `wake_by`, and the timer is only moved when that is earlier than
-all others.
+Ground floor. Pure. A timer of the world for each parked request would cost more than the request.
+Here the owner of a deadline calls `wake_by`, and the timer is only moved if this deadline is
+earlier than all others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Alarm:
         on_time: Callable[[int], int | None],
         on_late: Callable[[int], None] = lambda late_ns: None,
     ) -> None:
-        """`on_late` hears by how many nanoseconds the loop was late each time."""
+        """`on_late` is called each time with the delay of the loop in nanoseconds."""
         self._world = world
         self._on_time = on_time
         self._on_late = on_late
@@ -36,7 +36,8 @@ class Alarm:
                 return
             self._call.cancel()
         self._deadline_ms = deadline_ms
-        # One more, for the loop's clock and ours are cut to milliseconds at different places.
+        # One more, because the loop's clock and this one round to milliseconds at different
+        # moments.
         delay_ms = max(deadline_ms - self._world.clock.monotonic_ms(), 0) + 1
         self._due_ns = self._world.turn_ns() + delay_ms * 1_000_000
         self._call = self._world.later(delay_ms, self._ring)
@@ -49,7 +50,7 @@ class Alarm:
             self.wake_by(next_ms)
 
     def stop(self) -> None:
-        """No more calls."""
+        """Cancel the timer."""
         if self._call is not None:
             self._call.cancel()
             self._call = None

@@ -1,9 +1,12 @@
-"""How long one turn of the loop may work for clients, and for one of them.
+"""Limits on how long one turn of the loop works for clients, and for one connection.
 
-Ground floor. Pure. A connection has a budget of its own (`sessions`); a hundred busy ones would
-still keep everybody else waiting for a hundred times as long. So all connections of clients share
-one more: what does not fit into this turn waits for the next, and in between the loop looks at
-every socket, timer and finished sync. Other brokers never wait for clients: they have no budget.
+Ground floor. Pure. Each connection has a budget of its own (`sessions`), but a hundred busy ones
+would still delay all others a hundred times as long. So all client connections share one more
+budget. Work that exceeds it waits for the next turn, and in between the loop handles every socket,
+timer and finished sync. Other brokers have no budget, so they never wait for clients.
+
+A session whose turn is over pauses reading until no whole frame is left in its buffer. Without the
+pause libuv would read the same socket up to 32 times in a row.
 """
 
 from __future__ import annotations
@@ -14,35 +17,36 @@ from typing import Protocol
 from broker.world import Soon
 
 SESSION_TURN_NS_MAX = 20_000_000
-"""Requests of one session that take longer together let the others have a turn in between."""
+"""The longest time that one session works in a row before others get a turn."""
 
 TURN_GAP_NS = 2_000_000
-"""A read that follows so soon belongs to the same turn: libuv reads one socket many times in a row.
+"""A read within this time after the last one belongs to the same turn, because libuv reads one
+socket several times in a row.
 
-A read that merely seems to follow costs a pause; one taken for a new turn would cost the others 20
-ms each time.
+If an unrelated read counts as the same turn, it costs a pause. If the same turn counted as a new
+one, it would cost the others 20 ms each time.
 """
 
 LOOP_TURN_NS_MAX = 50_000_000
-"""After so much work for clients the loop looks around."""
+"""The most work for clients before the loop handles its other events."""
 
 
-class Budget(Protocol):
-    """What the sessions of a listener share of one turn of the loop."""
+class WorkBudget(Protocol):
+    """The part of one loop turn that the sessions of a listener share."""
 
     def is_spent(self, now_ns: int) -> bool:
-        """Whether the turn is over for whoever wants to begin something at this time."""
+        """Return True if no more work may begin in this turn."""
 
 
-class NoBudget:
-    """For those who never wait for others: it is never spent."""
+class UnlimitedBudget:
+    """A budget that is never spent, for connections that never wait for others."""
 
     def is_spent(self, now_ns: int) -> bool:
         return False
 
 
 class TurnBudget:
-    """Shared by the sessions of all clients."""
+    """The budget that all client sessions share."""
 
     __slots__ = ("_end_ns", "_is_open", "_limit_ns", "_soon", "_turn_ns")
 
@@ -56,7 +60,7 @@ class TurnBudget:
         self._end_ns = 0
 
     def is_spent(self, now_ns: int) -> bool:
-        """Whether the turn is over for whoever wants to begin something at this time."""
+        """Return True if no more work may begin in this turn."""
         if not self._is_open:
             self._is_open = True
             self._end_ns = now_ns + self._limit_ns

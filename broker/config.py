@@ -1,9 +1,9 @@
-"""One broker's configuration, put together from the tables of settings, and the checks on them.
+"""One broker's configuration, built from the tables of settings, and its checks.
 
-Ground floor. Pure, and free of pydantic: a broker process must stay small. `topic_keys.LogConfig`
-holds what a topic may set for itself, `node_keys.BrokerKeys` what only the node has. What the file
-states is `given`; what has been set while the broker runs lies above it, first for all nodes, then
-for this one.
+Ground floor. Pure, and without pydantic, because a broker process must stay small.
+`topic_keys.LogConfig` has what a topic can set for itself, `node_keys.BrokerKeys` the node's own
+settings. The settings in the file are `given`. Settings made at run time override them, first those
+for all nodes, then those for this one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from broker.node_keys import BrokerKeys
 from broker.settings import (
     INT_MAX,
     ConfigError,
+    ConfigType,
     Fault,
-    Kind,
     Setting,
     Synonym,
     Value,
@@ -33,15 +33,15 @@ from broker.topic_keys import PRODUCERS_CODEC as PRODUCERS_CODEC
 from broker.topic_keys import LogConfig as LogConfig
 
 BROKER_LISTENER = "BROKER"
-"""Where brokers come in among themselves; clients and the mill's parts come in by the others."""
+"""The listener for other brokers. Clients and the mill's parts use the other listeners."""
 
 FAULT_COUNT_MAX = 20
-"""So many wrong settings are named; a client may send thousands."""
+"""The most wrong settings named in one answer; a client can send thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Where the broker listens under one listener name, and what it tells clients there."""
+    """The address of one listener, and the address that it advertises to clients."""
 
     host: str
     port: int
@@ -51,10 +51,10 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(BrokerKeys):
-    """One broker's identity, places and settings; built once at start and passed down.
+    """One broker's identity, addresses and settings, built once at the start and passed down.
 
-    `given` are the stated `settings` by Kafka's key, parsed; above them lie those made at run time,
-    `dynamic_for_all` and then `dynamic`. A topic's effective settings are
+    `given` are the parsed `settings` of the file by Kafka's key. Settings made at run time override
+    them: `dynamic_for_all`, then `dynamic`. A topic's effective settings are
     `config.log_config(overrides)`.
     """
 
@@ -66,15 +66,18 @@ class BrokerConfig(BrokerKeys):
     status_host: str
     status_port: int
     voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
-    """All brokers of a cluster of several, and at which host and port each listens for the others;
-    a broker that is alone needs none."""
+    """All brokers of a cluster, with the host and port on which each listens for the others. Empty
+    for a broker without others.
+    """
     given: Mapping[str, Value] = field(default_factory=dict)
     dynamic_for_all: Mapping[str, Value] = field(default_factory=dict)
     dynamic: Mapping[str, Value] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> BrokerConfig:
-        """The configuration from the object on the settings descriptor; raises ConfigError."""
+        """Build the configuration from the JSON object on the settings descriptor. Raises
+        ConfigError.
+        """
         settings = raw.get("settings") or {}
         if faults := check_settings(settings):
             raise ConfigError(faults)
@@ -104,19 +107,19 @@ class BrokerConfig(BrokerKeys):
 
     @property
     def configured_ids(self) -> tuple[int, ...]:
-        """The ids of all brokers that the configuration names, rising."""
+        """The ids of all configured brokers, in rising order."""
         return tuple(sorted({*self.voters, self.node_id}))
 
     @property
     def in_force(self) -> dict[str, Value]:
-        """Every value that is set anywhere, by Kafka's key; the strongest where there are many."""
+        """Every value that is set, by Kafka's key; where several are set, the overriding one."""
         return {**self.given, **self.dynamic_for_all, **self.dynamic}
 
     def with_dynamic(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> BrokerConfig:
-        """The same node under these settings made at run time, in place of earlier ones.
+        """Return a copy with these run-time settings instead of earlier ones.
 
-        They were checked when they were made; one that this version has no row for, or reads
-        otherwise, is left out, for a broker must not fail to start over it.
+        They were checked when they were set. A key or value that this version does not understand
+        is skipped, because it must not prevent a broker from starting.
         """
         layers = [
             {key: value for key in layer for value in _understood(key, layer[key])}
@@ -127,13 +130,14 @@ class BrokerConfig(BrokerKeys):
         return replace(config, **{**defaults, **_attributes(config.in_force)})
 
     def log_config(self, overrides: Mapping[str, str] | None = None) -> LogConfig:
-        """What applies to a topic that sets `overrides`."""
+        """Return the settings of a topic that sets `overrides`."""
         return LogConfig.of(overrides or {}, self.in_force)
 
 
 class InForce:
-    """The node's configuration as it holds now; whoever follows changes made at run time reads it
-    here each time."""
+    """The node's current configuration. Code that must follow changes at run time reads it here on
+    every use.
+    """
 
     __slots__ = ("config",)
 
@@ -142,7 +146,7 @@ class InForce:
 
 
 def _check_voters(config: BrokerConfig) -> None:
-    """One of several is named among them, and has a listener at which the others find it."""
+    """Check that this broker is one of the voters and has a listener for the others."""
     if config.node_id not in config.voters:
         named = ", ".join(map(str, sorted(config.voters)))
         raise ConfigError([("voters", named, f"this broker, {config.node_id}, among them")])
@@ -152,7 +156,7 @@ def _check_voters(config: BrokerConfig) -> None:
 
 
 def _attributes(values: Mapping[str, Value]) -> dict[str, Any]:
-    """The fields of BrokerKeys that these settings fill."""
+    """Return the fields of BrokerKeys that these settings fill."""
     return {BROKER_ROWS[key][0]: value for key, value in values.items() if BROKER_ROWS[key][0]}
 
 
@@ -167,7 +171,7 @@ def _understood(key: str, found: str) -> list[Value]:
 def _synonym_row(synonym: Synonym, row: Setting) -> Setting:
     unit = {60_000: "minutes", 3_600_000: "hours"}.get(synonym.factor, row.unit)
     high = row.high if synonym.factor == 1 else INT_MAX
-    # As with Kafka: only the key in the setting's own unit changes while the broker runs.
+    # As in Kafka: only the key in the setting's own unit changes at run time.
     is_dynamic = synonym.factor == 1
     return Setting(
         synonym.key, row.kind, row.default, unit, row.why, row.low, high, row.choices, (),
@@ -192,27 +196,27 @@ BROKER_ROWS: dict[str, tuple[str, Setting]] = {
 
 
 FOREIGN_KEYS_MAX = 100
-"""So many keys of brokers that no row is known for are kept, for one node and for all."""
+"""The most unknown broker keys that are stored, for one node and for all nodes."""
 
 FOREIGN_KEY_LENGTH_MAX = 249
 
 
 def foreign_setting(key: str) -> Setting:
-    """The row of a broker key that only somebody else knows: kept and shown, and never read.
+    """Return a row for a broker key that this broker does not know: stored and shown, not used.
 
-    Kafka takes any name at run time, for its plug-ins have settings of their own, and tools set
-    some that only Kafka has a use for.
+    Kafka accepts any key at run time, because its plug-ins have their own settings, and tools set
+    some keys that only Kafka uses.
     """
-    why = "no setting of this broker; kept because it was set, and without any effect"
-    return Setting(key, Kind.STRING, "", "", why, None, None, (), (), is_dynamic=True)
+    why = "not a setting of this broker; stored because it was set, without any effect"
+    return Setting(key, ConfigType.STRING, "", "", why, None, None, (), (), is_dynamic=True)
 
 
 def check_dynamic_settings(settings: Mapping[str, str]) -> list[Fault]:
-    """The first faults in what is set for brokers at run time, keys nobody knows here included."""
+    """Return the first faults in broker settings made at run time, including unknown keys."""
     foreign = [key for key in settings if key not in BROKER_ROWS]
     faults = check_settings({key: settings[key] for key in settings if key in BROKER_ROWS})
     if len(foreign) > FOREIGN_KEYS_MAX:
-        wanted = f"at most {FOREIGN_KEYS_MAX} keys that are no settings of this broker"
+        wanted = f"at most {FOREIGN_KEYS_MAX} keys that are not settings of this broker"
         faults.append((foreign[-1], f"{len(foreign)} of them", wanted))
     faults.extend(
         (key[:FOREIGN_KEY_LENGTH_MAX], len(key), f"at most {FOREIGN_KEY_LENGTH_MAX} characters")
@@ -223,12 +227,12 @@ def check_dynamic_settings(settings: Mapping[str, str]) -> list[Fault]:
 
 
 def check_settings(settings: Mapping[str, object]) -> list[Fault]:
-    """The first faults in a `cluster.settings` section; empty when it is right."""
+    """Return the first faults in a `cluster.settings` section; empty if it is right."""
     return _check(settings, BROKER_ROWS, "broker")
 
 
 def check_topic_settings(settings: Mapping[str, object], *, suggests: bool = True) -> list[Fault]:
-    """The first faults in a topic's settings, from the file or a request; empty when right."""
+    """Return the first faults in a topic's settings, from the file or a request; empty if right."""
     faults = _check(settings, TOPIC_ROWS, "topic", suggests=suggests)
     least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
     if not faults and (least in settings or most in settings):
@@ -242,7 +246,7 @@ def check_topic_settings(settings: Mapping[str, object], *, suggests: bool = Tru
 
 
 def topic_settings_text(settings: Mapping[str, object]) -> dict[str, str]:
-    """Checked topic settings as the metadata log keeps them: Kafka's spelling of each value."""
+    """Convert checked topic settings to text in Kafka's spelling, for the metadata log."""
     return {key: text(parse(TOPIC_ROWS[key][1], value)) for key, value in settings.items()}
 
 
@@ -253,7 +257,7 @@ def _check(
     *,
     suggests: bool = True,
 ) -> list[Fault]:
-    """The search for a key that was meant takes longest: only the first unknown one gets it."""
+    """Only the first unknown key gets a suggestion, because the search for one is slow."""
     faults: list[Fault] = []
     for key, value in settings.items():
         if len(faults) == FAULT_COUNT_MAX:

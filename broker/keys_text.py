@@ -1,6 +1,6 @@
-"""The tables of settings as text for people: the second half of `configs/README.md`.
+"""The tables of settings as Markdown: the second half of `configs/README.md`.
 
-Ground floor. Pure; a running broker never loads it.
+Ground floor. Pure. A running broker never loads it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from broker.settings import INT_MAX, LONG_MAX, Setting, text
 _INTRODUCTION = """\
 ## Kafka's own keys
 
-The broker's keys stand in `cluster.settings`, the topics' in the `settings` of a topic; both can be
-read with `kafka-configs --describe --all`. A topic's value is its own, else that of the broker key
-beside it, else the default. Keys marked "at run time" can be changed while the broker runs
-(`kafka-configs --alter`), for one broker by its id or for all (`--entity-default`); what is set so
-is stored with the cluster's metadata and wins over the file. Keys that are not listed are refused;
-only for brokers at run time any key is taken, as by Kafka: kept, shown without its value, and said
-in the broker's log to have no effect.
+Put the broker's keys into `cluster.settings`, and the topics' keys into the `settings` of a topic.
+Read both with `kafka-configs --describe --all`. A topic uses its own value, else the value of the
+broker key beside it, else the default. You can change keys marked "at run time" while the broker
+runs (`kafka-configs --alter`), for one broker by its id or for all (`--entity-default`). Such a
+value is stored in the cluster's metadata and overrides the file. Keys that are not listed are
+refused. Only at run time does a broker accept any key, as Kafka does: it stores the key, shows it
+without its value, and logs that it has no effect.
 """
 
 
 def markdown() -> str:
-    """Both tables, each key with type, default, limits and reason."""
+    """Return both tables: each key with type, default, limits and reason."""
     return "\n".join([_INTRODUCTION, *_topic_lines(), "", *_broker_lines(), ""])
 
 

@@ -1,16 +1,16 @@
-"""The settings that bound what clients may do to the node: frames, counts, connections, memory.
+"""The settings that limit what clients can do to the node: frames, counts, connections, memory.
 
-Ground floor. Pure. Everything a peer can make longer, larger or more of has its limit here, with
-Kafka's key where Kafka has one. Tests reach every one of them. The limits on new connections count
-those of the listeners MILL and BROKER apart from all others, as Kafka keeps places for the listener
-between its brokers: whatever clients do, the mill's own parts get in.
+Ground floor. Pure. Everything that a peer can make longer, larger or more numerous has its limit
+here, under Kafka's key if Kafka has one. Tests reach every limit. The limits on new connections
+count the listeners MILL and BROKER separately, as Kafka reserves connections for the listener
+between its brokers. So the mill's own parts can connect whatever clients do.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings import INT_MAX, Kind, setting
+from broker.settings import INT_MAX, ConfigType, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,116 +18,117 @@ class LimitKeys:
     """Part of `BrokerKeys`."""
 
     connection_first_byte_timeout_ms: int = setting(
-        "connection.first.byte.timeout.ms", Kind.LONG, 10_000, "ms", low=1,
-        why="a silent connection takes a place; a client that connected ahead does so again",
+        "connection.first.byte.timeout.ms", ConfigType.LONG, 10_000, "ms", low=1,
+        why="a silent connection uses a slot; a client that connects early can connect again",
     )  # fmt: skip
     connection_frame_timeout_ms: int = setting(
-        "connection.frame.timeout.ms", Kind.LONG, 30_000, "ms", low=1,
-        why="from a request's first byte to its last: whoever sends a byte now and then is cut off",
+        "connection.frame.timeout.ms", ConfigType.LONG, 30_000, "ms", low=1,
+        why="from a request's first byte to its last: a peer that sends slowly is disconnected",
     )  # fmt: skip
     connection_max_bytes_in_flight: int = setting(
-        "connection.max.bytes.in.flight", Kind.INT, 16_777_216, "bytes", low=1,
-        why="one connection's requests without an answer; beyond it nothing more is read from it",
+        "connection.max.bytes.in.flight", ConfigType.INT, 16_777_216, "bytes", low=1,
+        why="unanswered requests of one connection; above it nothing more is read from it",
     )  # fmt: skip
     connection_max_requests_in_flight: int = setting(
-        "connection.max.requests.in.flight", Kind.INT, 64, "requests", low=1,
-        why="one connection's requests without an answer; beyond it nothing more is read from it",
+        "connection.max.requests.in.flight", ConfigType.INT, 64, "requests", low=1,
+        why="unanswered requests of one connection; above it nothing more is read from it",
     )  # fmt: skip
     connection_max_unread_bytes: int = setting(
-        "connection.max.unread.bytes", Kind.INT, 67_108_864, "bytes", low=1,
-        why="answers kept in memory for a peer that does not read; beyond it the connection ends",
+        "connection.max.unread.bytes", ConfigType.INT, 67_108_864, "bytes", low=1,
+        why="answers kept in memory for a peer that does not read; above it the connection closes",
     )  # fmt: skip
     max_auto_created_topics: int = setting(
-        "max.auto.created.topics", Kind.INT, 100, "topics", low=1,
-        why="topics that one metadata request makes; the others are made by the requests after it",
+        "max.auto.created.topics", ConfigType.INT, 100, "topics", low=1,
+        why="topics created by one metadata request; later requests create the others",
     )  # fmt: skip
     max_batch_records: int = setting(
-        "max.batch.records", Kind.INT, 100_000, "records", low=1,
-        why="a compacted topic looks at every key, and a search for a time at every timestamp",
+        "max.batch.records", ConfigType.INT, 100_000, "records", low=1,
+        why="a compacted topic checks every key, and a search by time every timestamp",
     )  # fmt: skip
     max_connection_creation_rate: int = setting(
-        "max.connection.creation.rate", Kind.INT, INT_MAX, "connections a second", low=1,
-        why="one more is closed at once: a flood costs little; MILL and BROKER are counted apart",
+        "max.connection.creation.rate", ConfigType.INT, INT_MAX, "connections a second", low=1,
+        why="excess connections are closed at once; MILL and BROKER are counted separately",
     )  # fmt: skip
     max_connections: int = setting(
-        "max.connections", Kind.INT, 10_000, "connections", is_dynamic=True, low=1,
-        why="each holds a buffer; as many again may come in by MILL and BROKER together",
+        "max.connections", ConfigType.INT, 10_000, "connections", is_dynamic=True, low=1,
+        why="each has a buffer; MILL and BROKER together have the same number for themselves",
     )  # fmt: skip
     max_connections_per_ip: int = setting(
-        "max.connections.per.ip", Kind.INT, 2_000, "connections", is_dynamic=True, low=1,
-        why="one host or gateway cannot take every place; MILL and BROKER are counted apart",
+        "max.connections.per.ip", ConfigType.INT, 2_000, "connections", is_dynamic=True, low=1,
+        why="one host or gateway cannot use every slot; MILL and BROKER are counted separately",
     )  # fmt: skip
     max_decompressed_batch_bytes: int = setting(
-        "max.decompressed.batch.bytes", Kind.INT, 20_971_520, "bytes", low=1024,
-        why="a batch is opened only as far: a megabyte of zstd may hold 32 GiB",
+        "max.decompressed.batch.bytes", ConfigType.INT, 20_971_520, "bytes", low=1024,
+        why="a batch is decompressed only up to this size: a megabyte of zstd can hold 32 GiB",
     )  # fmt: skip
     max_group_pending_members: int = setting(
-        "max.group.pending.members", Kind.INT, 10_000, "members", low=1,
-        why="member ids given out in one group that nobody has come with yet",
+        "max.group.pending.members", ConfigType.INT, 10_000, "members", low=1,
+        why="member ids given out in one group with which no member has joined yet",
     )  # fmt: skip
     max_incremental_fetch_session_cache_partitions: int = setting(
-        "max.incremental.fetch.session.cache.partitions", Kind.INT, 200_000, "partitions", low=0,
+        "max.incremental.fetch.session.cache.partitions", ConfigType.INT, 200_000, "partitions",
+        low=0,
         why="partitions in all fetch sessions together, each some hundred bytes of memory",
     )  # fmt: skip
     max_incremental_fetch_session_cache_slots: int = setting(
-        "max.incremental.fetch.session.cache.slots", Kind.INT, 1_000, "sessions", low=0,
-        why="fetch sessions remembered; a reader without one names all its partitions each time",
+        "max.incremental.fetch.session.cache.slots", ConfigType.INT, 1_000, "sessions", low=0,
+        why="remembered fetch sessions; a reader without one sends all its partitions each time",
     )  # fmt: skip
     max_member_protocols_bytes: int = setting(
-        "max.member.protocols.bytes", Kind.INT, 1_048_576, "bytes", low=1024,
-        why="what one member of a group says about all its protocols; it is kept while it is one",
+        "max.member.protocols.bytes", ConfigType.INT, 1_048_576, "bytes", low=1024,
+        why="what one member of a group sends about its protocols; kept while it is a member",
     )  # fmt: skip
     max_partitions: int = setting(
-        "max.partitions", Kind.INT, 4_000, "partitions", low=1,
-        why="partitions of all topics of the cluster together: each is a folder and open files",
+        "max.partitions", ConfigType.INT, 4_000, "partitions", low=1,
+        why="partitions of all topics of the cluster: each needs a folder and open files",
     )  # fmt: skip
     max_pending_metadata_orders: int = setting(
-        "max.pending.metadata.orders", Kind.INT, 1_000, "orders", low=1,
-        why="what is to be made or changed waits for the disk, also when its client is gone",
+        "max.pending.metadata.orders", ConfigType.INT, 1_000, "orders", low=1,
+        why="metadata changes waiting for the disk, including those of clients that have left",
     )  # fmt: skip
     max_pending_metadata_orders_per_ip: int = setting(
-        "max.pending.metadata.orders.per.ip", Kind.INT, 500, "orders", low=1,
-        why="of these, what one host may have waiting, so that there is a place for the others",
+        "max.pending.metadata.orders.per.ip", ConfigType.INT, 500, "orders", low=1,
+        why="how many of these one host can have, so that others can make changes too",
     )  # fmt: skip
     max_producers_per_partition: int = setting(
-        "max.producers.per.partition", Kind.INT, 25_000, "producers", low=1,
-        why="idempotent producers a partition remembers; beyond it the silent ones are forgotten",
+        "max.producers.per.partition", ConfigType.INT, 25_000, "producers", low=1,
+        why="idempotent producers per partition; above it the least recently used are forgotten",
     )  # fmt: skip
     max_request_elements: int = setting(
-        "max.request.elements", Kind.INT, 10_000, "elements", low=1_000,
-        why="structures, texts and ids in all arrays of one request: everybody waits while it is "
-        "worked off, 0.1 s with so many; all 4,000 partitions of a cluster may be named",
+        "max.request.elements", ConfigType.INT, 10_000, "elements", low=1_000,
+        why="structures, texts and ids in all arrays of one request: 10,000 block the broker for "
+        "0.1 s; a request can still name all 4,000 partitions of a cluster",
     )  # fmt: skip
     max_request_numbers: int = setting(
-        "max.request.numbers", Kind.INT, 10_000, "numbers", low=1_000,
+        "max.request.numbers", ConfigType.INT, 10_000, "numbers", low=1_000,
         why="numbers in all arrays of one request; most of them name partitions, of "
         "which a cluster has 4,000",
     )  # fmt: skip
     max_request_tagged_fields: int = setting(
-        "max.request.tagged.fields", Kind.INT, 64, "fields", low=8,
+        "max.request.tagged.fields", ConfigType.INT, 64, "fields", low=8,
         why="tagged fields in one structure, known and unknown together",
     )  # fmt: skip
     max_shard_groups: int = setting(
-        "max.shard.groups", Kind.INT, 10_000, "groups", low=1,
+        "max.shard.groups", ConfigType.INT, 10_000, "groups", low=1,
         why="groups in one partition of the offsets topic: with members, and with offsets",
     )  # fmt: skip
     max_shard_transactional_ids: int = setting(
-        "max.shard.transactional.ids", Kind.INT, 100_000, "ids", low=1,
-        why="ids in one partition of the transactions topic; who would make one more is refused",
+        "max.shard.transactional.ids", ConfigType.INT, 100_000, "ids", low=1,
+        why="ids in one partition of the transactions topic; a request for one more is refused",
     )  # fmt: skip
     max_silent_connections: int = setting(
-        "max.silent.connections", Kind.INT, 1_000, "connections", low=1,
-        why="those that have not sent a byte yet, and may never; MILL and BROKER are counted apart",
+        "max.silent.connections", ConfigType.INT, 1_000, "connections", low=1,
+        why="connections that have not sent a byte yet; MILL and BROKER are counted separately",
     )  # fmt: skip
     max_topics: int = setting(
-        "max.topics", Kind.INT, 1_000, "topics", low=1,
-        why="topics of the cluster: every client that asks for all of them gets all of them",
+        "max.topics", ConfigType.INT, 1_000, "topics", low=1,
+        why="topics of the cluster; every client that asks for all of them receives this list",
     )  # fmt: skip
     queued_max_request_bytes: int = setting(
-        "queued.max.request.bytes", Kind.LONG, 536_870_912, "bytes", low=1024,
-        why="unfinished and waiting requests of all connections; who goes beyond it is closed",
+        "queued.max.request.bytes", ConfigType.LONG, 536_870_912, "bytes", low=1024,
+        why="unfinished and waiting requests of all connections; above it connections close",
     )  # fmt: skip
     socket_request_max_bytes: int = setting(
-        "socket.request.max.bytes", Kind.INT, 104_857_600, "bytes", low=1024,
-        why="a longer frame closes its connection before anything is allocated for it",
+        "socket.request.max.bytes", ConfigType.INT, 104_857_600, "bytes", low=1024,
+        why="a longer frame closes its connection before memory is allocated for it",
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""The settings that only the node has, with default and reason: one table, like that of topics.
+"""The settings of the node itself, with default and reason, in one table like that of topics.
 
-Ground floor. Pure. `is_dynamic` rows may be changed while the broker runs, for one node or for all;
-whatever reads them must read them anew each time. Defaults differ from Kafka's where three brokers
-on one machine or a short reload ask for it: the internal topics are small.
+Ground floor. Pure. `is_dynamic` rows can be changed while the broker runs, for one node or for all,
+so code must read them on every use. Some defaults differ from Kafka's for three brokers on one
+machine, or for a short reload: the internal topics are small.
 """
 
 from __future__ import annotations
@@ -10,156 +10,157 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.limit_keys import LimitKeys
-from broker.settings import INT_MAX, LONG_MAX, Kind, setting
+from broker.settings import INT_MAX, LONG_MAX, ConfigType, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerKeys(LimitKeys):
-    """The settings that only the node has; the topics' own are in `LogConfig`."""
+    """The settings of the node. Those of topics are in `LogConfig`."""
 
     auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", Kind.BOOLEAN, True, is_dynamic=True,
-        why="a topic named in a metadata request that consents is made on the spot",
+        "auto.create.topics.enable", ConfigType.BOOLEAN, True, is_dynamic=True,
+        why="a metadata request that allows it creates the missing topics that it names",
     )  # fmt: skip
     auto_leader_rebalance_enable: bool = setting(
-        "auto.leader.rebalance.enable", Kind.BOOLEAN, True, is_dynamic=True,
-        why="a broker that came back leads again what it is the first replica of, after a minute",
+        "auto.leader.rebalance.enable", ConfigType.BOOLEAN, True, is_dynamic=True,
+        why="a minute after a broker came back, it leads again where it is the first replica",
     )  # fmt: skip
     connections_max_idle_ms: int = setting(
-        "connections.max.idle.ms", Kind.LONG, 600_000, "ms", is_dynamic=True, low=1,
-        why="a silent connection is closed, for its peer may be gone without a word",
+        "connections.max.idle.ms", ConfigType.LONG, 600_000, "ms", is_dynamic=True, low=1,
+        why="a silent connection is closed, because its peer may be gone",
     )  # fmt: skip
     default_replication_factor: int = setting(
-        "default.replication.factor", Kind.INT, 1, "replicas", low=1,
+        "default.replication.factor", ConfigType.INT, 1, "replicas", low=1,
         is_dynamic=True,
-        why="copies of a topic that does not ask for a number",
+        why="replicas of a topic that does not specify a number",
     )  # fmt: skip
     delete_topic_enable: bool = setting(
-        "delete.topic.enable", Kind.BOOLEAN, True, is_dynamic=True,
+        "delete.topic.enable", ConfigType.BOOLEAN, True, is_dynamic=True,
         why="whether topics can be deleted at all",
     )  # fmt: skip
     fetch_max_bytes: int = setting(
-        "fetch.max.bytes", Kind.INT, 57_671_680, "bytes", is_dynamic=True, low=1024,
-        why="the most one fetch answer carries, whatever the client asks for",
+        "fetch.max.bytes", ConfigType.INT, 57_671_680, "bytes", is_dynamic=True, low=1024,
+        why="the largest fetch answer, whatever the client asks for",
     )  # fmt: skip
     follower_replication_throttled_rate: int = setting(
-        "follower.replication.throttled.rate", Kind.LONG, LONG_MAX, "bytes/s", is_dynamic=True,
-        low=0,
-        why="taken because tools set it; it throttles nothing, for there is one copy of a log",
+        "follower.replication.throttled.rate", ConfigType.LONG, LONG_MAX, "bytes/s",
+        is_dynamic=True, low=0,
+        why="accepted because tools set it; without effect, because nothing is throttled",
     )  # fmt: skip
     group_initial_rebalance_delay_ms: int = setting(
-        "group.initial.rebalance.delay.ms", Kind.INT, 3_000, "ms", low=0,
-        why="an empty group waits for more members before it shares out the partitions",
+        "group.initial.rebalance.delay.ms", ConfigType.INT, 3_000, "ms", low=0,
+        why="an empty group waits for more members before it assigns the partitions",
     )  # fmt: skip
     group_max_session_timeout_ms: int = setting(
-        "group.max.session.timeout.ms", Kind.INT, 1_800_000, "ms", low=1,
-        why="a longer one would hide a dead member",
+        "group.max.session.timeout.ms", ConfigType.INT, 1_800_000, "ms", low=1,
+        why="a longer timeout would hide a dead member",
     )  # fmt: skip
     group_max_size: int = setting(
-        "group.max.size", Kind.INT, INT_MAX, "members", low=1,
+        "group.max.size", ConfigType.INT, INT_MAX, "members", low=1,
         why="more members than this are refused",
     )  # fmt: skip
     group_min_session_timeout_ms: int = setting(
-        "group.min.session.timeout.ms", Kind.INT, 6_000, "ms", low=1,
-        why="a shorter one would drop members for a hiccup",
+        "group.min.session.timeout.ms", ConfigType.INT, 6_000, "ms", low=1,
+        why="a shorter timeout would remove members after a short pause",
     )  # fmt: skip
     leader_replication_throttled_rate: int = setting(
-        "leader.replication.throttled.rate", Kind.LONG, LONG_MAX, "bytes/s", is_dynamic=True,
+        "leader.replication.throttled.rate", ConfigType.LONG, LONG_MAX, "bytes/s", is_dynamic=True,
         low=0,
-        why="taken because tools set it; it throttles nothing, for there is one copy of a log",
+        why="accepted because tools set it; without effect, because nothing is throttled",
     )  # fmt: skip
     log_cleaner_backoff_ms: int = setting(
-        "log.cleaner.backoff.ms", Kind.LONG, 15_000, "ms", low=0,
-        why="how often logs are looked at for cleaning",
+        "log.cleaner.backoff.ms", ConfigType.LONG, 15_000, "ms", low=0,
+        why="how often logs are checked for cleaning",
     )  # fmt: skip
     log_cleaner_dedupe_buffer_size: int = setting(
-        "log.cleaner.dedupe.buffer.size", Kind.LONG, 134_217_728, "bytes", low=1_048_576,
+        "log.cleaner.dedupe.buffer.size", ConfigType.LONG, 134_217_728, "bytes", low=1_048_576,
         why="the memory of one cleaning: what does not fit waits for the next",
     )  # fmt: skip
     log_cleaner_enable: bool = setting(
-        "log.cleaner.enable", Kind.BOOLEAN, True,
-        why="without it compacted topics, the committed offsets among them, grow for ever",
+        "log.cleaner.enable", ConfigType.BOOLEAN, True,
+        why="without it compacted topics, such as the committed offsets, grow for ever",
     )  # fmt: skip
     log_flush_offset_checkpoint_interval_ms: int = setting(
-        "log.flush.offset.checkpoint.interval.ms", Kind.INT, 60_000, "ms", low=1,
-        why="how far the recovery points on disk may lag: more means a longer check after a crash",
+        "log.flush.offset.checkpoint.interval.ms", ConfigType.INT, 60_000, "ms", low=1,
+        why="how old the recovery points on disk can be: more means a longer check after a crash",
     )  # fmt: skip
     log_flush_scheduler_interval_ms: int = setting(
-        "log.flush.scheduler.interval.ms", Kind.LONG, 1_000, "ms", low=1,
-        why="how often logs with flush.ms are looked at",
+        "log.flush.scheduler.interval.ms", ConfigType.LONG, 1_000, "ms", low=1,
+        why="how often logs with flush.ms are checked",
     )  # fmt: skip
     log_retention_check_interval_ms: int = setting(
-        "log.retention.check.interval.ms", Kind.LONG, 300_000, "ms", low=1,
-        why="how often old segments are looked for",
+        "log.retention.check.interval.ms", ConfigType.LONG, 300_000, "ms", low=1,
+        why="how often the broker looks for old segments",
     )  # fmt: skip
     num_partitions: int = setting(
-        "num.partitions", Kind.INT, 1, "partitions", low=1, high=10_000,
+        "num.partitions", ConfigType.INT, 1, "partitions", low=1, high=10_000,
         is_dynamic=True,
-        why="partitions of a topic that does not ask for a number",
+        why="partitions of a topic that does not specify a number",
     )  # fmt: skip
     offset_metadata_max_bytes: int = setting(
-        "offset.metadata.max.bytes", Kind.INT, 4096, "bytes", low=0,
-        why="the longest note a reader may leave beside an offset, in units of UTF-16 as in Kafka",
+        "offset.metadata.max.bytes", ConfigType.INT, 4096, "bytes", low=0,
+        why="the longest metadata text with a committed offset, in UTF-16 units as in Kafka",
     )  # fmt: skip
     offsets_retention_check_interval_ms: int = setting(
-        "offsets.retention.check.interval.ms", Kind.LONG, 600_000, "ms", low=1,
-        why="how often expired offsets are looked for",
+        "offsets.retention.check.interval.ms", ConfigType.LONG, 600_000, "ms", low=1,
+        why="how often the broker looks for expired offsets",
     )  # fmt: skip
     offsets_retention_minutes: int = setting(
-        "offsets.retention.minutes", Kind.INT, 10_080, "minutes", low=1,
-        why="how long a group that is gone keeps its offsets",
+        "offsets.retention.minutes", ConfigType.INT, 10_080, "minutes", low=1,
+        why="how long a group without members keeps its offsets",
     )  # fmt: skip
     offsets_topic_num_partitions: int = setting(
-        "offsets.topic.num.partitions", Kind.INT, 6, "partitions", low=1,
+        "offsets.topic.num.partitions", ConfigType.INT, 6, "partitions", low=1,
         why="groups are spread over these; fixed once the topic exists",
     )  # fmt: skip
     offsets_topic_replication_factor: int = setting(
-        "offsets.topic.replication.factor", Kind.SHORT, 1, "replicas", low=1, high=32_767,
-        why="copies of the committed offsets",
+        "offsets.topic.replication.factor", ConfigType.SHORT, 1, "replicas", low=1, high=32_767,
+        why="replicas of the committed offsets",
     )  # fmt: skip
     offsets_topic_segment_bytes: int = setting(
-        "offsets.topic.segment.bytes", Kind.INT, 4_194_304, "bytes", low=1024,
+        "offsets.topic.segment.bytes", ConfigType.INT, 4_194_304, "bytes", low=1024,
         why="small, so that reloading a coordinator is short",
     )  # fmt: skip
     producer_id_expiration_check_interval_ms: int = setting(
-        "producer.id.expiration.check.interval.ms", Kind.INT, 600_000, "ms", low=1,
-        why="how often forgotten producers are looked for",
+        "producer.id.expiration.check.interval.ms", ConfigType.INT, 600_000, "ms", low=1,
+        why="how often the broker looks for expired producers",
     )  # fmt: skip
     producer_id_expiration_ms: int = setting(
-        "producer.id.expiration.ms", Kind.INT, 86_400_000, "ms", low=1,
-        why="how long a silent producer is remembered, so that its retry is recognised",
+        "producer.id.expiration.ms", ConfigType.INT, 86_400_000, "ms", low=1,
+        why="how long an unused producer is remembered, so that its retry is recognised",
     )  # fmt: skip
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, 10_000, "ms",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", ConfigType.INT, 10_000, "ms",
         low=1,
-        why="how often transactions that have taken too long are looked for",
+        why="how often the broker looks for transactions that have timed out",
     )  # fmt: skip
     transaction_max_timeout_ms: int = setting(
-        "transaction.max.timeout.ms", Kind.INT, 900_000, "ms", low=1,
+        "transaction.max.timeout.ms", ConfigType.INT, 900_000, "ms", low=1,
         why="an open transaction holds back every read_committed reader of its partitions",
     )  # fmt: skip
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        "transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, 3_600_000, "ms",
-        low=1,
-        why="how often expired transactional ids are looked for",
+        "transaction.remove.expired.transaction.cleanup.interval.ms", ConfigType.INT, 3_600_000,
+        "ms", low=1,
+        why="how often the broker looks for expired transactional ids",
     )  # fmt: skip
     transaction_state_log_min_isr: int = setting(
-        "transaction.state.log.min.isr", Kind.INT, 2, "replicas", low=1,
-        why="copies of the state of transactions that must be in sync; no more than there are",
+        "transaction.state.log.min.isr", ConfigType.INT, 2, "replicas", low=1,
+        why="in-sync replicas that the state of transactions needs, at most as many as exist",
     )  # fmt: skip
     transaction_state_log_num_partitions: int = setting(
-        "transaction.state.log.num.partitions", Kind.INT, 3, "partitions", low=1,
+        "transaction.state.log.num.partitions", ConfigType.INT, 3, "partitions", low=1,
         why="transactional ids are spread over these; fixed once the topic exists",
     )  # fmt: skip
     transaction_state_log_replication_factor: int = setting(
-        "transaction.state.log.replication.factor", Kind.SHORT, 1, "replicas", low=1, high=32_767,
-        why="copies of the state of transactions",
+        "transaction.state.log.replication.factor", ConfigType.SHORT, 1, "replicas", low=1,
+        high=32_767,
+        why="replicas of the state of transactions",
     )  # fmt: skip
     transaction_state_log_segment_bytes: int = setting(
-        "transaction.state.log.segment.bytes", Kind.INT, 4_194_304, "bytes", low=1024,
+        "transaction.state.log.segment.bytes", ConfigType.INT, 4_194_304, "bytes", low=1024,
         why="small, so that reloading a coordinator is short",
     )  # fmt: skip
     transactional_id_expiration_ms: int = setting(
-        "transactional.id.expiration.ms", Kind.INT, 604_800_000, "ms", low=1,
-        why="how long a transactional id that is not used is remembered",
+        "transactional.id.expiration.ms", ConfigType.INT, 604_800_000, "ms", low=1,
+        why="how long an unused transactional id is remembered",
     )  # fmt: skip

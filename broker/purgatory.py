@@ -1,8 +1,8 @@
-"""Where fetches wait: for any of several offsets to be reached, or for their time to be up.
+"""A place for waiting fetches, until one of several offsets is reached or time is up.
 
-Ground floor. Pure; no coroutine, task or future per request. A request is parked under one or more
-keys, each with a threshold; whoever raises a key's value (a high watermark) calls `release` with
-it. What comes out is the request itself, for the driver to finish; it comes out exactly once.
+Ground floor. Pure: no coroutine, task or future per request. A request is parked under one or more
+keys, each with a threshold. The code that raises a key's value (a high watermark) calls `release`
+with it, which returns the requests to finish. Each request is returned exactly once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ Key = TypeVar("Key", bound=Hashable)
 Request = TypeVar("Request")
 
 
-class Parked(Generic[Key, Request]):
-    """A waiting request: what it still waits for, and until when."""
+class ParkedRequest(Generic[Key, Request]):
+    """A waiting request: its thresholds and its deadline."""
 
     __slots__ = ("request", "thresholds", "timer")
 
     def __init__(self, request: Request, thresholds: dict[Key, int]) -> None:
         self.request = request
         self.thresholds = thresholds
-        """Key -> the value at which it is satisfied."""
-        self.timer: Timer[Parked[Key, Request]] | None = None
+        """Key -> the value at which the request is complete."""
+        self.timer: Timer[ParkedRequest[Key, Request]] | None = None
 
 
 class Purgatory(Generic[Key, Request]):
@@ -37,10 +37,11 @@ class Purgatory(Generic[Key, Request]):
     __slots__ = ("_timers", "waiting")
 
     def __init__(self) -> None:
-        self._timers: Timers[Parked[Key, Request]] = Timers()
-        self.waiting: dict[Key, dict[Parked[Key, Request], None]] = {}
+        self._timers: Timers[ParkedRequest[Key, Request]] = Timers()
+        self.waiting: dict[Key, dict[ParkedRequest[Key, Request], None]] = {}
         """Key -> its requests in the order of parking; the dict serves as an ordered set. While it
-        is empty no release is worth a call."""
+        is empty, `release` need not be called.
+        """
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -54,24 +55,24 @@ class Purgatory(Generic[Key, Request]):
         request: Request,
         thresholds: Iterable[tuple[Key, int]],
         deadline_ms: int,
-    ) -> Parked[Key, Request]:
-        """Let a request wait until one of its keys reaches its threshold, at most to the deadline.
+    ) -> ParkedRequest[Key, Request]:
+        """Park a request until one of its keys reaches its threshold, or until the deadline.
 
-        A key named twice counts with its higher threshold. Without any key it waits for its
-        deadline alone. The caller has checked that it must wait: values reached before are not
-        looked at.
+        If a key is given twice, its higher threshold is used. Without keys the request waits for
+        its deadline. The caller has checked that it must wait, because values reached earlier are
+        not considered.
         """
         wanted: dict[Key, int] = {}
         for key, threshold in thresholds:
             wanted[key] = max(threshold, wanted.get(key, threshold))
-        parked = Parked(request, wanted)
+        parked = ParkedRequest(request, wanted)
         for key in wanted:
             self.waiting.setdefault(key, {})[parked] = None
         parked.timer = self._timers.add(deadline_ms, parked)
         return parked
 
     def release(self, key: Key, value: int) -> list[Request]:
-        """The requests that are complete now that `key` has reached `value`, oldest first."""
+        """Remove and return the requests complete at this value of `key`, oldest first."""
         waiting = self.waiting.get(key)
         if waiting is None:
             return []
@@ -83,30 +84,30 @@ class Purgatory(Generic[Key, Request]):
         return done
 
     def release_all(self, key: Key) -> list[Request]:
-        """Every request that waits for `key`: it is gone or has moved, and waiting is in vain."""
+        """Remove and return every request that waits for `key`, because that ended."""
         gone = list(self.waiting.get(key, ()))
         for parked in gone:
             self.remove(parked)
         return [parked.request for parked in gone]
 
     def expire(self, now_ms: int) -> list[Request]:
-        """The requests whose time is up, earliest deadline first."""
+        """Remove and return the requests whose time is up, earliest deadline first."""
         due = self._timers.due(now_ms)
         for parked in due:
             self._forget(parked)
         return [parked.request for parked in due]
 
-    def remove(self, parked: Parked[Key, Request]) -> None:
-        """Take a request out by hand, as when its connection closes; harmless when it has left."""
+    def remove(self, parked: ParkedRequest[Key, Request]) -> None:
+        """Remove one request, such as one whose connection closed. It may have left before."""
         if parked.timer is not None:
             self._timers.cancel(parked.timer)
         self._forget(parked)
 
-    def _forget(self, parked: Parked[Key, Request]) -> None:
+    def _forget(self, parked: ParkedRequest[Key, Request]) -> None:
         for key in parked.thresholds:
             self._leave(parked, key)
 
-    def _leave(self, parked: Parked[Key, Request], key: Key) -> None:
+    def _leave(self, parked: ParkedRequest[Key, Request], key: Key) -> None:
         waiting = self.waiting.get(key)
         if waiting is not None and parked in waiting:
             del waiting[parked]

@@ -1,8 +1,8 @@
-"""How one setting is declared, read and checked: the shape behind the tables of `broker/config.py`.
+"""Declaration, parsing and checking of one setting, for the tables of `broker/config.py`.
 
-Ground floor. Pure. A table is a frozen dataclass whose fields are made by `setting(...)`: the
-field's name is the attribute, its metadata the rest of the row, so the class that code reads and
-the rows that DescribeConfigs and the documentation show cannot drift apart.
+Ground floor. Pure. A table is a frozen dataclass whose fields are made by `setting(...)`. The
+field's name is the attribute and its metadata the rest of the row. So the class that code reads,
+and the rows in DescribeConfigs and the documentation, always agree.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 VALUE_LENGTH_MAX = 1_000
-"""Characters of a value; the longest that is right has some dozens."""
+"""The longest accepted value. The longest useful one has some dozen characters."""
 
 Value = bool | int | float | str
 
 Fault = tuple[str, object, str]
 """A wrong setting: the key, the value found, what was expected."""
 
-# Python reads more as numbers than Kafka does: underlines, and the digits of all scripts.
+# Python accepts more numbers than Kafka: underscores, and the digits of all scripts.
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
 _DECIMAL = re.compile(r"\s*[+-]?[0-9]{0,19}\.?[0-9]{0,19}([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 
 
-class Kind(IntEnum):
-    """What a value is; the numbers are those of DescribeConfigs."""
+class ConfigType(IntEnum):
+    """The type of a value; the numbers are those of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -43,7 +43,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A broker key that gives a topic setting its default, in its own unit."""
+    """A broker key that sets the default of a topic setting, in its own unit."""
 
     key: str
     factor: int = 1
@@ -51,10 +51,10 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row: Kafka's dotted key and everything there is to know about it."""
+    """One row: Kafka's dotted key with type, default, limits and reason."""
 
     key: str
-    kind: Kind
+    kind: ConfigType
     default: Value
     unit: str
     why: str
@@ -63,27 +63,27 @@ class Setting:
     choices: tuple[str, ...]
     synonyms: tuple[Synonym, ...]
     is_dynamic: bool = False
-    """Whether it may be changed while the broker runs."""
+    """True if it can be changed while the broker runs."""
     pattern: str = ""
-    """What a text must match as a whole, where there is no list of choices."""
+    """A pattern for the whole text, if there is no list of choices."""
     form: str = ""
     """The pattern in words."""
 
     @property
     def expected(self) -> str:
-        """What a right value looks like, for the message about a wrong one."""
+        """A description of valid values, for the error message about a wrong one."""
         if self.pattern:
             return self.form
         if len(self.choices) == 1:
             return f"{self.choices[0]}: {self.why}"
-        if self.kind is Kind.BOOLEAN and not self.choices:
+        if self.kind is ConfigType.BOOLEAN and not self.choices:
             return "true or false"
         if self.choices:
             words = ", ".join(self.choices)
-            return f"a list of: {words}" if self.kind is Kind.LIST else f"one of: {words}"
-        if self.kind is Kind.STRING:
+            return f"a list of: {words}" if self.kind is ConfigType.LIST else f"one of: {words}"
+        if self.kind is ConfigType.STRING:
             return "a text"
-        number = "a number" if self.kind is Kind.DOUBLE else "a whole number"
+        number = "a number" if self.kind is ConfigType.DOUBLE else "a whole number"
         unit = f" of {self.unit}" if self.unit else ""
         if self.high is not None and self.low is not None:
             return f"{number}{unit} from {self.low:g} to {_digits(self.high)}"
@@ -91,11 +91,11 @@ class Setting:
 
 
 class WrongValue(ValueError):
-    """The value does not fit its row; the text says what is expected."""
+    """The value does not fit its row. The text says what is expected."""
 
 
 class ConfigError(Exception):
-    """The configuration is wrong; nothing has been started. All faults are in the message."""
+    """The configuration is wrong, and nothing has been started. The message has all faults."""
 
     def __init__(self, faults: list[Fault]) -> None:
         self.faults = faults
@@ -106,7 +106,7 @@ class ConfigError(Exception):
 
 def setting(
     key: str,
-    kind: Kind,
+    kind: ConfigType,
     default: Value,
     unit: str = "",
     *,
@@ -119,10 +119,10 @@ def setting(
     pattern: str = "",
     form: str = "",
 ) -> Any:
-    """A dataclass field that is at the same time a row of the table."""
-    if kind is Kind.INT and high is None:
+    """Return a dataclass field that is also a row of the table."""
+    if kind is ConfigType.INT and high is None:
         high = INT_MAX
-    if kind is Kind.LONG and high is None:
+    if kind is ConfigType.LONG and high is None:
         high = LONG_MAX
     row = Setting(
         key, kind, default, unit, why, low, high, choices, synonyms, is_dynamic,
@@ -132,23 +132,23 @@ def setting(
 
 
 def rows(table: type) -> Iterator[tuple[str, Setting]]:
-    """Attribute and row of every setting of a table, in the order of declaration."""
+    """Yield attribute and row of every setting of a table, in the order of declaration."""
     for item in fields(table):
         if (row := item.metadata.get("setting")) is not None:
             yield item.name, row
 
 
 def parse(row: Setting, given: object) -> Value:
-    """The value in its own type, from a configuration file or from the wire; raises WrongValue."""
+    """Convert a value from a configuration file or a request to its type. Raises WrongValue."""
     if isinstance(given, str) and len(given) > VALUE_LENGTH_MAX:
         raise WrongValue(f"at most {VALUE_LENGTH_MAX} characters")
-    if row.kind is Kind.BOOLEAN:
+    if row.kind is ConfigType.BOOLEAN:
         return _parse_boolean(row, given)
     if row.pattern:
         return _parse_form(row, given)
-    if row.kind is Kind.LIST:
+    if row.kind is ConfigType.LIST:
         return _parse_list(row, given)
-    if row.kind is Kind.STRING:
+    if row.kind is ConfigType.STRING:
         if not isinstance(given, str) or (row.choices and given not in row.choices):
             raise WrongValue(row.expected)
         return given
@@ -156,22 +156,22 @@ def parse(row: Setting, given: object) -> Value:
 
 
 def text(value: Value) -> str:
-    """The value as Kafka spells it on the wire."""
+    """Return the value as Kafka spells it in requests."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
 
 
 def scaled(value: Value, synonym: Synonym) -> Value:
-    """A synonym's value in the unit of the setting itself; -1 stays `no limit`."""
+    """Convert a synonym's value to the unit of the setting; -1 stays `no limit`."""
     if synonym.factor != 1 and isinstance(value, int) and value > 0:
         return value * synonym.factor
     return value
 
 
 def nearest(key: str, known: Mapping[str, object]) -> str:
-    """`; did you mean …?` when a known key is close to the unknown one, else nothing."""
-    # Imported here because only a fault in the configuration needs it.
+    """Return `; did you mean …?` if a known key resembles the unknown one, else an empty string."""
+    # Imported here because only a wrong configuration needs it.
     from difflib import get_close_matches
 
     close = get_close_matches(key, known, n=1)
@@ -197,7 +197,7 @@ def _parse_list(row: Setting, given: object) -> str:
 
 
 def _parse_form(row: Setting, given: object) -> str:
-    """A text, or a list whose items may have blanks around them."""
+    """Parse a text with a pattern; items of a list may have blanks around them."""
     if not isinstance(given, str):
         raise WrongValue(row.expected)
     value = ",".join(part.strip() for part in given.split(","))
@@ -210,18 +210,18 @@ def _parse_number(row: Setting, given: object) -> int | float:
     if isinstance(given, bool) or not isinstance(given, (int, float, str)):
         raise WrongValue(row.expected)
     if isinstance(given, str):
-        spelling = _DECIMAL if row.kind is Kind.DOUBLE else _WHOLE
+        spelling = _DECIMAL if row.kind is ConfigType.DOUBLE else _WHOLE
         if spelling.fullmatch(given) is None:
             raise WrongValue(row.expected)
     try:
-        value = float(given) if row.kind is Kind.DOUBLE else int(given)
+        value = float(given) if row.kind is ConfigType.DOUBLE else int(given)
     except (ValueError, OverflowError):
         raise WrongValue(row.expected) from None
     if isinstance(given, float) and value != given:
         raise WrongValue(row.expected)
     if (row.low is not None and value < row.low) or (row.high is not None and value > row.high):
         raise WrongValue(row.expected)
-    # A float that is not a number compares false with everything, also with the limits.
+    # NaN compares false with everything, including the limits.
     if value != value or (row.choices and text(value) not in row.choices):
         raise WrongValue(row.expected)
     return value

@@ -1,8 +1,9 @@
-"""Deadlines without a clock: a heap that is told the time.
+"""Deadlines without a clock: a heap that gets the time from its caller.
 
-Ground floor. Pure. Items with equal deadlines come out in the order they went in. A cancelled
-timer stays in the heap until it comes up or until the cancelled ones outnumber the living, when
-the heap is built anew; so the heap never holds more than twice what is live, and a small rest.
+Ground floor. Pure. Items with equal deadlines come out in the order in which they were added. A
+cancelled timer stays in the heap until its deadline, or until the cancelled timers outnumber the
+live ones and the heap is rebuilt. So the heap has at most twice the live timers, plus a small
+constant.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 CANCELLED_KEPT = 64
-"""Fewer cancelled timers than this are not worth building the heap anew."""
+"""Below this number of cancelled timers the heap is not rebuilt."""
 
 
 class Timer(Generic[Item]):
-    """One deadline; `item` is None once it has come up or was cancelled."""
+    """One deadline. `item` is None once the timer is due or cancelled."""
 
     __slots__ = ("deadline_ms", "item")
 
@@ -27,7 +28,7 @@ class Timer(Generic[Item]):
 
 
 class Timers(Generic[Item]):
-    """All deadlines of one kind. `next_deadline_ms` says when to call `due` at the latest."""
+    """All deadlines of one kind. Call `due` at `next_deadline_ms` at the latest."""
 
     __slots__ = ("_cancelled_count", "_heap", "_next_id")
 
@@ -41,7 +42,7 @@ class Timers(Generic[Item]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The earliest deadline; None when there is none."""
+        """The earliest deadline, or None."""
         heap = self._heap
         while heap and heap[0][2].item is None:
             heappop(heap)
@@ -55,7 +56,7 @@ class Timers(Generic[Item]):
         return timer
 
     def cancel(self, timer: Timer[Item]) -> None:
-        """Take a timer out; one that has come up already is left alone."""
+        """Cancel a timer. Does nothing if the timer was already due."""
         if timer.item is None:
             return
         timer.item = None
@@ -66,7 +67,7 @@ class Timers(Generic[Item]):
             self._cancelled_count = 0
 
     def due(self, now_ms: int) -> list[Item]:
-        """Take out every item whose deadline is reached, earliest first."""
+        """Remove and return every item whose deadline is reached, earliest first."""
         heap = self._heap
         items: list[Item] = []
         while heap and heap[0][0] <= now_ms:
@@ -79,7 +80,7 @@ class Timers(Generic[Item]):
         return items
 
     def postpone(self, now_ms: int, until_ms: int) -> None:
-        """Move every deadline that is reached by now to a later time, in the same order."""
+        """Move every reached deadline to a later time, in the same order."""
         late: list[Timer[Item]] = []
         while self._heap and self._heap[0][0] <= now_ms:
             timer = heappop(self._heap)[2]

@@ -1,9 +1,9 @@
-"""What a broker needs of the world around it: time, chance, turns, threads, links.
+"""The interface between a broker and its world: time, randomness, loop turns, threads, links.
 
-Ground floor. Pure: protocols and plain values. The real world is `broker/real`, on a loop, sockets
-and threads; in tests a simulated one stands on a heap of events, so that a whole broker runs from
-one seed, to the byte. Nothing of the broker outside of `broker/real` knows another way to the
-world. The disk is a port of its own (`storage/disk`).
+Ground floor. Pure: protocols and plain values. The real world is `broker/real`, with a loop,
+sockets and threads. Tests use a simulated world based on a heap of events, so that a whole broker
+runs reproducibly from one seed. No other part of the broker accesses the world directly. The disk
+has its own interface (`storage/disk`).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ Soon = Callable[..., object]
 
 
 class Clock(Protocol):
-    """Two readings, both in whole milliseconds."""
+    """Two clocks, both in whole milliseconds."""
 
     def now_ms(self) -> int:
-        """Wall time since 1970, for timestamps and retention; it may jump either way."""
+        """Wall time since 1970, for timestamps and retention. It can jump either way."""
 
     def monotonic_ms(self) -> int:
-        """Time since some fixed moment, for deadlines; it never goes back."""
+        """Time since some fixed moment, for deadlines. It never goes back."""
 
 
 class Cancel(Protocol):
-    """A call that is to come."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """It does not come, if it has not yet."""
+        """Cancel the call if it has not happened yet."""
 
 
 class Jobs(Protocol):
-    """One thread with its queue: jobs are done in order, beside the loop."""
+    """One thread with its queue: jobs are done in order, outside of the loop."""
 
     def run(
         self,
@@ -47,16 +47,15 @@ class Jobs(Protocol):
         done: Callable[[T], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Do `job` in the thread; then `done(result)` or `failed(error)` comes in the loop.
+        """Do `job` in the thread, then call `done(result)` or `failed(error)` in the loop.
 
-        `failed` is for what the disk refuses; any other exception of a job is a fault of ours and
-        ends the process.
+        `failed` is for disk errors. Any other exception of a job is a bug and ends the process.
         """
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Finish what is queued and take no more; its results may not be heard any more.
+        """Finish the queued jobs and accept no more. Their callbacks may not be called any more.
 
-        Returns whether it has ended, within this time, without the disk failing for good.
+        Returns True if it ended within this time and the disk did not fail for good.
         """
 
 
@@ -71,26 +70,26 @@ class Address(NamedTuple):
 
 
 class End(Enum):
-    """Why a link has no more to give, or never stood."""
+    """Why a link ended, or could not be connected."""
 
     CLOSED = auto()
-    """Our side has closed it, or could not even try: the reason says more."""
+    """This side has closed it, or could not even try; the reason says more."""
     EOF = auto()
-    """The peer sends no more, and may still read."""
+    """The peer sends no more but may still read."""
     RESET = auto()
-    """The peer, or something in between, has thrown it away."""
+    """The peer, or something in between, has reset the connection."""
     REFUSED = auto()
-    """Nobody listens at the address, and its machine says so."""
+    """No process listens at the address, as the machine reports."""
     TIMED_OUT = auto()
-    """Nothing was heard in time: no answer to a dial, no acknowledgement of what was sent."""
+    """No answer in time, either to a connection attempt or to sent bytes."""
     UNREACHABLE = auto()
-    """There is no way to the address at present."""
+    """The address cannot be reached at present."""
     UNRESOLVED = auto()
-    """Nobody knows what the name means."""
+    """The host name cannot be resolved."""
 
 
 class Link(Protocol):
-    """One socket, accepted or dialled, with the frames that arrive on it."""
+    """One socket, accepted or opened by this side, with the frames that arrive on it."""
 
     @property
     def peer_host(self) -> str:
@@ -102,123 +101,124 @@ class Link(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """The memory that unfinished frames take."""
+        """The memory used by unfinished frames."""
 
     @property
     def is_in_frame(self) -> bool:
-        """Whether a frame has begun and is not complete."""
+        """True if a frame has begun and is not complete."""
 
     @property
     def is_stalled(self) -> bool:
-        """Whether something waits to be sent that the peer does not take."""
+        """True if bytes wait to be sent because the peer does not read."""
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is read for now."""
+        """True if reading is paused."""
 
     def send(self, chunks: Sequence[object]) -> None:
-        """Send chunks (bytes-like, or regions of files) behind all that was sent before.
+        """Send chunks (bytes-like, or regions of files) after everything sent before.
 
-        Nothing may be sent before the receiver has heard `linked`.
-
-        What cannot be sent shows later: a peer that is gone takes back nothing of what it has
-        sent, so its frames still come, and then `ended`.
+        Nothing may be sent before `linked` was called on the receiver. An error while sending shows
+        later: bytes that the peer sent before it closed are still delivered, and then `ended` is
+        called.
         """
 
     def left(self) -> Iterator[memoryview]:
-        """The whole frames that the last `take` has left."""
+        """Return the complete frames that the last `take` did not consume."""
 
     def pause(self) -> None:
         """Read nothing until `resume`."""
 
     def resume(self) -> None:
-        """Read on."""
+        """Resume reading."""
 
     def shrink(self) -> None:
-        """Give back memory that no frame needs."""
+        """Release memory that no frame needs."""
 
     def mute(self) -> None:
-        """Send no more: what waits is forgotten, and so is what comes."""
+        """Send no more, and drop what waits to be sent."""
 
     def close(self) -> None:
-        """End it from our side; the receiver hears nothing more."""
+        """Close it from this side. The receiver gets no more calls."""
 
 
 class Receiver(Protocol):
-    """Who works with a link: a session of a client, or the asking side between brokers."""
+    """The user of a link: a client session, or the requesting side between brokers."""
 
     def linked(self, link: Link) -> None:
-        """The link stands; it may be closed at once."""
+        """The link is connected. The receiver may close it at once."""
 
     def take(self, frames: Iterator[memoryview]) -> None:
-        """Frames have arrived. Views die on return, but for those left in the iterator.
+        """Frames have arrived. Views become invalid on return, except those left in the iterator.
 
-        Raises WireError when the link is of no more use.
+        Raises WireError if the link can no longer be used.
         """
 
     def drained(self) -> None:
-        """Everything sent so far has left."""
+        """Everything sent so far has left this process."""
 
     def ended(self, end: End, reason: str = "") -> None:
-        """The last that is heard of the link, once; after EOF answers may still be sent."""
+        """The link has ended; this is the last call. After EOF, answers can still be sent."""
 
 
 class Listening(Protocol):
     """A bound address."""
 
     def open(self) -> None:
-        """Begin to accept. Raises PortTaken when somebody else was quicker."""
+        """Begin to accept. Raises PortTaken if another process already listens there."""
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more connections."""
 
 
 class PortTaken(Exception):
-    """A listener's address cannot be had; the message names it, the setting, and the holder."""
+    """A listener's address is in use. The message names it, the setting, and the process."""
 
 
 class World(Protocol):
-    """Everything at once, as `node/broker` is given it; others get what they use of it."""
+    """The whole interface, for `node/broker`. Other parts get only what they use of it."""
 
     @property
     def clock(self) -> Clock:
-        """Time for deadlines and dates."""
+        """Time for deadlines and timestamps."""
 
     @property
     def chance(self) -> Random:
-        """The only source of chance."""
+        """The only source of randomness."""
 
     @property
     def turn_ns(self) -> Callable[[], int]:
-        """Nanoseconds that run also while the loop works: for budgets and metrics, and for nothing
-        else that decides."""
+        """Nanoseconds that also advance within a turn. Only for time budgets and metrics, never for
+        other decisions.
+        """
 
     @property
     def soon(self) -> Soon:
-        """Calls in the next turn, with the arguments behind the call."""
+        """Schedules a call, with arguments, for the next turn."""
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> Cancel:
-        """Call when so much time has passed."""
+        """Schedule a call after this delay."""
 
     def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Jobs:
-        """A thread for what would block; `on_final` hears, instead of whoever gave the job, when
-        the disk has failed for good."""
+        """Return a thread for blocking work. If the disk fails for good, `on_final` is called
+        instead of the job's `failed`.
+        """
 
     def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> Listening:
-        """Bind an address; each connection that comes in gets a receiver. Raises PortTaken."""
+        """Bind an address; each new connection gets a receiver from `take`. Raises PortTaken."""
 
     def dial(self, address: Address, receiver: Receiver, *, asks_resolver: bool = True) -> Link:
-        """Connect to another broker; the receiver hears `linked`, or else `ended`, but not before
-        this call has returned.
+        """Connect to another broker. After this call returns, `linked` or `ended` is called.
 
-        A name is looked up, and where that fails means what it meant before. `asks_resolver`
-        False: it means what it meant before, UNRESOLVED if nobody has looked it up. Where a name
-        has several addresses they are tried one after the other.
+        The name is resolved; if that fails, its last known addresses are used. With `asks_resolver`
+        False only known addresses are used, and the link ends with UNRESOLVED if there are none. If
+        a name has several addresses, they are tried one after the other.
         """
 
     def look_up(self, host: str) -> None:
-        """Find out, beside the loop, what a name means, for those who will dial it and must not
-        wait for that."""
+        """Resolve a name outside of the loop, for later connection attempts that must not wait for
+        the resolver.
+        """
 
     def die(self, reason: str) -> NoReturn:
-        """End the process at once, leaving everything to recovery."""
+        """End the process at once. The next start recovers."""

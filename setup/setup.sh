@@ -269,11 +269,11 @@ jars_part() {
 
 class_data_part() { # Spark starts in half the CPU time with it; without it everything works too
   local folder=.cache/class-data stamp
-  stamp=$(digest_of requirements/runtime.txt appliance/class_data.py; readlink -f "$(command -v java || true)" || true)
+  stamp=$(digest_of requirements/runtime.txt appliance/mill/class_data.py; readlink -f "$(command -v java || true)" || true)
   [ "$(cat $folder/.stamp 2>/dev/null)" = "$stamp" ] && return 0
   say "class data archive for Spark in $folder"
   mkdir -p $folder
-  if .venv/bin/python -m appliance.class_data >.cache/setup-class-data.log 2>&1; then
+  if .venv/bin/python -m appliance.mill.class_data >.cache/setup-class-data.log 2>&1; then
     echo "$stamp" >$folder/.stamp
   else
     say "it could not be made (see .cache/setup-class-data.log); Spark starts slower"

@@ -1,9 +1,9 @@
-"""The long form of the tests: every part, slow ones included, and when each part last ran.
+"""Run the long form of the tests: every part, slow tests included, and record when each ran.
 
 `make test-all` runs all parts; `make test-all PARTS="crash e2e"` some. A part is a folder under
-`tests/`. Tests that found no server, client or privilege are skipped, and say why. A part has only
-passed when something ran and nothing was skipped but for `ALLOWED_SKIPS`. The record in
-`.cache/test-all.json` outlives a run that is broken off.
+`tests/`. Tests that found no server, client or privilege are skipped, and say why. A part has
+passed only if something ran and nothing was skipped except for `ALLOWED_SKIPS`. The record in
+`.cache/test-all.json` is kept when a run is interrupted.
 """
 
 import json
@@ -20,23 +20,23 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / ".cache" / "test-all.json"
 
 ALLOWED_SKIPS = (
-    # What such a test needs is that somebody is not root, or that he is: no machine has both.
+    # Some of these tests need root and some need another user, so no machine runs all of them.
     "root reads everything",
     "only root can give files away",
-    # Kafka's definitions in Spark's older jar know fewer requests; the newer jar shows those.
+    # Spark's older jar defines fewer Kafka requests; the newer jar covers those.
     "kafka-clients-3.9.2.jar have no ",
-    # A codec that the other client leaves out; Kafka's own clients show it.
+    # The other client has no such codec; Kafka's own clients cover it.
     "kafka-python has no snappy library here",
 )
-"""How the reasons begin for which a test is skipped on a machine that has everything."""
+"""The beginnings of the reasons for which a test is skipped on a machine that has everything."""
 
-# pytest's own codes: everything passed, and nothing was there to run.
+# pytest's exit codes: everything passed, and no test was collected.
 PASSED_CODES = {0: "passed", 5: "no tests"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """How one part went the last time."""
+    """The result of the last run of one part."""
 
     ended_at: str
     outcome: str
@@ -47,7 +47,7 @@ class Run:
 
 
 def parts() -> list[str]:
-    """The folders under `tests/` that hold tests, the quick ones first."""
+    """Return the folders under `tests/` with tests, the quick ones first."""
     found = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/**/test_*.py")}
     names = {folder.parts[0] for folder in found if folder.parts}
     order = {name: rank for rank, name in enumerate(["house", "unit", "interop", "e2e", "crash"])}
@@ -55,7 +55,7 @@ def parts() -> list[str]:
 
 
 def read_record(path: Path = RECORD) -> dict[str, Run]:
-    """The last run of every part; empty when there is no record or it cannot be read."""
+    """Read the last run of every part; empty when there is no record or it cannot be read."""
     try:
         return {name: Run(**run) for name, run in json.loads(path.read_text()).items()}
     except (OSError, ValueError, TypeError):
@@ -71,7 +71,7 @@ def write_record(record: dict[str, Run], path: Path = RECORD) -> None:
 
 
 def table(record: dict[str, Run], names: list[str]) -> str:
-    """When each part last ran, and how it went."""
+    """Return when each part last ran, and the result."""
     lines = [
         f"{'part':<12}{'last run':<22}{'outcome':<12}"
         f"{'passed':>8}{'skipped':>9}{'seconds':>9}  commit"
@@ -89,7 +89,7 @@ def table(record: dict[str, Run], names: list[str]) -> str:
 
 
 def run_part(name: str) -> Run:
-    """Run one folder with everything in it; the output goes straight to the terminal."""
+    """Run all tests of one folder; the output goes directly to the terminal."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -114,7 +114,7 @@ def run_part(name: str) -> Run:
 
 
 def _counts(report: Path) -> tuple[int, int]:
-    """How many tests have passed, and how many were skipped; none when pytest broke off."""
+    """Return how many tests passed and were skipped; none when pytest was interrupted."""
     try:
         suite = ElementTree.parse(report).getroot().find("testsuite")
     except (OSError, ElementTree.ParseError):
@@ -128,15 +128,15 @@ def _counts(report: Path) -> tuple[int, int]:
 
 
 def _missing(report: Path) -> list[str]:
-    """Why tests were skipped that a full machine would have run, each reason once."""
+    """Return each reason for which tests were skipped that a full machine would have run."""
     try:
         found = ElementTree.parse(report).iter("skipped")
     except (OSError, ElementTree.ParseError):
         return []
-    # A test that is expected to fail stands there too, under a type of its own.
+    # Tests that are expected to fail are listed here too, with a type of their own.
     skips = [one for one in found if one.get("type") == "pytest.skip"]
     texts = [(one.get("message", ""), one.text or "") for one in skips]
-    # A module that skips itself has its reason in the text alone, as a tuple.
+    # A module that skips itself has its reason as a tuple in the text.
     reasons = {text.rpartition("Skipped: ")[2].rstrip("')") if "Skipped: " in text
                else message for message, text in texts}  # fmt: skip
     return sorted(one for one in reasons if not one.startswith(ALLOWED_SKIPS))
@@ -149,7 +149,7 @@ def _commit() -> str:
 
 
 def main(chosen: list[str]) -> int:
-    """Run the chosen parts (all when none is named); 1 unless every one of them has passed."""
+    """Run the chosen parts (all when none is named); return 1 unless all have passed."""
     known = parts()
     unknown = sorted(set(chosen) - set(known))
     if unknown:
@@ -162,7 +162,7 @@ def main(chosen: list[str]) -> int:
         run = run_part(name)
         if run.outcome != "passed":
             not_passed.append(f"{name} ({run.outcome})")
-        # Read again: another part may have ended in another terminal meanwhile.
+        # Read again, because another terminal can have written a part in the meantime.
         write_record(read_record() | {name: run})
     sys.stdout.write(table(read_record(), known) + "\n")
     if not_passed:

@@ -1,4 +1,4 @@
-"""Hatchling's hook for the wheel: notes the commit it was built from, for `millrace --version`."""
+"""Hatchling's hook for the wheel: note the commit it was built from, for `millrace --version`."""
 
 import subprocess
 from pathlib import Path
@@ -8,10 +8,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CommitHook(BuildHookInterface):
-    """Adds the file `millrace/rooms/COMMIT` where the source is a git checkout."""
+    """Adds the file `millrace/rooms/COMMIT` if the source is a git checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the short commit id beside the build and have it packed."""
+        """Write the short commit id to a file beside the build and pack it."""
         asked = subprocess.run(
             ["git", "rev-parse", "--short=12", "HEAD"],
             cwd=self.root,

@@ -1,9 +1,9 @@
-"""From when on MySQL deletes windows that are older than their `keep`. Pure.
+"""The date from which MySQL deletes windows that are older than their `keep`. Pure.
 
-What is deleted is gone, so nothing goes unannounced: a `keep` by which windows would go that were
-there before it begins a week after it was first seen (decision 0098). Until then the sinks work as
-if these windows were kept for ever, so that they also get the lines that come late, and whoever
-says `forever` in time has lost nothing. A `keep` by which nothing goes begins at once.
+A deletion cannot be undone, so it is announced. A `keep` that would delete existing windows takes
+effect a week after it was first seen (decision 0098). Until then the sinks merge as if these
+windows were kept for ever, so late lines are still added to them. A user who changes the `keep` to
+`forever` within that week has lost nothing. A `keep` that deletes nothing takes effect at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

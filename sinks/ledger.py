@@ -1,7 +1,7 @@
-"""Whether a batch is new work, a replay, or neither. Pure.
+"""The comparison of a batch's offsets with what is counted: new work, a replay, or neither. Pure.
 
-A batch id names the same offsets only as long as Spark's own log survives, which a power cut may
-shorten: so the offsets themselves are compared with what was counted.
+The offsets decide, not the batch id. A power cut can take the tail of Spark's own log. Spark then
+plans the same batch id again with more offsets in it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,10 +7,11 @@ starting jobs, waiting for a sink that is away or behind its upkeep between batc
 and no stage's. Where a large batch is folded and written at one time, its stages add up to more
 than the batch.
 
-A line is *live* when its partition had nothing left behind it, in the batch before as in this one:
-so it waited for no backlog, but for whatever held up the stream. Its age counts from the time stamp
-of its record: the collector stamps a batch of lines as it hands it to the brokers, and other
-producers as they like. What passed before that is not in it, and clocks of two machines may differ.
+A line is *live* when `Admission` took its partition whole in this batch and in the one before. Such
+a line waited for no backlog, only for delays of the stream (decision 0099). Its age begins at the
+time stamp of its record. The collector sets that stamp when it hands a batch of lines to the
+brokers; other producers set it as they like. The age lacks the time before the stamp, and it is
+wrong by as much as the clocks of two machines differ.
 """
 
 import math

@@ -21,7 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 class Keeper:
-    """Starts threads of one driver; `stop` is when they are not to be begun again."""
+    """Starts the threads of one driver and restarts the work of a thread that failed.
+
+    Start every thread here that lives as long as the driver, or let the thread report its own
+    failure: nothing joins such a thread, so its exception would go unseen. When `stop` is set, no
+    work is started again.
+    """
 
     def __init__(
         self, state: StreamState, stop: threading.Event, *, pause_s: tuple[float, float] = PAUSE_S

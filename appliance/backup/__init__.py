@@ -1,1 +1,1 @@
-"""Copies of a whole mill while it runs, and mills made of copies (decision 0082)."""
+"""Take a backup of a whole mill while it runs, and restore a mill from a backup (decision 0082)."""

@@ -1,7 +1,7 @@
-"""Rounds of copying: looks at a data folder, and makes the copies what the files are.
+"""Copy a data folder in rounds: compare the folder with the copy, then copy what differs.
 
-The one file that reads a running mill's data for a backup; `plan` decides what is to be done.
-Nothing of the mill is opened for writing.
+This is the only module that reads the data of a running mill for a backup. `plan` decides what a
+round must do. The module opens no file of the mill for writing.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from appliance.backup import plan
-from appliance.backup.plan import Copied, Copy, Extend, Remove, Seen, Step, Whole
+from appliance.backup.plan import Copied, Copy, Extend, FileStamp, Remove, Step, Whole
 from broker.storage.disk import OsDisk
 from broker.storage.errors import DiskError
 from broker.storage.walk import BatchWalk
@@ -21,15 +21,15 @@ PIECE_BYTES = 1 << 20
 
 
 class TooSlow(Exception):
-    """A round was not over when it had to be; the text says how far it came."""
+    """A round was not finished at its deadline; the text says how much was copied."""
 
 
 Progress = Callable[[int, int], None]
-"""Told the bytes done and the bytes there are, as far as is known."""
+"""Called with the bytes copied so far and the total number of bytes, as far as it is known."""
 
 
 def no_progress(done: int, of: int) -> None:
-    """For whoever does not want to know."""
+    """Ignore the progress."""
 
 
 class Copier:
@@ -41,13 +41,14 @@ class Copier:
         self._with_redis = with_redis
         self._copied: dict[str, Copied] = {}
         self.folders: dict[str, int] = {}
-        """The mode of every folder that was there in the last round, by path."""
+        """The mode of every folder that existed in the last round, by path."""
 
     def round(self, progress: Progress = no_progress, deadline: float | None = None) -> int:
-        """Copy what has changed since the last round; returns how many bytes were read.
+        """Copy what has changed since the last round and return how many bytes were read.
 
-        `deadline` is a time of the monotonic clock, in seconds. Raises TooSlow at it, with all that
-        was copied until then remembered; OSError when the target takes no more.
+        `deadline` is a time of the monotonic clock, in seconds. At the deadline TooSlow is raised,
+        and the next round continues from what was copied. Raises OSError when the target cannot be
+        written.
         """
         looked_at_ns = time.time_ns()
         made = self.folders
@@ -59,7 +60,7 @@ class Copier:
         of = sum(_size(step, seen) for step in todo)
         done = 0
         for step in todo:
-            # What is cut off in the middle is done again from its beginning.
+            # A copy that was interrupted starts again from the beginning of the file.
             self._copied.pop(step.path, None)
             try:
                 if isinstance(step, Remove):
@@ -76,14 +77,14 @@ class Copier:
         return done
 
     def prune(self) -> None:
-        """Remove folders that were gone in the last round; there is nothing in them."""
+        """Remove folders that did not exist any more in the last round; they are empty."""
         for folder, _, _ in os.walk(self._target, topdown=False):
             path = Path(folder).relative_to(self._target)
             if path != Path() and str(path) not in self.folders:
                 Path(folder).rmdir()
 
-    def _look(self) -> dict[str, Seen]:
-        seen: dict[str, Seen] = {}
+    def _look(self) -> dict[str, FileStamp]:
+        seen: dict[str, FileStamp] = {}
         folders: dict[str, int] = {}
         waiting = [""]
         while waiting:
@@ -91,14 +92,14 @@ class Copier:
             try:
                 entries = list(os.scandir(self._source / folder))
             except (FileNotFoundError, NotADirectoryError):
-                # Deleted since its parent was read.
+                # The file was deleted after its folder was listed.
                 continue
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 if not plan.belongs(path, with_redis=self._with_redis):
                     continue
                 try:
-                    # Parts may have their folder on a disk of their own, behind a link.
+                    # A part can have its data folder on another disk, behind a symbolic link.
                     found = entry.stat(follow_symlinks=not folder)
                 except FileNotFoundError:
                     continue
@@ -106,7 +107,7 @@ class Copier:
                     folders[path] = stat.S_IMODE(found.st_mode)
                     waiting.append(path)
                 elif stat.S_ISREG(found.st_mode):
-                    seen[path] = Seen(
+                    seen[path] = FileStamp(
                         found.st_dev,
                         found.st_ino,
                         found.st_size,
@@ -117,7 +118,8 @@ class Copier:
         return seen
 
     def _copy(self, step: Copy | Extend, deadline: float | None) -> tuple[int, Whole | None]:
-        """Copy one file; the bytes read, and how far it is known to be whole if it is a log."""
+        """Copy one file; return the bytes read and, for a log, how far its batches are known to be
+        whole."""
         source, target = self._source / step.path, self._target / step.path
         known = Whole(0, 0)
         if isinstance(step, Extend) and is_same_batch(source, target, step.whole):
@@ -125,11 +127,11 @@ class Copier:
         read = copy_file(source, target, known.end, deadline) - known.end
         if isinstance(step, Copy) and not step.is_active:
             return read, None
-        # Checksums take their time, which there is none of while everything stands still.
+        # Checksums take time, and there is none to spare while the mill is paused.
         return read, known if deadline is not None else whole_batches(target, known)
 
 
-def _size(step: Step, seen: dict[str, Seen]) -> int:
+def _size(step: Step, seen: dict[str, FileStamp]) -> int:
     if isinstance(step, Remove):
         return 0
     size = seen[step.path].size_bytes
@@ -137,9 +139,9 @@ def _size(step: Step, seen: dict[str, Seen]) -> int:
 
 
 def copy_file(source: Path, target: Path, begin: int, deadline: float | None = None) -> int:
-    """Make a copy what the file is from byte `begin` on; returns how long the file is.
+    """Copy a file from byte `begin` on and return the length of the file.
 
-    The copy has the file's rights from its first byte on. Raises TooSlow, OSError.
+    The copy has the file's mode from its first byte on. Raises TooSlow and OSError.
     """
     with source.open("rb", buffering=0) as reading:
         mode = stat.S_IMODE(os.fstat(reading.fileno()).st_mode)
@@ -162,7 +164,8 @@ def copy_file(source: Path, target: Path, begin: int, deadline: float | None = N
 
 
 def whole_batches(log: Path, known: Whole) -> Whole:
-    """How far a copied log holds whole batches by their checksums, from what is known of it on."""
+    """Return how far a copied log has whole batches with a valid checksum, from a known state
+    on."""
     try:
         file = OsDisk().open(str(log))
         walk = BatchWalk(file, known.end, file.size_bytes(), checked_from=0)
@@ -175,7 +178,7 @@ def whole_batches(log: Path, known: Whole) -> Whole:
 
 
 def is_same_batch(source: Path, target: Path, whole: Whole) -> bool:
-    """Whether the last whole batch of a copy still stands in the file."""
+    """Return whether the file still has the last whole batch of its copy at the same place."""
     return _header(source, whole) == _header(target, whole)
 
 

@@ -1,6 +1,6 @@
-"""The database server for the time in which it is read or filled, while the mill does not run.
+"""Run the database server while a backup is read from it or restored into it and the mill is down.
 
-It listens on its socket alone, so that no port is in the way of anybody.
+The server listens on its Unix socket only, so it needs no free port.
 """
 
 import os
@@ -16,10 +16,10 @@ import pymysql
 
 from appliance.backup.tables import AS_WRITTEN, DatabaseFailed
 from appliance.errors import Failure
-from appliance.init import read_secret
-from appliance.processes import die_with_parent
-from appliance.servers import mysql_command
-from appliance.settings import DATABASE, Mill
+from appliance.launch.servers import mysql_command
+from appliance.machine.processes import die_with_parent
+from appliance.mill.init import read_secret
+from appliance.mill.settings import DATABASE, Mill
 from protocol.control import short_path
 
 START_S = 180.0
@@ -29,13 +29,11 @@ POLL_S = 0.1
 
 @contextmanager
 def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
-    """A connection of root's to the mill's own database, made when there is none.
+    """Yield a root connection to the mill's own database, which is created if it does not exist.
 
-    The server has the descriptor `holds` open, too: the lock of a command that is killed lasts
-    until it has ended.
-
-    The server has ended, and all is on the disk, when the block is left. Raises DatabaseFailed,
-    ServerError.
+    The server inherits the descriptor `holds`. So if the command is killed, its lock is held until
+    the server has ended too. When the block ends, the server has stopped and all data is on the
+    disk. Raises DatabaseFailed and ServerError.
     """
     folder = mill.home.part_data("mysql")
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +70,7 @@ def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
 
 
 def _connect(mill: Mill, process: "subprocess.Popen[bytes]") -> Any:
-    """Wait until the server answers, which it does once its users are those of `data/secrets`."""
+    """Connect once the server answers. By then its users have the passwords in `data/secrets`."""
     folder = mill.home.part_data("mysql")
     deadline = time.monotonic() + START_S
     while True:

@@ -1,7 +1,7 @@
-"""What a backup holds: which mill's, of when, every file with its size and checksum.
+"""The manifest of a backup: which mill, when, and every file with its size and checksum.
 
-Pure: text in, values out. The manifest is written when all else is on the disk, so a folder without
-one is no backup, and it has a checksum of its own.
+Pure: text in, values out. The manifest is written after everything else is on the disk, so a folder
+without a manifest is not a backup. The manifest has a checksum of its own.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ from appliance.errors import Failure
 
 FILE_NAME = "manifest.json"
 FORMAT = 1
-"""Of the folder's layout; whoever finds a later one must not guess."""
+"""Version of the folder's layout. A reader must refuse a later version."""
 
 
 class BadBackup(Failure):
-    """A folder is no backup, or a damaged one; the text names the file."""
+    """The folder is not a backup, or the backup is damaged; the text names the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class StoredFolder:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One backup. `paused_ms` is how long the mill stood still, `made_at_ms` when that was."""
+    """One backup. `paused_ms` is how long the mill was paused, and `made_at_ms` when that was."""
 
     version: str
     made_at_ms: int
@@ -54,19 +54,19 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files together."""
+        """The size of all files together."""
         return sum(file.size_bytes for file in self.files)
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The manifest as it stands in its file."""
+    """Return the text of the manifest file."""
     content = {"format": FORMAT, **asdict(manifest)}
     content["sha256"] = _checksum(content)
     return json.dumps(content, indent=1).encode() + b"\n"
 
 
 def decode(data: bytes) -> Manifest:
-    """The manifest in a file. Raises BadBackup for one that is damaged, or of a later format."""
+    """Parse a manifest file. Raises BadBackup if it is damaged or has a later format."""
     try:
         content = json.loads(data)
         found = content.pop("format")

@@ -1,8 +1,8 @@
-"""Which files of a data folder belong to a backup, and what a round of copying has to do.
+"""Decide which files of a data folder belong to a backup, and what a round of copying must do.
 
-Pure. A backup is made in rounds: each copies what the one before could not know, and only the last
-one runs while the mill stands still. So what counts is how little is left for that one: a file that
-has not changed is left alone, and of a log's last segment only what is new is copied.
+Pure. A backup is made in rounds. Each round copies what changed since the one before, and only the
+last round runs while the mill is paused. So little must be left for the last round: unchanged files
+are skipped, and of a log's last segment only the new bytes are copied.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,41 +12,42 @@ from typing import NamedTuple
 LOG = ".log"
 
 SETTLED_NS = 2_000_000_000
-"""A file that was changed within this time before it was looked at may be changed again under the
-same time stamp: kernels count ticks, and some file systems whole seconds."""
+"""A file that was modified less than this before it was examined can change again under the same
+time stamp: kernels count ticks, and some file systems whole seconds."""
 
 LEFT_OUT = frozenset(
     {
-        # Of processes: who runs, what they said.
+        # Run files and logs of processes.
         "logs",
         "run",
         "supervisor.lock",
         "supervisor.pid",
         "supervisor.sock",
-        # Copied by its own server, at one moment.
+        # Its own server writes a copy of one moment.
         "mysql",
-        # Copied by SQLite, at a moment of its own.
+        # SQLite writes a copy of one moment.
         "monitor/history.db",
         "monitor/history.db-shm",
         "monitor/history.db-wal",
-        # Spark's room for what does not outlive its process.
+        # Spark's temporary files, which end with its process.
         "stream/scratch",
     }
 )
-"""By path below the data folder; what lies below one of them is left out as well."""
+"""Paths below the data folder that are left out, with everything below them."""
 
 REDIS = "redis"
-"""Left out where MySQL is: then it shows what stands there, and is filled from it."""
+"""Left out if the mill has MySQL: Redis then only shows what is in MySQL, and is refilled from it.
+"""
 
 LEFT_OUT_NAMES = frozenset({".lock", ".reserve", "collector.lock", "lock"})
-"""Locks, which processes hold and not files, and room set aside."""
+"""Lock files, which mean nothing without their process, and files that only reserve space."""
 
 HISTORY = "monitor/history.db"
-"""The monitor's history, which changes anywhere inside and may be large."""
+"""The monitor's history: it can change anywhere inside, and it can be large."""
 
 
-class Seen(NamedTuple):
-    """What tells whether a file is as it was: the same one, untouched."""
+class FileStamp(NamedTuple):
+    """What tells whether a file is unchanged: its identity, size and time stamp."""
 
     device: int
     inode: int
@@ -56,10 +57,10 @@ class Seen(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """How far a copied log is known to hold whole batches, and where the last of them begins.
+    """How far a copied log is known to have whole batches, and where the last of them begins.
 
-    Written batches stay as they are, unless a follower cuts them off; then a batch of another
-    leader epoch stands where the last one stood.
+    Written batches do not change unless a follower truncates them. Then the batch at the last
+    batch's place has another leader epoch.
     """
 
     end: int
@@ -68,9 +69,10 @@ class Whole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A file that has been copied: how it was looked at before that, and when."""
+    """A file that has been copied: what was known of it before the copy, and when it was
+    examined."""
 
-    seen: Seen
+    seen: FileStamp
     looked_at_ns: int
     whole: Whole | None = None
 
@@ -85,7 +87,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Copy what a log holds behind its whole batches, if the last of them is still the same."""
+    """Copy what follows the whole batches of a log, if the last of them is still the same."""
 
     path: str
     whole: Whole
@@ -93,7 +95,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Forget the copy of a file that is gone."""
+    """Delete the copy of a file that no longer exists."""
 
     path: str
 
@@ -102,7 +104,7 @@ Step = Copy | Extend | Remove
 
 
 def belongs(path: str, *, with_redis: bool) -> bool:
-    """Whether what lies at this path below the data folder is part of a backup."""
+    """Return whether this path below the data folder is part of a backup."""
     pieces = path.split("/")
     if pieces[-1] in LEFT_OUT_NAMES or (pieces[0] == REDIS and not with_redis):
         return False
@@ -110,8 +112,8 @@ def belongs(path: str, *, with_redis: bool) -> bool:
     return above.isdisjoint(LEFT_OUT)
 
 
-def steps(copied: Mapping[str, Copied], seen: Mapping[str, Seen]) -> list[Step]:
-    """What makes the copies what the files are, in order of paths."""
+def steps(copied: Mapping[str, Copied], seen: Mapping[str, FileStamp]) -> list[Step]:
+    """Return the steps that make the copies equal to the files, in order of paths."""
     active = active_logs(seen)
     found: list[Step] = []
     for path, now in sorted(seen.items()):
@@ -127,7 +129,7 @@ def steps(copied: Mapping[str, Copied], seen: Mapping[str, Seen]) -> list[Step]:
 
 
 def active_logs(paths: Iterable[str]) -> set[str]:
-    """The last segment of each log: the only one that grows. Its name is the highest."""
+    """Return the last segment of each log. Only this segment grows; its name is the highest."""
     last: dict[str, str] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
@@ -136,12 +138,12 @@ def active_logs(paths: Iterable[str]) -> set[str]:
     return {f"{folder}/{name}" for folder, name in last.items()}
 
 
-def _is_unchanged(before: Copied, now: Seen) -> bool:
+def _is_unchanged(before: Copied, now: FileStamp) -> bool:
     changed_ns = max(now.mtime_ns, now.ctime_ns)
     return before.seen == now and changed_ns < before.looked_at_ns - SETTLED_NS
 
 
-def _has_grown(before: Copied, now: Seen) -> bool:
-    """Whether the file is the one it was, and as long as what is known of it."""
+def _has_grown(before: Copied, now: FileStamp) -> bool:
+    """Return whether this is the same file and at least as long as before."""
     is_same = (before.seen.device, before.seen.inode) == (now.device, now.inode)
     return is_same and before.whole is not None and now.size_bytes >= before.whole.end

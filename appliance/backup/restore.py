@@ -1,7 +1,7 @@
-"""Makes a data folder of a backup: all of it is checked first, and nothing is there until all is.
+"""Restore a data folder from a backup: first verify all of it, then make it visible in one step.
 
-The folder takes its name at the end, so what is cut off leaves no mill that could be started.
-What a killed restore left behind is cleared away by the next one.
+The folder gets its final name at the end, so an interrupted restore leaves nothing that could be
+started. The next restore removes what a killed one left behind.
 """
 
 import fcntl
@@ -12,30 +12,30 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from appliance import lifecycle
 from appliance.backup import manifest as manifests
 from appliance.backup import tables
 from appliance.backup.copying import copy_file
 from appliance.backup.database import database_server
 from appliance.backup.manifest import BadBackup, Manifest
 from appliance.backup.take import DATA, SQL, Report, checksum
+from appliance.checks.stream_check import MEMORY
 from appliance.errors import Failure
-from appliance.files import restoring, sync_folder, write_atomically
-from appliance.parts import broker_names, bundles_mysql
-from appliance.processes import boot_id
-from appliance.settings import Mill
-from appliance.stream_check import MEMORY
+from appliance.machine.files import restoring, sync_folder, write_atomically
+from appliance.machine.processes import boot_id
+from appliance.mill.parts import broker_names, bundles_mysql
+from appliance.mill.settings import Mill
+from appliance.operate import lifecycle
 from broker.storage.checkpoint import RUNNING, decode_running, encode_running
 
 
 class RestoreFailed(Failure):
-    """Nothing was restored; the text says why, and nothing is left behind."""
+    """Nothing was restored; the text says why, and no files are left behind."""
 
 
 def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
-    """Make `target`, which is not there or empty, the data folder that was backed up.
+    """Restore the backup into `target`, which must not exist or must be empty.
 
-    Raises BadBackup, RestoreFailed and other Failures, with nothing changed.
+    Raises BadBackup, RestoreFailed and other Failures; nothing has changed then.
     """
     found = read_manifest(backup)
     refuse_unfit(mill, found, target)
@@ -43,7 +43,7 @@ def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
     with _staging(target) as (staging, lock):
         _copy(backup, found, staging, report)
         for path in (staging / DATA).glob(f"broker-*/{RUNNING}"):
-            vouch(path)
+            renew_boot_id(path)
         if _has_tables(found):
             report("database", 0, 0)
             at_staging = replace(mill, home=replace(mill.home, folder=staging))
@@ -56,21 +56,23 @@ def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
 
 
 def read_manifest(backup: Path) -> Manifest:
-    """The manifest of a backup. Raises BadBackup."""
+    """Read the manifest of a backup. Raises BadBackup."""
     path = backup / manifests.FILE_NAME
     try:
         return manifests.decode(path.read_bytes())
     except OSError as error:
-        raise BadBackup(f"{path}: {error.strerror}; {backup} is no backup, or a cut one") from error
+        raise BadBackup(
+            f"{path}: {error.strerror}; {backup} is not a backup, or an incomplete one"
+        ) from error
 
 
 def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
-    """Raise RestoreFailed for a place that is taken, or a configuration of another mill."""
+    """Raise RestoreFailed if the target is in use, or the configuration belongs to another mill."""
     if target == mill.home.data and lifecycle.is_running(mill.home):
         raise RestoreFailed(f"the mill in {mill.home.folder} runs; `./millrace down` stops it")
     if target.exists() and (not target.is_dir() or _holds_anything(target)):
         raise RestoreFailed(
-            f"{target} is not empty; move it away first, for nothing is ever overwritten"
+            f"{target} is not empty; move it away first, because restore never overwrites"
         )
     configured = len(broker_names(mill.config))
     if configured != found.brokers:
@@ -87,7 +89,7 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
 
 
 def _holds_anything(target: Path) -> bool:
-    """Whether anything is lost with this folder but what Spark is asked again."""
+    """Return whether the folder has anything but the cache of checked expressions."""
     return any(path.name != MEMORY for path in target.iterdir())
 
 
@@ -96,7 +98,8 @@ def _has_tables(found: Manifest) -> bool:
 
 
 def verify(backup: Path, found: Manifest, report: Report) -> None:
-    """Raise BadBackup, with the file's name, unless every file is what it was when it was made."""
+    """Raise BadBackup with the file's name unless every file is as it was when the backup was
+    made."""
     done = 0
     for file in found.files:
         path = backup / file.path
@@ -116,9 +119,10 @@ def verify(backup: Path, found: Manifest, report: Report) -> None:
 
 @contextmanager
 def _staging(target: Path) -> Iterator[tuple[Path, int]]:
-    """A folder beside the target; what is `data` in it takes the target's name after the block.
+    """Yield a folder beside the target; its `data` is renamed to the target after the block.
 
-    The descriptor given out locks it for as long as a process has it open, whatever ends that.
+    The yielded descriptor locks the folder while any process has it open, even if the command is
+    killed.
     """
     staging = restoring(target)
     lock = _locked(staging, target)
@@ -138,7 +142,7 @@ def _staging(target: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _locked(staging: Path, target: Path) -> int:
-    """The folder, made if it is not there, and locked. Raises RestoreFailed."""
+    """Return the folder, created if needed, and locked. Raises RestoreFailed."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging.mkdir(mode=0o700, exist_ok=True)
@@ -148,7 +152,7 @@ def _locked(staging: Path, target: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if {path.name for path in staging.iterdir()} - {DATA}:
-            raise RestoreFailed(f"{staging} holds what no restore has put there; move it away")
+            raise RestoreFailed(f"{staging} has files that no restore has put there; move it away")
     except RestoreFailed:
         os.close(lock)
         raise
@@ -179,11 +183,12 @@ def _copy(backup: Path, found: Manifest, staging: Path, report: Report) -> None:
         sync_folder(Path(folder_path))
 
 
-def vouch(path: Path) -> None:
-    """Have a broker's note of its last run say this run of the kernel.
+def renew_boot_id(path: Path) -> None:
+    """Update the boot id in a broker's note of its last run to the current boot.
 
-    The note vouches that nothing was lost which the kernel had taken. A backup holds all of that,
-    and it has just been synced here; without the note no replica with `flush=interval` could lead.
+    The note says that no data was lost that the kernel had accepted. This is true here: the backup
+    has all of that data, and it has just been synced. Without the note, a replica with
+    `flush=interval` could not become leader.
     """
     with suppress(ValueError):
         broker_epoch, _ = decode_running(path.read_bytes())

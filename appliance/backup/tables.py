@@ -1,7 +1,7 @@
-"""The database as SQL: written from one moment's view of it, one statement a line, and run again.
+"""Write the database as SQL from a consistent snapshot, one statement a line, and run such a file.
 
-Like `mysqldump --single-transaction`, but that the moment is chosen by whoever asks: it has to lie
-where the mill stands still. Any client of MySQL or MariaDB can run the file, too.
+Like `mysqldump --single-transaction`, except that the caller chooses the moment of the snapshot: it
+must be while the mill is paused. Every client of MySQL or MariaDB can run the file.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from appliance.errors import Failure
 from sinks.mysql.link import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S
 
 AS_WRITTEN: dict[Any, Any] = dict(encoders)
-"""Conversions for a connection that gives values as the server writes them: none of PyMySQL's from
-text to numbers and dates, which are dear, and have to be text again."""
+"""Conversions for a connection that returns values as the server writes them. PyMySQL's conversions
+to numbers and dates are slow, and the values must become text again here."""
 
 STATEMENT_BYTES = 1 << 20
-"""About how long an INSERT becomes: far below what a server takes by default, which is 16 MiB."""
+"""About how long an INSERT becomes: far below the 16 MiB that a server accepts by default."""
 
 HEAD = (
     "SET NAMES utf8mb4",
@@ -30,11 +30,11 @@ HEAD = (
 
 
 class DatabaseFailed(Failure):
-    """The database could not be read, or not be filled; the text says why."""
+    """The database could not be read or filled; the text says why."""
 
 
 def open_view(host: str, port: int, user: str, password: str, database: str) -> Any:
-    """A connection whose values come as the server writes them; raises DatabaseFailed."""
+    """Open a connection that returns values as the server writes them. Raises DatabaseFailed."""
     try:
         return pymysql.connect(
             host=host,
@@ -53,7 +53,7 @@ def open_view(host: str, port: int, user: str, password: str, database: str) -> 
 
 
 def begin(connection: Any) -> None:
-    """What is read from here on is as it is now, whatever is written meanwhile."""
+    """Start a consistent snapshot: what is read from here on is the state of now."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -63,7 +63,7 @@ def begin(connection: Any) -> None:
 
 
 def write(connection: Any, file: TextIO) -> int:
-    """Write every table and view; returns how many rows there are. Raises DatabaseFailed."""
+    """Write every table and view; return the number of rows. Raises DatabaseFailed."""
     try:
         return sum(_lines(connection, file))
     except pymysql.err.Error as error:
@@ -95,11 +95,11 @@ def _lines(connection: Any, file: TextIO) -> Iterator[int]:
 
 
 def _in_order(views: Mapping[str, str]) -> Iterator[str]:
-    """Names of views, each behind those that its statement names: a view may be of views."""
+    """Order views so that each comes after the views that its statement names."""
     left = set(views)
     while left:
         ready = [n for n in left if not any(quoted(o) in views[n] for o in left - {n})]
-        # Two that name each other by their columns are no worse off than in any other order.
+        # Two views that name each other in their columns have no good order, so any order will do.
         for name in sorted(ready or left):
             left.discard(name)
             yield name
@@ -123,12 +123,12 @@ def _inserts(
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it."""
+    """Quote a name for SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
 def literal(value: str | bytes | None) -> str:
-    """A value as SQL has it, in one line; a number's text stands for the number exactly."""
+    """Return a value as an SQL literal in one line. A number is written as exact text."""
     if value is None:
         return "NULL"
     if isinstance(value, bytes):
@@ -137,12 +137,12 @@ def literal(value: str | bytes | None) -> str:
 
 
 def one_line(statement: str) -> str:
-    """A statement that makes a table or view; there are line ends between its columns only."""
+    """Join the lines of a CREATE statement; it has line ends between its columns only."""
     return " ".join(line.strip() for line in statement.splitlines())
 
 
 def run(connection: Any, lines: Iterable[str]) -> None:
-    """Run what `write` has written. Raises DatabaseFailed."""
+    """Run the statements that `write` has written. Raises DatabaseFailed."""
     try:
         with connection.cursor() as cursor:
             for line in lines:

@@ -1,8 +1,12 @@
-"""Takes a backup: rounds of copying while the mill works, the last one while it stands still.
+"""Take a backup: rounds of copying while the mill works, and the last round while it is paused.
 
-What lies on the disk while everything stands still is what `kill -9` of all parts at that moment
-would have left, and the mill goes on exactly from that (decision 0082). MySQL alone goes on: its
-view of that moment is opened meanwhile and written out later.
+While all parts are paused, the disk has what `kill -9` of all of them at that moment would have
+left, and a mill can continue from that (decision 0082). Only MySQL keeps running: a snapshot of it
+is opened during the pause and written out later.
+
+The copy is consistent because the writers are paused (`supervisor/pausing`). So the last round
+copies every file again that was copied by its path, unless the file's time stamp proves that no
+process can have changed it since (`plan.SETTLED_NS`).
 """
 
 import hashlib
@@ -17,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance import lifecycle
 from appliance.backup import manifest as manifests
 from appliance.backup import plan, tables
 from appliance.backup.copying import Copier, TooSlow
@@ -25,13 +28,14 @@ from appliance.backup.database import database_server
 from appliance.backup.manifest import Manifest, StoredFile, StoredFolder
 from appliance.backup.pause import Pause, PauseFailed, paused
 from appliance.errors import Failure
-from appliance.files import PRIVATE, sync_folder, write_atomically
-from appliance.home import Home
-from appliance.init import read_secret
-from appliance.parts import broker_names, bundles_mysql
-from appliance.settings import SINK_USER, Mill, sinks_settings
+from appliance.machine.files import PRIVATE, sync_folder, write_atomically
+from appliance.mill.home import Home
+from appliance.mill.init import read_secret
+from appliance.mill.parts import broker_names, bundles_mysql
+from appliance.mill.settings import SINK_USER, Mill, sinks_settings
+from appliance.operate import lifecycle
 from appliance.supervisor import children
-from appliance.supervisor.driver import AlreadyRunning, take_lock
+from appliance.supervisor.driver import MillAlreadyRunning, take_lock
 from protocol.status import VERSION
 
 DATA = "data"
@@ -39,34 +43,35 @@ SQL = "mysql.sql"
 CONFIG = "millrace.yaml"
 
 LIVE_ROUNDS = 2
-"""The first copies all there is, the second what was written meanwhile."""
+"""The first round copies everything, the second what was written in the meantime."""
 
 PAUSES_MAX = 5
 COPY_S_MAX = 2.0
-"""How long the mill may stand still for copying; it is asked again later if that is too short."""
+"""How long one pause for copying can last. If that is too short, the backup pauses again later."""
 
 HASH_BYTES = 1 << 20
 
 Report = Callable[[str, int, int], None]
-"""Told what is being done, and the bytes done of how many."""
+"""Called with what is being done, the bytes done, and the total number of bytes."""
 
 
 class BackupFailed(Failure):
-    """There is no backup; the text says why, and nothing is left behind."""
+    """No backup was made; the text says why, and no files are left behind."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A backup, and what of the mill is not in it."""
+class TakenBackup:
+    """A backup, and what it leaves out of the mill."""
 
     manifest: Manifest
     left_out: tuple[str, ...] = ()
 
 
-def take(mill: Mill, target: Path, report: Report) -> Taken:
-    """Make `target`, which is not there or empty, a backup of the mill, whether it runs or not.
+def take(mill: Mill, target: Path, report: Report) -> TakenBackup:
+    """Make `target`, which must not exist or must be empty, a backup of the mill, running or not.
 
-    Raises Failure, with nothing left behind; NoSupervisor where the mill ends meanwhile.
+    Raises Failure, and leaves nothing behind. Raises NoSupervisor when the mill ends in the
+    meantime.
     """
     refuse_unfit(mill, target)
     with _draft(target) as draft:
@@ -78,17 +83,17 @@ def take(mill: Mill, target: Path, report: Report) -> Taken:
 
 
 def refuse_unfit(mill: Mill, target: Path) -> None:
-    """Raise BackupFailed for a mill of which no moment can be had, or a place that is taken."""
+    """Raise BackupFailed if the mill cannot be copied at one moment, or the target is in use."""
     config, data = mill.config, mill.home.data
     if config.cluster.bootstrap_servers is not None:
         raise BackupFailed(
             "cluster.bootstrap_servers names a cluster of your own: it cannot be copied at the"
-            " moment at which MySQL is; back both up with their own tools, MySQL first"
+            " same moment as MySQL; back both up with their own tools, MySQL first"
         )
     if config.sinks.mysql is not None and not bundles_mysql(config):
         raise BackupFailed(
-            "sinks.mysql names a server of your own, and no copy of it is known to be of the moment"
-            " of the brokers' logs; stop the mill, and back both up with tools of your own"
+            "sinks.mysql names a server of your own, which cannot be copied at the same moment as"
+            " the brokers' logs; stop the mill, and back both up with tools of your own"
         )
     if config.sinks.mysql is None and mill.part("redis") is None:
         raise BackupFailed("sinks.redis names a server of your own, and is the only sink")
@@ -103,7 +108,8 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
 
 @contextmanager
 def _draft(target: Path) -> Iterator[Path]:
-    """A folder beside the target that takes its name when the block is done, else goes."""
+    """Yield a folder beside the target: renamed to the target at the end, removed after an
+    error."""
     draft = target.with_name(f"{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +132,7 @@ def _draft(target: Path) -> Iterator[Path]:
 
 
 class _Taking:
-    """One backup on its way."""
+    """One backup in progress."""
 
     def __init__(self, mill: Mill, draft: Path, report: Report) -> None:
         self._mill = mill
@@ -137,7 +143,7 @@ class _Taking:
         self._made_at_ms = 0
         self._rows = 0
 
-    def run(self) -> Taken:
+    def run(self) -> TakenBackup:
         home = self._mill.home
         (self._draft / DATA).mkdir(mode=0o755)
         if lifecycle.is_running(home):
@@ -160,7 +166,7 @@ class _Taking:
             folders=tuple(StoredFolder(*one) for one in self._copier.folders.items()),
             files=tuple(self._stored()),
         )
-        return Taken(found, left_out)
+        return TakenBackup(found, left_out)
 
     def _of_a_running_mill(self) -> Pause:
         view = self._open_view() if self._has_mysql else None
@@ -176,11 +182,13 @@ class _Taking:
         return pause
 
     def _cut(self, view: Any) -> Pause:
-        """The last round, at one moment of all parts. Raises BackupFailed when none was found."""
+        """Copy the last round while all parts are paused. Raises BackupFailed after too many
+        attempts."""
         home = self._mill.home
         for _ in range(PAUSES_MAX):
             names = [entry["part"] for entry in lifecycle.snapshot(home)["parts"]]
-            # Redis as a view is not in the backup, and MySQL is asked while the others stand still.
+            # If MySQL is on, Redis is not in the backup. MySQL keeps running and takes its snapshot
+            # while the other parts are paused.
             still = [name for name in names if name not in ("mysql", "redis")]
             if not self._has_mysql:
                 still.append("redis")
@@ -196,7 +204,9 @@ class _Taking:
                 self._copier.round(self._progress("copied"))
             else:
                 return pause
-        raise BackupFailed(f"no moment for a backup was found in {PAUSES_MAX} tries: {why}")
+        raise BackupFailed(
+            f"the mill could not be copied while it was paused, in {PAUSES_MAX} tries: {why}"
+        )
 
     def _of_a_stopped_mill(self) -> None:
         home = self._mill.home
@@ -206,7 +216,7 @@ class _Taking:
             )
         try:
             lock = take_lock(home)
-        except AlreadyRunning as error:
+        except MillAlreadyRunning as error:
             raise BackupFailed(f"the mill is being started: {error}") from error
         try:
             self._made_at_ms = round(time.time() * 1000)
@@ -248,7 +258,7 @@ class _Taking:
 
 
 def _copy_history(home: Home, data: Path) -> tuple[str, ...]:
-    """Copy the monitor's history by SQLite's own means; what is said when it cannot be read."""
+    """Copy the monitor's history with SQLite's backup; return why if it cannot be read."""
     source, target = home.data / plan.HISTORY, data / plan.HISTORY
     if not source.exists():
         return ()
@@ -263,14 +273,14 @@ def _copy_history(home: Home, data: Path) -> tuple[str, ...]:
 
 
 def synced_checksum(path: Path) -> tuple[str, int]:
-    """SHA-256 in hexadecimal and size in bytes of a file, which is on the disk then."""
+    """Sync a file and return its SHA-256 in hexadecimal and its size in bytes."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         return checksum(file)
 
 
 def checksum(file: Any) -> tuple[str, int]:
-    """SHA-256 in hexadecimal and size in bytes of what a file holds."""
+    """Return the SHA-256 in hexadecimal and the size in bytes of a file."""
     digest = hashlib.sha256()
     size_bytes = 0
     while piece := file.read(HASH_BYTES):

@@ -1,4 +1,4 @@
-"""`millrace alerts`: what stands, whether the webhook hears, and the same rules for Prometheus."""
+"""`millrace alerts`: open alerts, a test of the webhook, and the same rules for Prometheus."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from appliance.cli import context
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import (
+from appliance.output import (
     CommandError,
     Exit,
     counted,
@@ -25,7 +25,7 @@ from appliance.cli.output import (
 if TYPE_CHECKING:
     from monitor.config.alert_rules import AlertsSection
 
-app = group_of_commands("What the monitor warns of, and whom it tells.")
+app = group_of_commands("Open alerts, and where the monitor sends them.")
 
 
 @app.command("list")
@@ -52,9 +52,9 @@ def list_alerts(as_json: EnvelopeOption = False) -> None:
 
 @app.command()
 def test(as_json: EnvelopeOption = False) -> None:
-    """Post a message to the webhook and say what came of it; no alert opens.
+    """Post a test message to the webhook and report the result; this opens no alert.
 
-    Exit code 4 where the configuration names no webhook, 1 when it does not take the message.
+    Exit code 4 if the configuration names no webhook, 1 if the webhook does not accept the message.
     """
     from monitor.alerts.message import trial_body
     from monitor.alerts.webhook import Webhook, WebhookFailed
@@ -96,7 +96,7 @@ def prometheus() -> None:
 
 @app.command()
 def grafana() -> None:
-    """Print a dashboard for Grafana over what Prometheus takes from the monitor."""
+    """Print a Grafana dashboard for the metrics that Prometheus scrapes from the monitor."""
     from monitor.alerts.prometheus_rules import dashboard
 
     out(json.dumps(dashboard(), indent=1))

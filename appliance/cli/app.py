@@ -1,4 +1,4 @@
-"""The command line's entry, and the one place that turns errors into exit codes."""
+"""The entry of the command line. It is the only place that turns errors into exit codes."""
 
 import os
 import sys
@@ -9,25 +9,25 @@ import typer
 
 from appliance import interrupts
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, say
 from appliance.cli.tree import Tree
 from appliance.config.faults import ConfigFaults
 from appliance.errors import NOT_RUNNING, Failure, reason_of
-from appliance.extras import EXTRA_OF, remedy
+from appliance.launch.extras import EXTRA_OF, remedy
+from appliance.output import CommandError, Exit, say
 from appliance.supervisor.control import NoSupervisor
 
-# typer keeps its own copy of click; what all its complaints have in common is reached through one.
+# typer has its own copy of click, so the base class of its errors is found through one of them.
 UsageError: Any = typer.BadParameter.__mro__[2]
 
 STDOUT = 1
-"""The descriptor, whatever stands in for the file above it."""
+"""The file descriptor of standard output, even if `sys.stdout` was replaced."""
 
 app = typer.Typer(
     name="millrace",
     cls=Tree,
     help="Drop log files into a folder; read exact, live counts in Redis and MySQL.",
     no_args_is_help=True,
-    # `completion` prints a script that is quicker than typer's own.
+    # `completion` prints a script that is faster than typer's own.
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -92,25 +92,26 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         return _nobody_reads()
     except SystemExit as end:
-        # What reads the arguments ends itself with a code of its own for a closed pipe.
+        # typer itself exits with its own code when the pipe is closed.
         if isinstance(end.__context__, BrokenPipeError):
             return _nobody_reads()
         raise
     except OSError as error:
-        # A full disk, a folder of another account: the machine refuses, and no fault of ours is
-        # found by a trace.
+        # The machine refused: a full disk, or a folder of another account. A stack trace would not
+        # help.
         place = f"{error.filename}: " if error.filename is not None else ""
         say(f"millrace: {place}{reason_of(error)}")
         return Exit.FAILED
 
 
 def _nobody_reads() -> int:
-    """The code for that; the interpreter must not complain about it at its end either."""
+    """Return the exit code for a closed pipe, and keep the interpreter from complaining at its
+    end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
     return Exit.CLOSED_PIPE
 
 
 def run_main() -> None:
-    """The process's entry."""
+    """Run the command and end the process with its exit code."""
     interrupts.raise_again()
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""`backup` and `restore`: the whole mill into a folder, and a data folder out of that."""
+"""`backup` copies the whole mill into a folder; `restore` makes a data folder from that."""
 
 import sys
 import time
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from appliance import lifecycle
 from appliance.cli import context
-from appliance.cli.output import print_json, say, size_text, utc_text
+from appliance.operate import lifecycle
+from appliance.output import print_json, say, size_text, utc_text
 
 if TYPE_CHECKING:
     from appliance.backup.manifest import Manifest
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
 
 LINE_EVERY_S = 5.0
 SHOWN_AFTER_S = 1.0
@@ -25,13 +25,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object instea
 
 
 def backup(
-    folder: Annotated[Path, typer.Argument(help="Where to; not there yet, or empty.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The folder to write; it must not exist, or must be empty.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the whole mill, of one moment, while it runs or when it is stopped.
+    """Copy the whole mill at one moment, while it runs or when it is stopped.
 
-    Broker logs, file positions, counts, ids and secrets (mode 0600). All parts stand still for some
-    tens of milliseconds; `restore` makes a mill of the copy that goes on exactly.
+    The backup has broker logs, file positions, counts, ids and secrets (mode 0600). All parts pause
+    for some tens of milliseconds. `restore` makes a mill from the copy that continues exactly from
+    that moment.
     """
     from appliance.backup.take import take
 
@@ -45,7 +48,7 @@ def backup(
         print_json("backup/1", _row(found, folder), taken.left_out)
         return
     say(
-        f"{folder}: {_words(found)}; the mill stood still for {found.paused_ms} ms"
+        f"{folder}: {_words(found)}; the mill was paused for {found.paused_ms} ms"
         f" ({time.monotonic() - began:.1f} s)"
     )
 
@@ -54,14 +57,14 @@ def restore(
     folder: Annotated[Path, typer.Argument(help="What `backup` has made.")],
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="The data folder to make, if not the mill's own."),
+        typer.Option("--data", help="The data folder to make; default: the mill's own."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a data folder of a backup, where there is none; nothing is ever overwritten.
+    """Make a data folder from a backup, where there is none; it never overwrites anything.
 
-    Every checksum is compared first. `up` then goes on: what was counted is not counted again, and
-    what came into the watched files since is read again, once.
+    Every checksum is compared first. `up` then continues: what was counted is not counted again,
+    and lines that have been added to the watched files since then are read once.
     """
     from appliance.backup.restore import restore as make
     from appliance.backup.take import CONFIG
@@ -79,11 +82,11 @@ def restore(
         f" ({time.monotonic() - began:.1f} s)"
     )
     if (folder / CONFIG).read_bytes() != mill.home.config_file.read_bytes():
-        say(f"the configuration of then is {folder / CONFIG}; that of now is left as it is")
+        say(f"the configuration of the backup is {folder / CONFIG}; the current one is unchanged")
 
 
 def _as_it_runs() -> "Mill":
-    """The mill with the configuration it was started with, which the file may no longer be."""
+    """Return the mill with the configuration it was started with; the file can differ by now."""
     home = context.home()
     if lifecycle.is_running(home):
         home = replace(home, config_file=home.started_config, edited=home.config_file)
@@ -111,7 +114,7 @@ def _row(found: "Manifest", folder: Path) -> dict[str, object]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A line that is rewritten in place on a terminal, and one every few seconds elsewhere."""
+    """Return a progress line: rewritten in place on a terminal, one every few seconds elsewhere."""
     began = time.monotonic()
     told_s = began
     shown = False

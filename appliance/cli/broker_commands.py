@@ -1,4 +1,4 @@
-"""`millrace broker`: who is in the cluster, and where its logs lie."""
+"""`millrace broker`: which brokers are in the cluster, and where their logs are."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +10,7 @@ from appliance.cli.cluster import (
     TIMEOUT_S,
     BootstrapOption,
     JsonOption,
-    Output,
+    OutputFormat,
     OutputOption,
     Row,
     TimeoutOption,
@@ -18,10 +18,10 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.help_lines import group_of_commands
-from appliance.cli.output import CommandError, Exit, print_json, say
+from appliance.output import CommandError, Exit, print_json, say
 
 if TYPE_CHECKING:
-    from appliance.kafka.standing import Standing
+    from appliance.kafka.standing import ClusterState
     from protocol.client.cluster import Cluster
 
 app = group_of_commands("Brokers of the cluster.")
@@ -30,11 +30,11 @@ app = group_of_commands("Brokers of the cluster.")
 @app.command("list")
 def list_brokers(
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Every broker, whether it answers, and how many partitions it leads and holds."""
+    """Every broker, whether it answers, and how many partitions it leads and replicates."""
     from appliance.kafka.versions import broker_versions
     from protocol.client.topic_details import list_topics
 
@@ -43,7 +43,8 @@ def list_brokers(
         partitions = [one for topic in topics.values() for one in topic.partitions]
         controller = cluster.current.controller_id
         told = {one.broker.node_id: one for one in await broker_versions(cluster)}
-        # Metadata lists those in service alone; a dead one is missed where it holds replicas.
+        # Metadata lists only brokers that are in service. A dead broker shows up because partitions
+        # name it as a replica.
         named = {node_id for one in partitions for node_id in one.replicas}
         rows: list[Row] = []
         for node_id in sorted({*told, *named}):
@@ -71,14 +72,14 @@ def list_brokers(
 @app.command()
 def describe(
     broker: Annotated[
-        int | None, typer.Argument(help="One of them: its logs. None: the whole cluster.")
+        int | None, typer.Argument(help="A broker id: its logs. Left out: the whole cluster.")
     ] = None,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The cluster: brokers, controller, quorum, partitions with their epochs; or one's logs."""
+    """Brokers, controller, quorum and partitions with their epochs; or the logs of one broker."""
     if broker is not None:
         _describe_one(broker, bootstrap, output, as_json, timeout)
         return
@@ -86,14 +87,14 @@ def describe(
 
     told = _statuses() if bootstrap is None else []
 
-    async def work(cluster: "Cluster") -> "Standing":
+    async def work(cluster: "Cluster") -> "ClusterState":
         return await standing.ask(cluster, told)
 
     found = with_cluster(bootstrap, timeout, work)
     brokers, partitions = standing.broker_rows(found), standing.partition_rows(found)
     quorum = standing.quorum_row(found, round(time.time() * 1000))
     counted = standing.counts(found)
-    if as_json or output is Output.JSON:
+    if as_json or output is OutputFormat.JSON:
         print_json(
             "cluster/1",
             {
@@ -106,7 +107,7 @@ def describe(
             },
         )
         return
-    if output is not Output.TABLE:
+    if output is not OutputFormat.TABLE:
         emit("partitions/1", partitions, output, heads=("topic", "partition"))
         return
     say(f"cluster {found.metadata.cluster_id}: {_words(counted)}")
@@ -124,14 +125,15 @@ def _words(counted: dict[str, int]) -> str:
 
 
 def _short(row: Row) -> Row:
-    """A broker's row without what makes a table too wide; JSON has it."""
+    """A broker's row without the columns that make the table too wide; JSON has them all."""
     return {key: value for key, value in row.items() if key not in ("listeners", "incarnation")}
 
 
 def _statuses() -> list[dict[str, Any]]:
-    """What the mill's own brokers say of themselves, all asked at once; nothing of the silent."""
-    from appliance.copies import statuses
-    from appliance.parts import broker_names
+    """Ask the mill's own brokers for their status, all at once; leave out those that do not
+    answer."""
+    from appliance.mill.parts import broker_names
+    from appliance.supervisor.copies import statuses
     from protocol.status import StatusUnavailable
 
     mill = context.mill_as_it_runs()
@@ -141,9 +143,9 @@ def _statuses() -> list[dict[str, Any]]:
 
 
 def _describe_one(
-    broker: int, bootstrap: str | None, output: Output, as_json: bool, timeout: float
+    broker: int, bootstrap: str | None, output: OutputFormat, as_json: bool, timeout: float
 ) -> None:
-    """The logs of one broker: where they lie, how large they are, how far behind."""
+    """The logs of one broker: where they are, how large they are, how far behind."""
     from protocol.client.log_admin import describe_log_dirs
 
     async def work(cluster: "Cluster") -> list[Row]:

@@ -1,6 +1,6 @@
-"""What the commands about a Kafka cluster share: which one is meant, how rows are printed, consent.
+"""Shared by the commands about a Kafka cluster: which cluster, how to print rows, how to confirm.
 
-Loads no client by itself: completion passes through here.
+Importing this module loads no Kafka client, because completion imports it.
 """
 
 import csv
@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
 from appliance.cli.progress import waiting
 from appliance.errors import NOT_RUNNING
-from appliance.home import Home
+from appliance.mill.home import Home
+from appliance.output import CommandError, Exit, out, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
     from protocol.client.cluster import Cluster
 
 Row = dict[str, Any]
 
 COMPLETED_MAX = 2_000
-"""Names kept for completion; more would only slow it down."""
+"""How many names are kept for completion; more would only slow it down."""
 
 
-class Output(StrEnum):
-    """In what form rows are printed."""
+class OutputFormat(StrEnum):
+    """The output format of rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -44,26 +44,26 @@ class Output(StrEnum):
 
 BootstrapOption = Annotated[
     str | None,
-    typer.Option("--bootstrap-server", "-b", help="Another cluster than the mill's: host:port,…"),
+    typer.Option("--bootstrap-server", "-b", help="A cluster other than the mill's: host:port,…"),
 ]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-O", help="table, json (one envelope), ndjson or csv.")
+    OutputFormat, typer.Option("--output", "-O", help="table, json (one envelope), ndjson or csv.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds for everything.", min=0.1)]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and end.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and end.")]
 
 TIMEOUT_S = 10.0
 LOOPBACK_TIMEOUT_S = 1.0
-"""In which a listener of this machine takes a connection."""
+"""A listener on this machine accepts a connection within this time."""
 
 
 def servers(bootstrap: str | None) -> str:
-    """The bootstrap servers of the cluster that is meant: the mill's, unless another is named."""
+    """Return the bootstrap servers of the mill, unless the command names another cluster."""
     if bootstrap:
         return bootstrap
-    from appliance.parts import bootstrap_servers
+    from appliance.mill.parts import bootstrap_servers
 
     mill = context.mill_as_it_runs()
     refuse_without_mill(mill)
@@ -71,12 +71,13 @@ def servers(bootstrap: str | None) -> str:
 
 
 def refuse_without_mill(mill: "Mill") -> None:
-    """Raise CommandError where the mill does not run and nothing listens in its brokers' place.
+    """Raise CommandError when the mill does not run and nothing listens on its brokers' ports.
 
-    Nobody waits for what cannot come. A broker that runs without a supervisor is asked anyway.
+    So the command does not wait for brokers that cannot answer. A broker that runs without a
+    supervisor is still asked.
     """
-    from appliance.lifecycle import is_running
-    from appliance.parts import bootstrap_servers
+    from appliance.mill.parts import bootstrap_servers
+    from appliance.operate.lifecycle import is_running
     from protocol.client.cluster import parse_bootstrap_servers
 
     is_elsewhere = mill.config.cluster.bootstrap_servers is not None
@@ -97,7 +98,7 @@ def _listens(address: tuple[str, int]) -> bool:
 
 @asynccontextmanager
 async def connected(asked: str) -> AsyncIterator["Cluster"]:
-    """A cluster for a command that tells of its own progress once a broker has answered."""
+    """Open a cluster for a command that shows its own progress once a broker has answered."""
     from appliance.kafka.session import open_cluster
 
     async with AsyncExitStack() as stack:
@@ -109,7 +110,7 @@ async def connected(asked: str) -> AsyncIterator["Cluster"]:
 def with_cluster(
     bootstrap: str | None, timeout: float, work: Callable[["Cluster"], Awaitable[Any]]
 ) -> Any:
-    """Do something with the cluster that is meant."""
+    """Connect to the cluster and run an action on it."""
     from appliance.kafka.session import open_cluster, run
 
     asked = servers(bootstrap)
@@ -128,29 +129,29 @@ def with_cluster(
 
 
 def _is_ours(bootstrap: str | None) -> bool:
-    """Whether the mill's own brokers were asked, and not a cluster that runs without it."""
+    """Return whether the command asks the mill's own brokers, not another cluster."""
     return not bootstrap and context.mill_as_it_runs().config.cluster.bootstrap_servers is None
 
 
 def emit(
     schema: str,
     rows: Sequence[Row],
-    output: Output,
+    output: OutputFormat,
     as_json: bool = False,
     *,
     heads: Sequence[str] = (),
     nothing: str = "",
     errors: Sequence[str] = (),
 ) -> None:
-    """Print rows; of none the `heads` as CSV, and to a person that there is `nothing`."""
+    """Print rows. Without rows, print `heads` as CSV, or `nothing` to a person."""
     names = list(rows[0] if rows else heads)
-    if as_json or output is Output.JSON:
+    if as_json or output is OutputFormat.JSON:
         print_json(schema, list(rows), errors)
         return
-    if output is Output.NDJSON:
+    if output is OutputFormat.NDJSON:
         for row in rows:
             out(json.dumps(row, ensure_ascii=False))
-    elif output is Output.CSV:
+    elif output is OutputFormat.CSV:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
@@ -191,7 +192,8 @@ def _plain(value: object) -> object:
 
 
 def confirm(plan: Sequence[str], yes: bool) -> None:
-    """Show what would be destroyed, and go on only with consent. Raises CommandError, Abort."""
+    """Show what would be destroyed and continue only after consent. Raises CommandError and
+    Abort."""
     for line in plan:
         say(line)
     if yes:
@@ -205,7 +207,7 @@ def confirm(plan: Sequence[str], yes: bool) -> None:
 
 
 def settings_of(pairs: Sequence[str]) -> dict[str, str]:
-    """`key=value` texts as a mapping. Raises CommandError."""
+    """Parse `key=value` texts into a mapping. Raises CommandError."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
@@ -216,12 +218,12 @@ def settings_of(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def names_file(home: Home, kind: str) -> Path:
-    """Where the names of topics or groups are kept, one a line."""
+    """Return the file with the names of topics or groups, one a line."""
     return home.run / f"{kind}.names"
 
 
 def remember(kind: str, names: Sequence[str]) -> None:
-    """Keep names for completion, which asks no broker; without a folder for it nothing is kept."""
+    """Store names for completion, which asks no broker; without the folder nothing is stored."""
     path = names_file(context.home(), kind)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -232,7 +234,7 @@ def remember(kind: str, names: Sequence[str]) -> None:
 
 
 def remembered(kind: str, beginning: str) -> list[str]:
-    """The names that were seen last and begin so."""
+    """Return the stored names that begin with this text."""
     try:
         names = names_file(context.home(), kind).read_text().splitlines()
     except OSError:
@@ -241,10 +243,10 @@ def remembered(kind: str, beginning: str) -> list[str]:
 
 
 def complete_topics(incomplete: str) -> list[str]:
-    """Topics for a shell."""
+    """Complete topic names for a shell."""
     return remembered("topics", incomplete)
 
 
 def complete_groups(incomplete: str) -> list[str]:
-    """Groups for a shell."""
+    """Complete group names for a shell."""
     return remembered("groups", incomplete)

@@ -1,4 +1,4 @@
-"""`millrace collector`: watched files, positions, and a one-shot run."""
+"""`millrace collector`: watched files, positions, dead letters, and a one-shot run."""
 
 import asyncio
 import json
@@ -8,17 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.dead_letters_command import dead_letters
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, counted, print_json, print_table, say
 from appliance.cli.progress import waiting
 from appliance.cli.rooms import cell, cell_or_dash, room_process, status_of
-from appliance.parts import bootstrap_servers
-from appliance.settings import Mill, collector_settings
+from appliance.mill.parts import bootstrap_servers
+from appliance.mill.settings import Mill, collector_settings
+from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit, counted, print_json, print_table, say
 from appliance.supervisor.control import NoSupervisor
 from protocol.status import StatusUnavailable, fetch_status
 
@@ -27,20 +27,20 @@ STATUS_TIMEOUT_S = 2.0
 ALTERED = {
     "dead_lettered": "dead letters since its start: `./millrace collector dead-letters`",
     "events_cut": "events ended by a limit",
-    "fields_not_put": "lines without fields, being no JSON objects",
-    "invalid_keep": "lines with bytes that are no text, kept",
-    "invalid_replace": "lines with bytes that are no text, replaced",
+    "fields_not_put": "lines without the extra fields, because they are no JSON objects",
+    "invalid_keep": "lines with bytes that are not valid text, kept",
+    "invalid_replace": "lines with bytes that are not valid text, replaced",
     "nul_bytes_skipped": "NUL bytes skipped",
     "overlong_cut": "overlong lines cut",
     "overlong_piece": "pieces of overlong lines",
 }
-"""What did not become one record as it was, by the collector's counters."""
+"""Lines that were not sent unchanged, by the collector's counters."""
 
 SAME_MAX = 10
-"""Named files that repeat the content of other files."""
+"""How many files with the content of other files are named."""
 
 OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
-"""What is known of a file only with its stored position."""
+"""Columns that need a file's stored position."""
 
 app = group_of_commands("The collector and its files.")
 app.command("dead-letters")(dead_letters)
@@ -48,7 +48,7 @@ app.command("dead-letters")(dead_letters)
 
 @app.command()
 def status(as_json: EnvelopeOption = False) -> None:
-    """Every watched file: what it is and by what it is known, size, position, lag."""
+    """Every watched file: its kind, how it is identified, size, position and lag."""
     found = status_of("collector")
     files: Any = found.details.get("files", [])
     if as_json:
@@ -73,7 +73,7 @@ def status(as_json: EnvelopeOption = False) -> None:
     for entry in [one for one in files if one.get("same_as")][:SAME_MAX]:
         say(
             f"{entry['path']} holds the same bytes as {entry['same_as']}, and the lines of both"
-            " count: if it is a copy, keep it elsewhere, or exclude it"
+            " are counted: if it is a copy, move it elsewhere or exclude it"
         )
     counters: Any = found.details.get("counters", {})
     for name, count in counters.items():
@@ -86,7 +86,7 @@ def _cell(entry: dict[str, Any], head: str) -> object:
 
 
 def known_by(evidence: dict[str, Any] | None) -> str | None:
-    """By what a file is known again, in a few words."""
+    """Say in a few words how a file is recognised."""
     if evidence is None:
         return None
     words = [f"inode {evidence['inode']}"]
@@ -100,14 +100,14 @@ def known_by(evidence: dict[str, Any] | None) -> str | None:
 
 @app.command()
 def check(as_json: EnvelopeOption = False) -> None:
-    """Which files match, what they are, and where reading stands; changes nothing.
+    """Which files match, what they are, and where reading continues; changes nothing.
 
-    Exit code 5 when no broker says where reading stands.
+    Exit code 5 when no broker tells where reading continues.
     """
     mill, _ = context.load_mill()
     settings = collector_settings(mill)
     if context.in_containers():
-        # The name of the collector lies in its own volume; it tells it to whoever asks.
+        # The collector's name is stored in its own volume, so only the collector knows it.
         settings["section"]["instance"] = settings["section"]["instance"] or _instance(mill)
     with (
         waiting("the collector looks"),
@@ -119,7 +119,7 @@ def check(as_json: EnvelopeOption = False) -> None:
     except ValueError as error:
         raise CommandError("the collector could not look; see above") from error
     if not found["broker"]["reached"]:
-        # Without what is stored every file looks as if it were new.
+        # Without the stored positions, every file would look new.
         for entry in found["files"]:
             entry.update(dict.fromkeys(OF_POSITIONS))
     if as_json:
@@ -140,7 +140,8 @@ def _instance(mill: Mill) -> str | None:
         found = fetch_status(part.host, part.port, STATUS_TIMEOUT_S).details.get("instance")
     except StatusUnavailable as error:
         raise CommandError(
-            f"whose positions are meant only the collector says, and it does not: {error}",
+            "only the collector knows which positions are its own, and it does not answer:"
+            f" {error}",
             Exit.UNREACHABLE,
         ) from error
     return str(found) if found else None
@@ -170,9 +171,10 @@ def _print_check(found: dict[str, Any]) -> None:
 
 @app.command()
 def once() -> None:
-    """Read everything there is to its present end, with progress, and stop.
+    """Read all files to their present end, with progress, and stop.
 
-    For a mill whose collector does not run; it goes on from what this one has read.
+    Use it for a mill whose collector does not run. The collector later continues where this command
+    stopped.
     """
     mill, _ = context.load_mill()
     _refuse_beside_a_collector(mill, "to read them once")
@@ -189,7 +191,7 @@ def once() -> None:
             ) from None
     if code:
         raise CommandError(
-            f"not everything was read: the collector ended with exit code {code}",
+            f"the collector has not read everything; it ended with exit code {code}",
             Exit(code) if code in set(Exit) else Exit.FAILED,
         )
 
@@ -226,13 +228,15 @@ def _refuse_without_brokers(mill: Mill) -> None:
             asyncio.run(reach())
     except ClientError as error:
         raise CommandError(
-            f"nothing was read, for no broker answers: {error}; `./millrace up` starts the mill,"
-            " `./millrace stop collector` then makes way for this command",
+            f"nothing was read, because no broker answers: {error}; start the mill with"
+            " `./millrace up`, then stop its collector with `./millrace stop collector`",
             Exit.UNREACHABLE,
         ) from error
 
 
-FileArgument = Annotated[str, typer.Argument(help="Its path, the end of it, or a glob.")]
+FileArgument = Annotated[
+    str, typer.Argument(help="The file's path, the end of the path, or a glob.")
+]
 ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it; else it is shown.")]
 
 
@@ -240,9 +244,9 @@ ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it; else it i
 def forget(
     file: FileArgument, execute: ExecuteOption = False, as_json: EnvelopeOption = False
 ) -> None:
-    """Forget what is known of files that are gone; shown only, unless --execute is given.
+    """Forget what is stored about deleted files; without --execute it only shows them.
 
-    A later archive of one of them is read as a file of its own.
+    An archive of such a file that appears later is read as a new file.
     """
     _amend("forget", file, execute, as_json)
 
@@ -251,9 +255,9 @@ def forget(
 def again(
     file: FileArgument, execute: ExecuteOption = False, as_json: EnvelopeOption = False
 ) -> None:
-    """Read files from their start once more; shown only, unless --execute is given.
+    """Read files from their start once more; without --execute it only shows them.
 
-    All lines of theirs that were counted are counted a second time.
+    All their lines that were counted are counted a second time.
     """
     _amend("again", file, execute, as_json)
 
@@ -298,6 +302,6 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
             f" counted {tense} counted a second time"
         )
     if meant and not execute:
-        say("nothing was changed: --execute does it")
+        say("nothing was changed; add --execute to do it")
     if not meant:
         raise typer.Exit(Exit.CONDITION)

@@ -1,7 +1,7 @@
-"""`completion`: a script with which a shell completes the commands by itself.
+"""`completion`: a script that completes the commands in a shell without starting Python.
 
-It starts no interpreter: what commands and options there are stands in it, and topics and groups
-are those that the last command saw (`cluster.remember`).
+The script has all commands and options in it. Topics and groups are those that the last command saw
+(`cluster.remember`).
 """
 
 import shlex
@@ -13,8 +13,8 @@ import typer.main
 
 from appliance.cli import context
 from appliance.cli.cluster import complete_groups, complete_topics, names_file
-from appliance.cli.output import CommandError, Exit, out
 from appliance.cli.tree import COMMANDS, Tree
+from appliance.output import CommandError, Exit, out
 
 SHELLS = ("bash", "zsh")
 
@@ -50,9 +50,10 @@ complete -o default -F _millrace millrace ./millrace"""
 
 
 def completion(shell: Annotated[str, typer.Argument(help=", ".join(SHELLS))]) -> None:
-    """Print what lets a shell complete these commands.
+    """Print a script that completes these commands in a shell.
 
-    For bash: `eval "$(./millrace completion bash)"`, for good in ~/.bashrc; for zsh likewise.
+    For bash: `eval "$(./millrace completion bash)"`; put the line into ~/.bashrc to keep it. For
+    zsh likewise.
     """
     if shell not in SHELLS:
         raise CommandError(f"found {shell!r}, expected one of {', '.join(SHELLS)}", Exit.USAGE)
@@ -62,7 +63,7 @@ def completion(shell: Annotated[str, typer.Argument(help=", ".join(SHELLS))]) ->
 
 
 def script() -> str:
-    """The script for bash; zsh reads it as well."""
+    """Return the script for bash, which zsh can read as well."""
     words, names = [], []
     for path, command in commands():
         own = [*getattr(command, "commands", {}), *_options(command)]
@@ -96,7 +97,7 @@ def _options(command: Any) -> list[str]:
 
 
 def _kind_of(command: Any) -> str | None:
-    """What the arguments of a command name: topics or groups."""
+    """Return what the arguments of a command name: topics or groups."""
     callback = getattr(command, "callback", None)
     for annotation in getattr(callback, "__annotations__", {}).values():
         for one in getattr(annotation, "__metadata__", ()):

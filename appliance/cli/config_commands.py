@@ -1,4 +1,4 @@
-"""`config`: the file checked and shown, and the settings of the cluster's topics and brokers."""
+"""`config`: check, show and reload the file; read and change settings of topics and brokers."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from appliance.cli.cluster import (
     BootstrapOption,
     DryRunOption,
     JsonOption,
-    Output,
+    OutputFormat,
     OutputOption,
     TimeoutOption,
     emit,
@@ -20,10 +20,10 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, out, print_json, say, tell
 from appliance.cli.reload_command import reload
 from appliance.config.faults import ConfigFaults, Path, key_text
-from appliance.extras import missing_for
+from appliance.launch.extras import missing_for
+from appliance.output import CommandError, Exit, out, print_json, say, tell
 
 app = group_of_commands("The configuration file, and the cluster's settings.")
 app.command()(reload)
@@ -34,15 +34,15 @@ HIDDEN = "(not shown)"
 @app.command()
 def check(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Without asking Spark and the database.")
+        bool, typer.Option("--quick", help="Do not ask Spark and the database.")
     ] = False,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Check the configuration; every fault at once, exit code 2 when there is one."""
+    """Check the configuration and report all faults at once; exit code 2 if there is one."""
     file = context.home().config_file
     notes: tuple[str, ...] = ()
     try:
-        from appliance.keeps import deletions
+        from appliance.checks.keeps import deletions
 
         mill, loaded = context.load_mill()
         unchecked = None if quick else missing_for("stream")
@@ -70,7 +70,7 @@ def check(
 
 @app.command()
 def show(as_json: EnvelopeOption = False) -> None:
-    """The configuration as it takes effect, defaults included, without secrets."""
+    """Show the configuration in effect: with defaults, without secrets."""
     import yaml
 
     _, loaded = context.load_mill()
@@ -84,7 +84,7 @@ def show(as_json: EnvelopeOption = False) -> None:
 
 @app.command("path")
 def show_path(as_json: EnvelopeOption = False) -> None:
-    """Which file is meant."""
+    """Print which file is used."""
     path = str(context.home().config_file)
     if as_json:
         print_json("path/1", {"path": path})
@@ -93,7 +93,8 @@ def show_path(as_json: EnvelopeOption = False) -> None:
 
 
 KindArgument = Annotated[
-    str, typer.Argument(help="topic, broker or broker-logger; group in a cluster that is not ours.")
+    str,
+    typer.Argument(help="topic, broker or broker-logger; group in a cluster other than Millrace."),
 ]
 NameArgument = Annotated[str, typer.Argument(help="Its name or id; `default` for all brokers.")]
 
@@ -104,14 +105,14 @@ def get(
     name: NameArgument,
     keys: Annotated[list[str] | None, typer.Argument(help="Only these settings.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Defaults too, and what comes from elsewhere.")
+        bool, typer.Option("--all", help="Also defaults and settings that come from elsewhere.")
     ] = False,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Settings of a topic, a broker or a broker's loggers, and where they come from."""
+    """Show settings of a topic, a broker or a broker's loggers, and where they come from."""
     from appliance.kafka import configs
 
     resource = _resource(kind, name)
@@ -138,7 +139,7 @@ def get(
             " those it has",
             Exit.NOT_FOUND,
         )
-    nothing = f"{kind} {name} has no settings of its own; --all shows what holds"
+    nothing = f"{kind} {name} has no settings of its own; --all shows those in effect"
     emit("settings/1", rows, output, as_json, heads=("name", "value"), nothing=nothing)
 
 
@@ -161,7 +162,7 @@ def set_settings(
     changes: dict[str, str | None] = dict.fromkeys(delete or [])
     changes.update(settings_of(pairs or []))
     if not changes:
-        raise CommandError("nothing to change: key=value, or --delete key", Exit.USAGE)
+        raise CommandError("nothing to change: expected key=value, or --delete key", Exit.USAGE)
     resource = _resource(kind, name)
     with_cluster(
         bootstrap,
@@ -190,7 +191,7 @@ def _resource(kind: str, name: str) -> Any:
 
 
 def without_secrets(value: Any, path: Path, references: dict[Path, str]) -> Any:
-    """The same values, with references as they were written and secrets hidden."""
+    """Return the values with references as written in the file, and secrets hidden."""
     from appliance.config.findings import is_secret
 
     if path in references:

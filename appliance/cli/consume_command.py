@@ -1,4 +1,4 @@
-"""`consume`: records of topics, as text, as JSON, or in a form of one's own."""
+"""`consume`: print records of topics as text, as JSON, or in a format of your own."""
 
 import base64
 import json
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
-from appliance.cli.output import CommandError, Exit, counted, out, say, utc_text
+from appliance.output import CommandError, Exit, counted, out, say, utc_text
 
 if TYPE_CHECKING:
     from appliance.kafka.consume import Beginning, ReadRecord
 
-SKIP_HELP = "Pass over batches that cannot be opened, and say so."
+OFFSET_HELP = "start, end, N, -N (N offsets before the end), or @time."
+COMMITTED_HELP = "Leave out records of open and aborted transactions."
+SKIP_HELP = "Skip batches that cannot be read, with a message for each."
 DEFAULT_FORM = r"%s\n"
 FORM_HELP = r"%t topic, %p partition, %o offset, %k key, %s value, %T time, %h headers, \t \n"
 
@@ -21,16 +23,11 @@ FORM_HELP = r"%t topic, %p partition, %o offset, %k key, %s value, %T time, %h h
 def consume(
     topics: Annotated[list[str], typer.Argument(autocompletion=complete_topics)],
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Read as this group, and commit.")
+        str | None, typer.Option("--group", "-g", help="Read as this group, and commit offsets.")
     ] = None,
-    offset: Annotated[
-        str,
-        typer.Option(
-            "--offset", "-o", help="start, end, N, -N (N offsets before the end), or @time."
-        ),
-    ] = "end",
+    offset: Annotated[str, typer.Option("--offset", "-o", help=OFFSET_HELP)] = "end",
     count: Annotated[
-        int | None, typer.Option("--count", "-n", help="End after so many.", min=0)
+        int | None, typer.Option("--count", "-n", help="End after this many records.", min=0)
     ] = None,
     at_end: Annotated[bool, typer.Option("--exit", "-e", help="End at the present end.")] = False,
     partitions: Annotated[
@@ -41,22 +38,23 @@ def consume(
         bool, typer.Option("--json", help="One JSON object a line (ndjson).")
     ] = False,
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Nothing of open or aborted transactions.")
+        bool,
+        typer.Option("--read-committed", help=COMMITTED_HELP),
     ] = False,
     no_commit: Annotated[
         bool, typer.Option("--no-commit", help="With -g: commit nothing.")
     ] = False,
     skip_errors: Annotated[bool, typer.Option("--skip-message-on-error", help=SKIP_HELP)] = False,
     idle: Annotated[
-        float | None, typer.Option("--idle", help="End when nothing came for so many seconds.")
+        float | None, typer.Option("--idle", help="End when no record came for this many seconds.")
     ] = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Print the records of topics; without -g it leaves no group behind."""
-    from appliance.kafka.consume import Wanted, read
+    """Print the records of topics; without -g no group is created."""
+    from appliance.kafka.consume import ReadRequest, read
     from appliance.kafka.session import run
 
-    wanted = Wanted(
+    wanted = ReadRequest(
         topics=tuple(topics),
         partitions=_numbers(partitions),
         beginning=beginning_of(offset),
@@ -69,7 +67,9 @@ def consume(
         skipped=(lambda error: say(f"{error}; skipped")) if skip_errors else None,
     )
     if group is not None and wanted.partitions is not None:
-        raise CommandError("-p and -g exclude each other: a group shares out itself", Exit.USAGE)
+        raise CommandError(
+            "-p and -g exclude each other: a group assigns its partitions itself", Exit.USAGE
+        )
     printer = _Printer(form, as_json=as_json)
 
     async def work() -> None:
@@ -83,7 +83,7 @@ def consume(
 
 
 class _Printer:
-    """Prints records on standard output, each at once. Raises CommandError for a wrong form."""
+    """Prints each record at once on standard output. Raises CommandError for a bad format."""
 
     def __init__(self, form: str, *, as_json: bool) -> None:
         self.count = 0
@@ -102,18 +102,18 @@ class _Printer:
 
 
 def beginning_of(text: str) -> "Beginning":
-    """Where to begin. Raises CommandError."""
-    from appliance.kafka.consume import Begin, Beginning
+    """Parse where to begin. Raises CommandError."""
+    from appliance.kafka.consume import BeginAt, Beginning
     from appliance.kafka.moments import moment_ms
 
     if text in ("start", "end"):
-        return Beginning(Begin(text))
+        return Beginning(BeginAt(text))
     if text.startswith("@"):
-        return Beginning(Begin.TIME, moment_ms(text[1:]))
+        return Beginning(BeginAt.TIME, moment_ms(text[1:]))
     if text.isdecimal():
-        return Beginning(Begin.OFFSET, int(text))
+        return Beginning(BeginAt.OFFSET, int(text))
     if text.startswith("-") and text[1:].isdecimal():
-        return Beginning(Begin.LAST, int(text[1:]))
+        return Beginning(BeginAt.LAST, int(text[1:]))
     raise CommandError(f"-o {text}: expected start, end, N, -N or @time", Exit.USAGE)
 
 
@@ -130,7 +130,7 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
 def pieces_of(form: str) -> list[bytes | str]:
-    """A form as text and the letters of what stands between. Raises CommandError."""
+    """Split a format into literal text and field letters. Raises CommandError."""
     pieces: list[bytes | str] = []
     characters = iter(form)
     for character in characters:
@@ -172,7 +172,7 @@ def _piece(piece: bytes | str, one: "ReadRecord") -> bytes:
 
 
 def json_of(one: "ReadRecord") -> dict[str, Any]:
-    """A record as an object; what is not UTF-8 is base64, and says so."""
+    """Return a record as an object. Bytes that are not UTF-8 become base64, and a field says so."""
     record = one.record
     found: dict[str, Any] = {
         "topic": record.topic,
@@ -199,7 +199,7 @@ def json_of(one: "ReadRecord") -> dict[str, Any]:
 
 
 def text_of(part: bytes | None) -> tuple[str | None, bool]:
-    """Bytes as text, and whether that is base64."""
+    """Return bytes as text, and whether the text is base64."""
     if part is None:
         return None, False
     try:

@@ -1,4 +1,4 @@
-"""What most commands begin with: which mill is meant, and its checked configuration."""
+"""Find the mill that a command is for, and load its checked configuration."""
 
 import hashlib
 import os
@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.errors import NOT_RUNNING
-from appliance.home import Home, find_home
+from appliance.mill.home import Home, find_home
 
 if TYPE_CHECKING:
-    from appliance.config.load import Loaded
-    from appliance.parts import Placement
-    from appliance.settings import Mill
+    from appliance.config.load import LoadedConfig
+    from appliance.mill.parts import Placement
+    from appliance.mill.settings import Mill
 
 _config_option: list[Path] = []
-"""The value of `--config`, set once by the command line's entry."""
+"""The value of `--config`, set once by the entry of the command line."""
 
 
 def use_config(path: Path | None) -> None:
@@ -23,23 +23,23 @@ def use_config(path: Path | None) -> None:
 
 
 def home() -> Home:
-    """The mill meant by `--config` and the environment."""
+    """Return the mill that `--config` and the environment name."""
     return find_home(config=_config_option[0] if _config_option else None)
 
 
 def in_containers() -> bool:
-    """Whether parts are containers; their compose file says so."""
+    """Return whether parts are containers; the compose file sets a variable for that."""
     return os.environ.get("MILLRACE_PUBLISHED") == "loopback"
 
 
 def typed(words: str) -> str:
-    """How a person calls one of our commands where this mill is."""
+    """Return how the user types one of our commands here, in containers or not."""
     return f"{'docker compose run --rm cli' if in_containers() else './millrace'} {words}"
 
 
 def not_answered(text: str) -> str:
-    """Why a part gives no answer, and that the whole mill does not run, where it does not."""
-    from appliance.lifecycle import is_running
+    """Say why a part gives no answer, and whether the whole mill is stopped."""
+    from appliance.operate.lifecycle import is_running
 
     if in_containers() or is_running(home()):
         return text
@@ -47,16 +47,16 @@ def not_answered(text: str) -> str:
 
 
 def placement() -> "Placement":
-    """Where the parts are."""
-    from appliance.parts import Placement
+    """Return where the parts run."""
+    from appliance.mill.parts import Placement
 
     return Placement(in_containers=in_containers())
 
 
-def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
-    """The configuration, checked. Raises ConfigFaults."""
+def load_mill(at: Home | None = None) -> tuple["Mill", "LoadedConfig"]:
+    """Load and check the configuration. Raises ConfigFaults."""
     from appliance.config.load import load
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
 
     at = at or home()
     loaded = load(at.config_file, at.folder)
@@ -65,14 +65,15 @@ def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
 
 
 def mill_as_it_runs() -> "Mill":
-    """The mill for who only asks it something: as it was started, where it runs.
+    """Return the mill as it was started if it runs, else as the file describes it.
 
-    What is being written into the file, and what of it waits for `up --apply`, moves no part. A
-    file that is named with `--config` is meant. Raises ConfigFaults.
+    Use this in every command that only asks the mill something. A change in the file that waits for
+    `up --apply`, or is being typed, has reached no part yet, so it must not decide which parts are
+    asked. A file that is named with `--config` is always taken. Raises ConfigFaults.
     """
     from dataclasses import replace
 
-    from appliance.lifecycle import is_running
+    from appliance.operate.lifecycle import is_running
 
     at = home()
     if not _config_option and not in_containers() and is_running(at) and at.started_config.exists():

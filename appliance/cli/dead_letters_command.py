@@ -1,4 +1,4 @@
-"""`millrace collector dead-letters`: what could not be sent as a line, where it stands, and why."""
+"""`millrace collector dead-letters`: lines that could not be sent, where they are, and why."""
 
 import base64
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,8 +7,8 @@ import typer
 
 from appliance.cli.cluster import BootstrapOption, connected, servers
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, counted, print_json, print_table, say, utc_text
 from appliance.cli.rooms import cell_or_dash
+from appliance.output import CommandError, Exit, counted, print_json, print_table, say, utc_text
 from collector.send.replaying import Letter, first_bytes
 
 if TYPE_CHECKING:
@@ -25,16 +25,17 @@ def dead_letters(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Only from then on: 1h (ago), or 2026-08-01T10:00Z."),
+        typer.Option("--since", help="Only from this time on: 1h (ago), or 2026-08-01T10:00Z."),
     ] = None,
     reason: Annotated[
         str | None, typer.Option("--reason", help=f"Only these: {', '.join(REASONS)}.")
     ] = None,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Put them back as lines; shown only, see --execute.")
+        bool,
+        typer.Option("--replay", help="Send them as lines; without --execute it only shows them."),
     ] = False,
     execute: Annotated[
-        bool, typer.Option("--execute", help="With --replay: do it; else it is shown.")
+        bool, typer.Option("--execute", help="With --replay: do it instead of showing it.")
     ] = False,
     decode: Annotated[
         str | None,
@@ -42,7 +43,7 @@ def dead_letters(
     ] = None,
     cut: Annotated[
         bool,
-        typer.Option("--cut", help="With --replay: also those of which only the start was kept."),
+        typer.Option("--cut", help="With --replay: also lines of which only the start was kept."),
     ] = False,
     stdin: Annotated[
         bool,
@@ -55,9 +56,9 @@ def dead_letters(
     as_json: EnvelopeOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """What could not be sent as a line: the reason, the file, the place in it, the first bytes.
+    """Lines that could not be sent: the reason, the file, the place in it, the first bytes.
 
-    With --replay they are put back where they would have gone, each once.
+    With --replay the lines are sent to where they would have gone, each once.
     """
     from appliance.kafka.replay import look
     from appliance.kafka.session import run
@@ -91,13 +92,13 @@ def _refuse(reason: str | None, lacks_replay: bool) -> None:
 
 
 def _beginning(since: str | None) -> "Beginning":
-    """Where to begin to look: everywhere, or at a moment."""
-    from appliance.kafka.consume import Begin, Beginning
+    """Return where to begin: at the first dead letter, or at a moment."""
+    from appliance.kafka.consume import BeginAt, Beginning
     from appliance.kafka.moments import moment_ms
 
     if since is None:
-        return Beginning(Begin.START)
-    return Beginning(Begin.TIME, moment_ms(since))
+        return Beginning(BeginAt.START)
+    return Beginning(BeginAt.TIME, moment_ms(since))
 
 
 def _show(shelf: "Shelf", as_json: bool) -> None:
@@ -117,7 +118,7 @@ def _show(shelf: "Shelf", as_json: bool) -> None:
 
 
 def row_of(letter: Letter, replayed_ms: int | None) -> dict[str, Any]:
-    """A dead letter as a row; its value in base64, since it may be no text."""
+    """Return a dead letter as a row; its value is base64, because it can be binary."""
     return {
         "timestamp": utc_text(letter.timestamp_ms),
         "timestamp_ms": letter.timestamp_ms,

@@ -1,4 +1,4 @@
-"""`demo`: makes something to count."""
+"""`demo`: write made-up web traffic, so that there is something to count."""
 
 import os
 import random
@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, say
 from appliance.cli.progress import progress_line
-from appliance.demo import access_line
+from appliance.output import CommandError, say
+from appliance.traffic.demo import access_line
 
 SIGNALLED = 128
-"""Added to a signal's number, it is the exit code of whoever was ended by it."""
+"""The exit code of a command that a signal ended is this plus the signal's number."""
 
 
 def demo(
@@ -43,7 +43,7 @@ def demo(
     written = 0
     say(f"writing {rate:.0f} lines a second for {seconds:.0f} s into {path}")
     say(f"watch them: {context.typed('show requests_by_status --size 1m --watch')}")
-    # A line is written whole or not at all, also when the command is broken off.
+    # A line is written whole or not at all, even if the command is interrupted.
     with path.open("ab", buffering=0) as file, _stop_flag() as stopped, progress_line() as line:
         began = time.monotonic()
         while not stopped and (now := time.monotonic()) < began + seconds:
@@ -63,12 +63,12 @@ def _write(file: FileIO, path: Path, data: bytes) -> None:
     try:
         file.write(data)
     except OSError as error:
-        # A write names no file by itself.
+        # An error of `write` does not name the file.
         raise CommandError(f"{path}: {error.strerror}") from error
 
 
 class _stop_flag:
-    """True once SIGINT or SIGTERM came, `number`; the handlers are put back at the end."""
+    """Becomes true at SIGINT or SIGTERM (`number`); the old handlers are restored at the end."""
 
     def __init__(self) -> None:
         self.number = 0

@@ -1,4 +1,4 @@
-"""`doctor`: looks at everything the mill depends on, and says what to do about what is wrong."""
+"""`doctor`: check everything that the mill depends on, and give a remedy for each problem."""
 
 import os
 import platform
@@ -16,19 +16,20 @@ from typing import Any
 
 import typer
 
-from appliance import checks, filling, growth, lifecycle
-from appliance.checks import Check, Level
+from appliance.checks import filling, growth, startup
+from appliance.checks.file_systems import mounts_of_this_process, watched_folders
+from appliance.checks.startup import Check, CheckLevel
 from appliance.cli import context
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, print_json, print_table
 from appliance.cli.progress import waiting
 from appliance.cli.status_command import logs_hint, part_rows
 from appliance.config.faults import ConfigFaults
-from appliance.file_systems import mounts_of_this_process, watched_folders
-from appliance.home import Home
-from appliance.servers import find_program
-from appliance.settings import Mill
+from appliance.launch.servers import find_program
+from appliance.mill.home import Home
+from appliance.mill.settings import Mill
+from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit, print_json, print_table
 
 FLUSH_SAMPLES = 60
 FLUSH_P99_MS = 10.0
@@ -42,7 +43,7 @@ PYTHON_MIN = (3, 11)
 def doctor(
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Look at this machine and this mill; findings with remedies; exit code 3 on a failure."""
+    """Check this machine and this mill; findings have remedies; exit code 3 on a failure."""
     home = context.home()
     with waiting("looking at the machine and the mill"):
         found = [*_configuration(home), *_machine(home)]
@@ -51,30 +52,30 @@ def doctor(
     else:
         rows = [[str(c.level), c.what, c.found, c.remedy] for c in found]
         print_table(["", "WHAT", "FOUND", "REMEDY"], rows)
-    if any(check.level is Level.FAILED for check in found):
+    if any(check.level is CheckLevel.FAILED for check in found):
         raise typer.Exit(Exit.CONDITION)
 
 
 def _configuration(home: Home) -> Iterator[Check]:
-    """The file, and what it asks for."""
+    """Check the file, and what it needs."""
     try:
         mill, _ = context.load_mill(home)
     except ConfigFaults as error:
         for fault in error.faults:
-            yield Check(Level.FAILED, "configuration", str(fault), "mend it")
+            yield Check(CheckLevel.FAILED, "configuration", str(fault), "mend it")
         return
-    yield Check(Level.OK, "configuration", str(home.config_file))
+    yield Check(CheckLevel.OK, "configuration", str(home.config_file))
     yield _spark_memory(mill)
     if mill.placement.in_containers:
         yield from _parts(*part_rows())
         yield from growth.rows(mill)
         yield from _filling(mill)
     else:
-        yield from checks.programs(mill)
+        yield from startup.programs(mill)
         yield from _server_versions()
-        yield from checks.connector_jars(mill, check_sums=True)
-        yield from checks.spark_master(mill)
-        yield from checks.whose_data(mill)
+        yield from startup.connector_jars(mill, check_sums=True)
+        yield from startup.spark_master(mill)
+        yield from startup.whose_data(mill)
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
             yield from growth.rows(mill)
@@ -84,9 +85,9 @@ def _configuration(home: Home) -> Iterator[Check]:
 
 
 def _mill_state(mill: Mill) -> Iterator[Check]:
-    """Whether the mill runs, and how its parts are; its ports only when it does not."""
+    """Check whether the mill runs and how its parts are; check its ports only if it is stopped."""
     if lifecycle.is_running(mill.home):
-        yield Check(Level.OK, "mill", "runs; `./millrace status` shows its parts")
+        yield Check(CheckLevel.OK, "mill", "runs; `./millrace status` shows its parts")
         yield from _parts(*part_rows())
         return
     from appliance.supervisor.children import leftovers
@@ -94,14 +95,14 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
     left = leftovers(mill.home)
     for name, record in left.items():
         found = f"process {record.pid} of an earlier run, without a supervisor"
-        yield Check(Level.WARNING, name, found, "`make up` or `make down` stops it")
-    yield Check(Level.OK, "mill", "does not run")
+        yield Check(CheckLevel.WARNING, name, found, "`make up` or `make down` stops it")
+    yield Check(CheckLevel.OK, "mill", "does not run")
     if not left:
-        yield from checks.ports(mill)
+        yield from startup.ports(mill)
 
 
 def _filling(mill: Mill) -> Iterator[Check]:
-    """How the disks fill, of a monitor that answers; that it does not is said with the parts."""
+    """Report how disks fill, if the monitor answers; `_parts` reports when it does not."""
     try:
         rows = ask_monitor(mill, "/api/v1/disks")["data"]
     except CommandError:
@@ -110,40 +111,40 @@ def _filling(mill: Mill) -> Iterator[Check]:
 
 
 def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
-    """What is not well among the parts of a mill that runs."""
+    """Report the parts of a running mill that are not well."""
     for error in errors:
-        yield Check(Level.WARNING, "mill", error)
+        yield Check(CheckLevel.WARNING, "mill", error)
     for row in rows:
         if row["state"] != "healthy":
             found = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
             if row.get("words"):
                 found = f"{found}; it said: {row['words']}"
-            level = Level.FAILED if row["state"] == "failed" else Level.WARNING
+            level = CheckLevel.FAILED if row["state"] == "failed" else CheckLevel.WARNING
             yield Check(level, row["part"], found, logs_hint(row["part"]))
 
 
 def _published(mill: Mill) -> Iterator[Check]:
-    """`MILLRACE_PUBLISHED` lifts the loopback rule, so it must be true."""
+    """Check `MILLRACE_PUBLISHED`: it lifts the loopback rule, so it must be true."""
     value = os.environ.get("MILLRACE_PUBLISHED")
     if value is None:
         return
     inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
     if value != "loopback":
         text = f"MILLRACE_PUBLISHED={value}"
-        yield Check(Level.FAILED, "published ports", text, "the only value is `loopback`")
+        yield Check(CheckLevel.FAILED, "published ports", text, "the only value is `loopback`")
     elif not inside:
         yield Check(
-            Level.FAILED,
+            CheckLevel.FAILED,
             "published ports",
             "MILLRACE_PUBLISHED=loopback outside of a container: parts would listen everywhere",
             "unset it; only the shipped compose file sets it",
         )
     else:
-        yield Check(Level.OK, "published ports", "inside a container, published on loopback")
+        yield Check(CheckLevel.OK, "published ports", "inside a container, published on loopback")
 
 
 def _server_versions() -> Iterator[Check]:
-    """What the servers call themselves."""
+    """Report the versions of the servers."""
     for what, names in (("Redis", ("redis-server",)), ("MySQL", ("mariadbd", "mysqld"))):
         program = find_program(*names)
         if program is None:
@@ -152,17 +153,17 @@ def _server_versions() -> Iterator[Check]:
             [program, "--version"], capture_output=True, text=True, timeout=20, check=False
         )
         line = (done.stdout or done.stderr).strip().splitlines()
-        yield Check(Level.OK, f"{what} version", line[0][:100] if line else "unknown")
+        yield Check(CheckLevel.OK, f"{what} version", line[0][:100] if line else "unknown")
 
 
 def _machine(home: Home) -> Iterator[Check]:
     version = ".".join(str(number) for number in sys.version_info[:3])
     good = sys.version_info >= PYTHON_MIN
-    yield Check(Level.OK if good else Level.FAILED, "Python", version)
-    yield Check(Level.OK, "system", f"{platform.system()} {platform.release()}")
+    yield Check(CheckLevel.OK if good else CheckLevel.FAILED, "Python", version)
+    yield Check(CheckLevel.OK, "system", f"{platform.system()} {platform.release()}")
     if not context.in_containers():
-        # There each part has a volume of its own, which this one does not see.
-        yield from checks.disk_space(home)
+        # In containers each part has its own volume, which this container does not see.
+        yield from startup.disk_space(home)
         yield flush_latency(home.data if home.data.exists() else home.folder)
     yield from _limits()
     yield from _memory()
@@ -170,7 +171,8 @@ def _machine(home: Home) -> Iterator[Check]:
 
 
 def flush_latency(folder: Path, samples: int = FLUSH_SAMPLES) -> Check:
-    """How long the disk takes to make 4 KiB durable; every acknowledgement waits for it."""
+    """Measure how long the disk takes to make 4 KiB durable; every acknowledgement waits for
+    that."""
     taken_ms = []
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -181,17 +183,17 @@ def flush_latency(folder: Path, samples: int = FLUSH_SAMPLES) -> Check:
                 taken_ms.append((time.perf_counter() - began) * 1000)
     except OSError as error:
         found = f"cannot be measured in {folder}: {error.strerror}"
-        return Check(Level.WARNING, "disk flush", found)
+        return Check(CheckLevel.WARNING, "disk flush", found)
     cuts = statistics.quantiles(taken_ms, n=100, method="inclusive")
     text = f"p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms"
     if cuts[98] <= FLUSH_P99_MS:
-        return Check(Level.OK, "disk flush", text)
-    remedy = f"counts come later than promised above {FLUSH_P99_MS:.0f} ms; a faster disk helps"
-    return Check(Level.WARNING, "disk flush", text, remedy)
+        return Check(CheckLevel.OK, "disk flush", text)
+    remedy = f"a p99 above {FLUSH_P99_MS:.0f} ms delays counts; use a faster disk"
+    return Check(CheckLevel.WARNING, "disk flush", text, remedy)
 
 
 def _limits() -> Iterator[Check]:
-    """Kernel and account limits that a busy mill could meet."""
+    """Check limits of the kernel and the account that a busy mill could reach."""
     for name, least in (
         ("max_user_watches", INOTIFY_WATCHES_MIN),
         ("max_user_instances", INOTIFY_INSTANCES_MIN),
@@ -201,14 +203,14 @@ def _limits() -> Iterator[Check]:
             value = int(path.read_text())
         except (OSError, ValueError):
             continue
-        level = Level.OK if value >= least else Level.WARNING
+        level = CheckLevel.OK if value >= least else CheckLevel.WARNING
         remedy = "" if value >= least else f"sysctl fs.inotify.{name}={least * 4}"
         yield Check(level, f"inotify {name}", str(value), remedy)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_MIN
     text = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
     remedy = "" if enough else f"ulimit -n {OPEN_FILES_MIN}"
-    yield Check(Level.OK if enough else Level.WARNING, "open files", text, remedy)
+    yield Check(CheckLevel.OK if enough else CheckLevel.WARNING, "open files", text, remedy)
 
 
 def _memory() -> Iterator[Check]:
@@ -217,26 +219,28 @@ def _memory() -> Iterator[Check]:
     available = psutil.virtual_memory().available
     text = f"{available / (1 << 30):.1f} GiB available"
     if lifecycle.is_running(context.home()) or available >= MEMORY_BYTES_MIN:
-        yield Check(Level.OK, "memory", text)
+        yield Check(CheckLevel.OK, "memory", text)
     else:
         remedy = "the mill needs about 2.5 GiB; stream.heap can be lowered to 512MiB"
-        yield Check(Level.WARNING, "memory", text, remedy)
+        yield Check(CheckLevel.WARNING, "memory", text, remedy)
 
 
 def _spark_memory(mill: Mill) -> Check:
-    """What the heap of Spark's driver comes to on this machine, and the batches it allows."""
+    """Report the heap of Spark's driver on this machine, and the batch size that it allows."""
     from stream.spark.memory import heap_bytes, lines_per_batch, machine_bytes
 
     machine, section = machine_bytes(), mill.config.stream
     heap, lines = heap_bytes(section, machine), lines_per_batch(section, machine)
     told = "stream.heap" if section.heap is not None else "follows the machine"
     return Check(
-        Level.OK, "Spark's heap", f"{heap >> 20} MiB ({told}), batches of up to {lines:,} lines"
+        CheckLevel.OK,
+        "Spark's heap",
+        f"{heap >> 20} MiB ({told}), batches of up to {lines:,} lines",
     )
 
 
 def _secret_modes(home: Home) -> Iterator[Check]:
-    """Secrets must be readable by their owner only."""
+    """Check that secrets are readable by their owner only."""
     if not home.secrets.exists():
         return
     open_files = []
@@ -245,10 +249,12 @@ def _secret_modes(home: Home) -> Iterator[Check]:
             if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
                 open_files.append(str(path))
     except PermissionError:
-        yield Check(Level.OK, "secrets", "belong to several accounts, not readable by this one")
+        yield Check(
+            CheckLevel.OK, "secrets", "belong to several accounts, not readable by this one"
+        )
         return
     if open_files:
         remedy = f"chmod 600 {' '.join(open_files)}"
-        yield Check(Level.FAILED, "secrets", f"{len(open_files)} readable by others", remedy)
+        yield Check(CheckLevel.FAILED, "secrets", f"{len(open_files)} readable by others", remedy)
     else:
-        yield Check(Level.OK, "secrets", "readable by their owner only")
+        yield Check(CheckLevel.OK, "secrets", "readable by their owner only")

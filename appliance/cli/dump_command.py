@@ -1,4 +1,4 @@
-"""`dump-log`: log files printed, and whole folders checked."""
+"""`dump-log`: print log files, or check whole folders."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from appliance.cli.cluster import JsonOption
-from appliance.cli.output import CommandError, Exit, counted, out, print_json, say, size_text
 from appliance.cli.progress import ProgressLine, progress_line
+from appliance.output import CommandError, Exit, counted, out, print_json, say, size_text
 
 if TYPE_CHECKING:
-    from appliance.dump.folder import Report
+    from appliance.dump.folder import FolderReport
 
 DECODERS = ("offsets", "transactions", "metadata", "plain")
 EXPECTED = (
@@ -26,7 +26,7 @@ def dump_log(
         typer.Argument(help="Segment files, or folders of partitions or brokers.", exists=True),
     ],
     print_data: Annotated[
-        bool, typer.Option("--print-data", help="Batches and records, as Kafka prints them.")
+        bool, typer.Option("--print-data", help="Print batches and records, as Kafka does.")
     ] = False,
     decode: Annotated[
         str | None, typer.Option("--decode", help=f"{', '.join(DECODERS)}; prints the records.")
@@ -34,11 +34,11 @@ def dump_log(
     max_bytes: Annotated[int | None, typer.Option("--max-bytes", min=1)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check log files and what lies beside them; exit code 3 when anything is damaged.
+    """Check log files and their index files; exit code 3 when anything is damaged.
 
-    A folder is checked as one log, with the node's checkpoints; one without log files, every log in
-    the folders below it. Of a sparse index it cannot be told
-    that entries are missing from its end, for it may have any number of them.
+    A folder is checked as one log, together with the node's checkpoints. For a folder without log
+    files, every log in the folders below it is checked. Missing entries at the end of a sparse
+    index cannot be detected, because such an index can have any number of entries.
     """
     from appliance.dump.folder import check_files, check_folder, is_known
 
@@ -59,7 +59,7 @@ def dump_log(
 
 
 def _logs_in(path: Path) -> list[Path]:
-    """A path itself; of a folder that is no log but has some below it, those."""
+    """Return the path itself; for a folder without a log, the logs below it."""
     from appliance.dump.folder import is_known
 
     if path.is_file() or any(is_known(one) for one in path.iterdir()):
@@ -67,7 +67,7 @@ def _logs_in(path: Path) -> list[Path]:
     return sorted({one.parent for one in path.rglob("*") if is_known(one)}) or [path]
 
 
-def _tell(reports: "list[Report]", as_json: bool) -> None:
+def _tell(reports: "list[FolderReport]", as_json: bool) -> None:
     findings = [finding for report in reports for finding in report.findings]
     files = sum(report.files for report in reports)
     batches = sum(report.batches for report in reports)
@@ -88,7 +88,7 @@ def _tell(reports: "list[Report]", as_json: bool) -> None:
 
 
 def _print(paths: list[Path], decoder: str, max_bytes: int | None) -> None:
-    """Print the files of batches among these files, and in these folders."""
+    """Print the batches of these files and of the files in these folders."""
     from appliance.dump import lines
     from appliance.dump.folder import mapped, named
 
@@ -119,13 +119,13 @@ def _size(paths: list[Path]) -> int:
 
 
 class _Progress:
-    """How much is checked, and how long the rest takes at that pace."""
+    """Shows how much is checked, and how long the rest takes at this pace."""
 
     def __init__(self, line: ProgressLine, of: int) -> None:
         self._line, self._of, self._done = line, of, 0
 
     def add(self, size_bytes: int) -> None:
-        """So many bytes more are read."""
+        """Note how many more bytes have been read."""
         self._done += size_bytes
         self._line.show(self._text)
 

@@ -1,7 +1,7 @@
-"""Commands that in containers are compose's to do, or belong into the container of a part.
+"""Refuse commands that compose does in containers, or that belong into a part's own container.
 
-The service `cli` has neither Spark nor a supervisor nor the secrets of other parts. Asked before a
-command is loaded, for loading some of them needs Spark already.
+The service `cli` has neither Spark nor a supervisor nor other parts' secrets. This is checked
+before a command is loaded, because loading some commands already needs Spark.
 """
 
 import os
@@ -11,13 +11,13 @@ from importlib.util import find_spec
 from itertools import pairwise
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 
 WITHOUT = {
-    "backup": "in containers no part may stop another: docs/backup.md has what to do instead",
-    "restore": "in containers each part has a volume: docs/backup.md has what to do instead",
+    "backup": "in containers no part can pause another: docs/backup.md says what to do instead",
+    "restore": "in containers each part has a volume: docs/backup.md says what to do instead",
 }
-"""What has nothing in its place."""
+"""Commands that have no replacement in containers."""
 
 OF_COMPOSE = {
     "up": "up -d --wait",
@@ -26,7 +26,7 @@ OF_COMPOSE = {
     "start": "start",
     "stop": "stop",
 }
-"""What compose does to the whole mill, or to the part that is named."""
+"""What compose does instead, for the whole mill or for the named part."""
 
 OF_ONE_PART = ("restart", "start", "stop")
 
@@ -37,11 +37,12 @@ OF_THE_STREAM: dict[tuple[str, ...], str] = {
     ("stream", "purge"): "",
     ("stream", "dry-run"): "-v ./watched:/mill/watched:ro ",
 }
-"""What needs Spark, or the right to write counts, and what the stream's container lacks for it."""
+"""Commands that need Spark or the right to write counts, with the mounts that the stream's
+container lacks."""
 
 
 def refuse_elsewhere(words: Sequence[str]) -> None:
-    """Raise CommandError, with what to type, for a command that is not done in this container."""
+    """Raise CommandError with what to type, if the command cannot run in this container."""
     if not context.in_containers():
         return
     text = _of_compose(words) or _of_a_part(words)
@@ -50,7 +51,7 @@ def refuse_elsewhere(words: Sequence[str]) -> None:
 
 
 def _of_compose(words: Sequence[str]) -> str | None:
-    """Also of their help, for no option of theirs means anything there."""
+    """Also for `--help`, because none of the command's options apply in containers."""
     if words[0] not in OF_COMPOSE:
         return None
     typed = ["docker compose", OF_COMPOSE[words[0]]]
@@ -89,5 +90,6 @@ def _has_spark() -> bool:
 
 
 def _has_positions() -> bool:
-    """Whether this is the container with the collector's data, which others cannot write."""
+    """Return whether this container has the collector's data, which other containers cannot
+    write."""
     return os.access(context.home().part_data("collector"), os.W_OK)

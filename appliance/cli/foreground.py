@@ -6,22 +6,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
-from appliance import lifecycle
 from appliance.cli.log_command import follow_logs, log_files
-from appliance.cli.output import CommandError, say
-from appliance.home import Home
-from appliance.notify import service_manager
+from appliance.machine.notify import service_manager
+from appliance.mill.home import Home
+from appliance.operate import lifecycle
+from appliance.output import CommandError, say
 
 
 def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None]) -> None:
     """Start the mill and print its logs until it is stopped; SIGTERM and Ctrl-C stop it.
 
-    SIGTERM is how a service manager asks for that, so it ends well; Ctrl-C is a KeyboardInterrupt.
-    Raises what `start` raises, and CommandError when the supervisor has died. Nothing runs then
-    that did not run before.
+    A service manager stops the mill with SIGTERM, so the command then ends with code 0. Ctrl-C is a
+    KeyboardInterrupt. Raises what `start` raises, and CommandError when the supervisor has died. No
+    process remains that was not running before.
     """
     tell = service_manager(os.environ)
-    # Whoever ends this process, a terminal or a service manager, means the mill.
+    # A terminal or service manager that ends this process wants to end the mill.
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         _start(home, start, stop)
@@ -41,7 +41,7 @@ def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
-    # A supervisor that was told to stop takes its file along.
+    # A supervisor that was asked to stop removes its file.
     if home.pid_file.exists():
         stop()
         raise CommandError("the supervisor has died; data/logs/supervisor.log may say why")
@@ -49,7 +49,7 @@ def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came: nothing on the way takes it for an error, as nothing does with Ctrl-C."""
+    """SIGTERM came. It is no Exception, so no handler catches it as an error, as with Ctrl-C."""
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`millrace group`: groups listed, described, moved and deleted."""
+"""`millrace group`: list, describe, move and delete groups."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +9,7 @@ from appliance.cli.cluster import (
     BootstrapOption,
     DryRunOption,
     JsonOption,
-    Output,
+    OutputFormat,
     OutputOption,
     Row,
     TimeoutOption,
@@ -22,13 +22,13 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, counted, say, tell
+from appliance.output import CommandError, Exit, counted, say, tell
 
 if TYPE_CHECKING:
     from appliance.kafka.groups import Group
     from protocol.client.cluster import Cluster
 
-app = group_of_commands("Groups of readers, and how far they are.")
+app = group_of_commands("Groups of readers and their offsets.")
 
 GroupsArgument = Annotated[list[str], typer.Argument(autocompletion=complete_groups)]
 GroupArgument = Annotated[str, typer.Argument(autocompletion=complete_groups)]
@@ -43,7 +43,7 @@ def list_groups(
         str | None, typer.Option("--state", help="Only these: stable, empty, …")
     ] = None,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
@@ -89,11 +89,11 @@ def describe(
     state: Annotated[bool, typer.Option("--state", help="Each group as a whole.")] = False,
     only_lag: Annotated[bool, typer.Option("--only-lag", help="Partitions that lag.")] = False,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """What groups read: offsets and lag by partition, members, or the state."""
+    """Show offsets and lag of groups by partition, their members, or their state."""
     from appliance.kafka.groups import describe as ask
 
     if members and state:
@@ -168,11 +168,12 @@ def seek(
     topic: ScopeOption = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else it is shown.")] = False,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Where a group without members shall go on; shown only, unless --execute is given."""
+    """Move a group's committed offsets (the group must have no members); without --execute only
+    shown."""
     from appliance.kafka import reset
     from appliance.kafka.groups import describe as ask
     from protocol.client import group_offset_reset
@@ -192,7 +193,7 @@ def seek(
 
     found, plan = with_cluster(bootstrap, timeout, work)
     if not plan:
-        text = f"group {group!r} has committed nothing; --topic says what it shall read"
+        text = f"group {group!r} has committed nothing; name the topic with --topic"
         raise CommandError(text, Exit.NOT_FOUND)
     before = {(row.topic, row.partition): row.current_offset for row in found.rows}
     rows = [
@@ -206,7 +207,7 @@ def seek(
         for tp, offset in plan.items()
     ]
     emit("seek/1", rows, output, as_json)
-    say(f"{group} goes on there" if execute else "nothing was changed: --execute does it")
+    say(f"{group} goes on there" if execute else "nothing was changed; add --execute to do it")
 
 
 @app.command()
@@ -218,7 +219,7 @@ def delete(
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Delete groups without members, with what they have committed, after asking."""
+    """Delete groups without members, with their committed offsets, after asking."""
     from appliance.kafka.groups import describe as ask
     from appliance.kafka.transactions import words_of
     from protocol.client.group_admin import delete_groups
@@ -251,12 +252,12 @@ def delete_offsets(
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Delete what a group has committed of topics that no member of it reads, after asking."""
+    """Delete a group's committed offsets of topics that no member reads, after asking."""
     from appliance.kafka.reset import partitions_of
     from protocol.client.group_admin import delete_group_offsets
 
     if not topic:
-        raise CommandError("--topic says of which topic", Exit.USAGE)
+        raise CommandError("name the topic with --topic", Exit.USAGE)
 
     tps = with_cluster(
         bootstrap,
@@ -281,7 +282,7 @@ def delete_offsets(
 
 
 def _tell_deleted(what: str, outcomes: dict[str, str | None], as_json: bool) -> None:
-    """What became of each, by name the reason why it was not deleted. Raises Exit."""
+    """Report the result for each name, with the reason if it was not deleted. Raises Exit."""
     words = [
         f"{name}: {error}" if error else f"{name} is deleted" for name, error in outcomes.items()
     ]

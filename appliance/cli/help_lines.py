@@ -1,6 +1,6 @@
-"""How help looks: plain text, a line for each command, and no word of it cut.
+"""The layout of help: plain text, one line for each command, no word cut.
 
-Loads nothing of the mill: help and completion pass through here.
+This module loads nothing of the mill, because help and completion import it.
 """
 
 import re
@@ -12,13 +12,13 @@ from typer.core import TyperGroup
 
 _ENDS_OF_THOUGHTS = (re.compile(r"[;:.] "), re.compile(r", "))
 _AROUND_NAMES = 6
-"""Columns of a list of commands that are neither name nor text."""
+"""Columns in a list of commands that are neither name nor text."""
 
 
 def in_one_line(text: str, limit: int) -> str:
-    """A text in so many characters: whole, or as far as a thought, or at least a word, goes.
+    """Shorten a text to a number of characters, at the end of a sentence or at least of a word.
 
-    Without a full stop, which those that end with a thought would lack beside the others.
+    No full stop at the end, because texts that were cut between words would lack it.
     """
     text = text.removesuffix(".")
     if len(text) <= limit:
@@ -31,7 +31,7 @@ def in_one_line(text: str, limit: int) -> str:
 
 
 def write_commands(formatter: Any, commands: Sequence[tuple[str, str]]) -> None:
-    """The list of commands in a help: names, and what each does."""
+    """Write the list of commands of a help page: the names, and what each does."""
     limit = formatter.width - _AROUND_NAMES - max(len(name) for name, _ in commands)
     with formatter.section("Commands"):
         formatter.write_dl([(name, in_one_line(text, limit)) for name, text in commands])
@@ -51,9 +51,10 @@ class _PlainGroup(TyperGroup):
 
 
 def group_of_commands(what: str) -> typer.Typer:
-    """A group whose help is like that of the whole tree.
+    """Make a group of commands whose help looks like that of the whole tree.
 
-    Each is made alone and inherits nothing from the tree; `millrace completion` completes them all.
+    Each group is created separately and inherits nothing from the tree. `millrace completion`
+    completes all of them.
     """
     return typer.Typer(
         cls=_PlainGroup,

@@ -1,24 +1,24 @@
-"""What only Spark and the databases say of a configuration, asked before anything is changed."""
+"""Ask Spark and MySQL about a configuration before anything is changed."""
 
 from appliance.cli.progress import waiting
-from appliance.config.load import Loaded
-from appliance.settings import Mill
+from appliance.config.load import LoadedConfig
+from appliance.mill.settings import Mill
 
 
-def judge_expressions(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
-    """Ask Spark of the expressions and return its notes; answers are remembered.
+def judge_expressions(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
+    """Have Spark check the expressions and return its notes; answers are cached.
 
-    Raises ConfigFaults, CheckFailed.
+    Raises ConfigFaults and CheckFailed.
     """
-    from appliance.stream_check import check_expressions
+    from appliance.checks.stream_check import check_expressions
 
     with waiting("Spark checks the metrics"):
         return check_expressions(mill, loaded.document).notes
 
 
-def judge(mill: Mill, loaded: Loaded) -> tuple[str, ...]:
-    """Ask MySQL too whether a metric has changed under its name. Raises as above."""
-    from appliance.definitions import check_definitions
+def judge(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
+    """Also ask MySQL whether a metric's definition has changed under its name. Raises as above."""
+    from appliance.checks.definitions import check_definitions
 
     notes = judge_expressions(mill, loaded)
     with waiting("asking MySQL what is counted"):

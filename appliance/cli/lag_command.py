@@ -11,7 +11,11 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption, EveryOption, every_s
-from appliance.cli.output import (
+from appliance.cli.rooms import cell
+from appliance.config.faults import did_you_mean
+from appliance.errors import reason_of
+from appliance.mill.settings import Mill
+from appliance.output import (
     CommandError,
     Exit,
     duration_text,
@@ -20,17 +24,14 @@ from appliance.cli.output import (
     print_table,
     say,
 )
-from appliance.cli.rooms import cell
-from appliance.config.faults import did_you_mean
-from appliance.errors import reason_of
-from appliance.settings import Mill
 
 ANSWER_BYTES_MAX = 16 << 20
 TIMEOUT_S = 10.0
 
 STALE_MS = 30_000
 LOOKS_MISSED = 2
-"""A look of a large cluster takes some seconds; who has not ended one for longer knows nothing."""
+"""One cycle of a large cluster takes some seconds. A monitor that missed two cycles knows no
+lag."""
 
 Row = dict[str, Any]
 
@@ -56,7 +57,7 @@ def lag(
         raise CommandError(f"--per {per}: expected partition, topic or group", Exit.USAGE)
     wait_s = every_s(every)
     mill = context.mill_as_it_runs()
-    # A total over a group's topics says nothing of one of them.
+    # A sum over all topics of a group says nothing about one of them.
     per = "topic" if topic is not None and per == "group" else per
     while True:
         rows, faults, unknown = _rows(mill, per, groups or [], topic)
@@ -78,18 +79,17 @@ def lag(
 def _rows(
     mill: Mill, per: str, groups: list[str], topic: str | None
 ) -> tuple[list[Row], list[str], str | None]:
-    """The rows asked for, what could not be read, and why nothing is known, if nothing is."""
+    """Return the rows, what could not be read, and why no lag is known, if so."""
     answer = ask_monitor(mill, f"/api/v1/lag?per={per}")
     faults = [f"{fault['source']}: {fault['text']}" for fault in answer.get("errors", ())]
     age_ms = round(time.time() * 1000) - answer["ts_ms"]
     if age_ms > STALE_MS + LOOKS_MISSED * mill.config.monitor.refresh_ms:
-        # It answers, and waits for something in its own look: a disk, a part.
-        text = f"no lag is known: the monitor has looked last {duration_text(age_ms)} ago"
+        # The monitor answers, but its cycle waits for something: a disk, a part.
+        text = f"no lag is known: the monitor last asked the brokers {duration_text(age_ms)} ago"
         return [], faults, text
     unknown = ": ".join(["no lag is known", *(["; ".join(faults)] if faults else [])])
     if not answer["data"] and answer["kafka_at_ms"] != answer["ts_ms"]:
-        # Brokers that did not answer in the monitor's last look have said of no group that it is
-        # not there.
+        # If brokers did not answer in the monitor's last cycle, a missing group can still exist.
         return [], faults, unknown
     known = {str(row["group"]) for row in answer["data"]}
     unlisted = {} if per == "group" else _unlisted(mill, known)
@@ -106,13 +106,14 @@ def _rows(
     if topic is not None:
         rows = [row for row in rows if row.get("topic") == topic]
         if not rows:
-            raise CommandError(f"nobody has committed anything of {topic!r}", Exit.NOT_FOUND)
+            raise CommandError(f"no group has committed anything of {topic!r}", Exit.NOT_FOUND)
     has_lag = not rows or any(row.get("lag") is not None for row in rows)
     return rows, faults, None if has_lag else unknown
 
 
 def _unlisted(mill: Mill, listed: set[str]) -> dict[str, bool]:
-    """Groups that are there and have no row by partition; whether one has any is not known."""
+    """Return groups without a row by partition, and whether some of their partitions are
+    unknown."""
     totals = ask_monitor(mill, "/api/v1/lag?per=group")["data"]
     return {
         str(one["group"]): one["known"] != one["partitions"]
@@ -135,19 +136,19 @@ def _print(rows: list[Row], faults: list[str], as_json: bool, *, is_known: bool)
     )
     table = [[_shown(head, row[head]) for head in heads] for row in rows]
     print_table([_HEADS.get(head, head.upper()) for head in heads], table, right=right)
-    # Where nothing is known they stand in the sentence that says so.
+    # If no lag is known, the error's sentence already contains the faults.
     for fault in faults if is_known else ():
         say(f"millrace: {fault}")
 
 
 _FOR_PROGRAMS = frozenset({"looked_at_ms"})
-"""What no person reads: it is there for whoever compares moments."""
+"""Columns for programs that compare moments; the table leaves them out."""
 
 _HEADS = {"time_lag_ms": "TIME_LAG", "eta_s": "ETA"}
 
 
 def _shown(head: str, value: object) -> str:
-    """Lengths of time as people read them, everything else as it is."""
+    """Format a length of time for people; leave everything else as it is."""
     if isinstance(value, int | float) and head in _HEADS:
         return duration_text(value if head == "time_lag_ms" else value * 1000)
     return cell(value)
@@ -163,7 +164,7 @@ def _fail_above(rows: list[Row], limit: int) -> None:
 
 
 def ask_monitor(mill: Mill, path: str) -> dict[str, Any]:
-    """One answer of the monitor's API."""
+    """Return one answer of the monitor's API."""
     part = mill.part("monitor")
     assert part is not None, "every mill has a monitor"
     url = f"http://{part.address}{path}"

@@ -1,4 +1,4 @@
-"""`logs`: what the parts say, in order of time, and what they add."""
+"""`logs`: the logs of all parts in order of time, and new lines as they come."""
 
 import json
 import sys
@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, out, say, utc_text
-from appliance.home import Home
-from appliance.moments import moment_of
+from appliance.mill.home import Home
+from appliance.output import CommandError, Exit, out, say, utc_text
+from appliance.supervisor.log_times import moment_of
 from appliance.supervisor.logs import LOG_BYTES_MAX, TAIL_BYTES_MAX, tail
 from protocol.units import parse_duration_ms
 
@@ -21,7 +21,7 @@ LOOK_EVERY_S = 0.2
 LINES = 50
 
 Shape = Callable[[str, str], str]
-"""Makes of a part's name and one of its lines what is printed."""
+"""Formats one line of a part's log, given the part's name."""
 
 
 def logs(
@@ -80,15 +80,15 @@ def follow_logs(
     find: Callable[[], dict[str, Path]] = dict,
     shape: Shape | None = None,
 ) -> None:
-    """Print the ends of some logs in order of time, then what is added to them while it goes on.
+    """Print the ends of some logs in order of time, then new lines while it runs.
 
-    `find` is asked for the logs of parts that come meanwhile; they are printed from their start.
+    `find` returns the logs; logs of parts that appear later are printed from their start.
     """
     earliest = utc_text(since_ms) if since_ms is not None else ""
     files, given = dict(files), shape
     shape = given or _with_names(files)
     positions = {name: path.stat().st_size for name, path in files.items()}
-    # A line without a time of its own (a traceback, a server's banner) stays behind its forerunner.
+    # A line without a time (a stack trace, a server's banner) stays behind the line before it.
     found: list[tuple[str, int, str]] = []
     for name, path in files.items():
         moment = ""
@@ -100,7 +100,7 @@ def follow_logs(
         out(line)
     while follow:
         sys.stdout.flush()
-        # What is written before the end is still printed.
+        # What was written before the end is still printed.
         follow = goes_on()
         time.sleep(LOOK_EVERY_S)
         if new := find().items() - files.items():
@@ -112,7 +112,7 @@ def follow_logs(
 
 
 def _with_names(files: Collection[str]) -> Shape:
-    """The part before each line where there are several."""
+    """Put the part's name before each line if there are several parts."""
     width = max((len(name) for name in files), default=0)
     return lambda name, line: f"{name:<{width}} | {line}" if len(files) > 1 else line
 
@@ -123,7 +123,8 @@ def _as_json(name: str, line: str) -> str:
 
 
 def _print_added(path: Path, position: int, name: str, shape: Shape) -> int:
-    """Print the whole lines behind `position`; returns the new one. A cut file starts again."""
+    """Print the whole lines after `position` and return the new position. A truncated file is
+    read from its start."""
     try:
         if path.stat().st_size < position:
             position = 0

@@ -1,4 +1,4 @@
-"""The commands for the whole mill: up, down, restart, start, stop, version."""
+"""The commands for the whole mill: up, down, restart, start, stop."""
 
 import time
 from pathlib import Path
@@ -6,34 +6,35 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance import checks, lifecycle, starting
-from appliance.changes import Differences, differences
-from appliance.checks import Level
+from appliance.checks import startup
+from appliance.checks.startup import CheckLevel
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
 from appliance.cli.judging import judge, judge_expressions
 from appliance.cli.needed import refuse_who_is_needed
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, say, tell
 from appliance.cli.progress import progress_line, waiting
-from appliance.config.load import Loaded, load
-from appliance.home import Home
-from appliance.lifecycle import Progress
-from appliance.parts import BROKER_PREFIX
-from appliance.settings import Mill
+from appliance.config.load import LoadedConfig, load
+from appliance.mill.home import Home
+from appliance.mill.parts import BROKER_PREFIX
+from appliance.mill.settings import Mill
+from appliance.operate import lifecycle, starting
+from appliance.operate.lifecycle import MillProgress
+from appliance.output import CommandError, Exit, say, tell
 from appliance.supervisor import control
+from appliance.supervisor.changes import Differences, differences
 
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 300.0
 
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait.", min=0.1)]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Also a broker without which partitions take no writes.")
+    bool, typer.Option("--force", help="Also a broker that is needed for writes.")
 ]
 PartArgument = Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]
 
 
-def _text_of(verb: str, progress: Progress) -> str:
+def _text_of(verb: str, progress: MillProgress) -> str:
     text = f"{verb} {progress.done}/{progress.of}"
     return f"{text}, waiting for {progress.waiting_for}" if progress.waiting_for else text
 
@@ -41,7 +42,7 @@ def _text_of(verb: str, progress: Progress) -> str:
 def up(
     foreground: Annotated[
         bool,
-        typer.Option("--foreground/--detach", help="Stay in front and print the logs."),
+        typer.Option("--foreground/--detach", help="Stay in the foreground and print the logs."),
     ] = False,
     apply: Annotated[
         bool, typer.Option("--apply", help="Restart the parts that a changed file concerns.")
@@ -49,7 +50,7 @@ def up(
     timeout: TimeoutOption = UP_TIMEOUT_S,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Start the mill and wait until it is healthy; of one that runs, start what does not run."""
+    """Start the mill and wait until it is healthy; if it runs, start the parts that do not."""
     if foreground:
         stay_in_front(context.home(), lambda: _up(apply, timeout, as_json), down)
     else:
@@ -61,9 +62,9 @@ def _up(apply: bool, timeout: float, as_json: bool) -> None:
     _up_with(mill, loaded, apply, timeout, as_json)
 
 
-def _up_with(mill: Mill, loaded: Loaded, apply: bool, timeout: float, as_json: bool) -> None:
-    """Have the mill up with what was read of its file, which is not read again."""
-    from appliance.keeps import deletions
+def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_json: bool) -> None:
+    """Start the mill with the configuration as it was read; the file is not read again."""
+    from appliance.checks.keeps import deletions
 
     home = mill.home
     for note in (*loaded.notes, *deletions(mill)):
@@ -92,8 +93,8 @@ def _up_with(mill: Mill, loaded: Loaded, apply: bool, timeout: float, as_json: b
     tell("\n".join([words, *summary(mill)]), "up/1", data, as_json)
 
 
-def _start(mill: Mill, loaded: Loaded) -> None:
-    """Make the supervisor, unless the file or the machine is not fit for it."""
+def _start(mill: Mill, loaded: LoadedConfig) -> None:
+    """Start the supervisor, unless the file or the machine is not fit for it."""
     judge_expressions(mill, loaded)
     try:
         with waiting("starting the supervisor"):
@@ -104,10 +105,11 @@ def _start(mill: Mill, loaded: Loaded) -> None:
         raise CommandError("nothing was started") from error
 
 
-def _bring_up_to_date(mill: Mill, loaded: Loaded, apply: bool) -> tuple[Mill, Differences]:
-    """Have a mill that runs look at its file, and with `apply` take it over.
+def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mill, Differences]:
+    """Have a running mill look at its file and, with `apply`, apply it.
 
-    Returns the mill as it runs then, and what the file says (or said, with `apply`) otherwise.
+    Returns the mill as it runs afterwards, and the differences between the configuration before and
+    the file.
     """
     home = mill.home
     control.ask(home.socket, {"command": "look"})
@@ -118,21 +120,25 @@ def _bring_up_to_date(mill: Mill, loaded: Loaded, apply: bool) -> tuple[Mill, Di
         answer = control.ask(home.socket, {"command": "apply", "sha256": mill.sha256})
         if not answer["ok"]:
             raise CommandError(f"nothing was changed: {answer['error']}")
-        say(str(other) if other else "goes on with the brokers that still run as before")
+        say(
+            str(other)
+            if other
+            else "continues with the brokers that still have the previous configuration"
+        )
     for entry in lifecycle.snapshot(home)["parts"]:
         if entry["state"] in ("failed", "stopped"):
             control.ask(home.socket, {"command": "restart", "part": entry["part"]})
     return (started if other and not apply else mill), other
 
 
-def _refuse_what_cannot_run(mill: Mill, loaded: Loaded, started: Mill | None) -> None:
-    """Tell what the parts would refuse, while they still run with the configuration before."""
+def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | None) -> None:
+    """Report what the parts would reject, while they still run with the previous configuration."""
     judge(mill, loaded)
-    found = list(checks.whose_data(mill))
+    found = list(startup.whose_data(mill))
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
-        found.extend(checks.ports(mill, leaving_out=ours))
-    failed = [check for check in found if check.level is Level.FAILED]
+        found.extend(startup.ports(mill, leaving_out=ours))
+    failed = [check for check in found if check.level is CheckLevel.FAILED]
     for check in failed:
         say(f"millrace: {check}")
     if failed:
@@ -146,14 +152,14 @@ def _wait_healthy(home: Home, timeout: float, verb: str, part: str | None = None
                 home, timeout, lambda progress: line.show(_text_of(verb, progress)), part
             )
     except TimeoutError as error:
-        raise CommandError(f"{error}; `./millrace logs PART` tells more", Exit.TIMEOUT) from error
+        raise CommandError(f"{error}; `./millrace logs PART` shows more", Exit.TIMEOUT) from error
     except lifecycle.StartFailed as error:
         hint = "`./millrace status` shows the others; `./millrace down` stops them"
         raise CommandError(f"{error}\n{hint}") from error
 
 
 def summary(mill: Mill) -> list[str]:
-    """Where everything is, and how to stop it."""
+    """Say where everything is, and how to stop it."""
     config, folder = mill.config, mill.home.folder
     ports = config.ports
     lines = []
@@ -189,14 +195,14 @@ def down(timeout: TimeoutOption = DOWN_TIMEOUT_S, as_json: EnvelopeOption = Fals
 
 
 def _down(timeout: float) -> bool:
-    """Whether anything ran."""
+    """Stop the mill and return whether anything ran."""
     try:
         with progress_line() as line:
             return lifecycle.stop(
                 context.home(), timeout, lambda progress: line.show(_text_of("stopped", progress))
             )
     except lifecycle.StillStopping as error:
-        raise CommandError(f"{error}; it goes on stopping by itself", Exit.TIMEOUT) from error
+        raise CommandError(f"{error}; the supervisor continues to stop it", Exit.TIMEOUT) from error
 
 
 def restart(
@@ -207,7 +213,7 @@ def restart(
 ) -> None:
     """Stop and start the mill with the configuration as it is now, or one part as it was."""
     if part is None:
-        # A configuration that cannot run must not take down what runs.
+        # A configuration that cannot run must not stop what runs.
         mill, loaded = context.load_mill()
         _refuse_what_cannot_run(mill, loaded, None)
         say("the mill is stopped" if _down(DOWN_TIMEOUT_S) else "the mill was not running")
@@ -231,7 +237,7 @@ def start(
 
 
 def _start_part(part: str, timeout: float) -> dict[str, Any]:
-    """Start it anew; how the supervisor then finds it."""
+    """Start the part again and return the supervisor's row about it."""
     home = context.home()
     if not control.ask(home.socket, {"command": "restart", "part": part})["ok"]:
         raise _no_such_part(home, part)
@@ -255,7 +261,7 @@ def stop(
     except KeyError as error:
         raise _no_such_part(home, part) from error
     except lifecycle.StillStopping as error:
-        raise CommandError(f"{error}; it goes on stopping by itself", Exit.TIMEOUT) from error
+        raise CommandError(f"{error}; the supervisor continues to stop it", Exit.TIMEOUT) from error
     words = f"{part} is stopped; `./millrace start {part}` starts it"
     tell(words, "part/1", {"part": part, "state": "stopped"}, as_json)
 

@@ -1,26 +1,26 @@
-"""Refuses to stop a broker without which partitions would take no writes, while others are away."""
+"""Refuse to stop a broker if partitions would then have too few in-sync replicas for writes."""
 
 import time
 
-from appliance import lifecycle
-from appliance.cli.output import CommandError, Exit, say
-from appliance.copies import Copies, copies
-from appliance.home import Home
-from appliance.parts import BROKER_PREFIX
-from appliance.supervisor.effects import State
+from appliance.mill.home import Home
+from appliance.mill.parts import BROKER_PREFIX
+from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit, say
+from appliance.supervisor.copies import ReplicaReport, copies
+from appliance.supervisor.effects import PartPhase
 from appliance.supervisor.turns import not_in_sync_text
 
 IN_SYNC_WAIT_S = 30.0
-"""How long brokers that are all up may take to hold everything again."""
+"""How long replicas may take to get in sync while all brokers are up."""
 
 LOOK_EVERY_S = 0.5
 
 
 def refuse_who_is_needed(home: Home, part: str, verb: str) -> None:
-    """Raise CommandError where partitions would be left without enough copies in sync.
+    """Raise CommandError if partitions would have too few in-sync replicas without this part.
 
-    Where all brokers are up they are on their way there, and that is waited for. One that does not
-    work is missed by nobody, whatever is done to it. Raises NoSupervisor.
+    If all brokers are up, replicas are catching up, so this function waits for them first. A broker
+    that is not healthy can be stopped at any time. Raises NoSupervisor.
     """
     deadline = time.monotonic() + IN_SYNC_WAIT_S
     has_said = False
@@ -30,9 +30,9 @@ def refuse_who_is_needed(home: Home, part: str, verb: str) -> None:
             for entry in lifecycle.snapshot(home)["parts"]
             if entry["part"].startswith(BROKER_PREFIX)
         }
-        if part not in states or states[part]["state"] != State.HEALTHY or len(states) == 1:
+        if part not in states or states[part]["state"] != PartPhase.HEALTHY or len(states) == 1:
             return
-        healthy = [name for name, one in states.items() if one["state"] == State.HEALTHY]
+        healthy = [name for name, one in states.items() if one["state"] == PartPhase.HEALTHY]
         found = copies({name: _address(states[name]["address"]) for name in healthy})
         if found is None or part not in found.needed:
             return
@@ -50,14 +50,14 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _refusal(part: str, verb: str, found: Copies, away: list[str]) -> str:
+def _refusal(part: str, verb: str, found: ReplicaReport, away: list[str]) -> str:
     needed = found.needed[part]
     what = "1 partition has" if needed.count == 1 else f"{needed.count} partitions have"
     if away:
-        why = f"{' and '.join(away)} {'is' if len(away) == 1 else 'are'} away: start that first"
+        why = f"{' and '.join(away)} {'is' if len(away) == 1 else 'are'} away: start that first,"
     else:
-        why = "the other copies are not in sync yet: `./millrace broker describe` shows them"
+        why = "the other copies are not in sync yet: `./millrace broker describe` shows them,"
     return (
         f"{part} was not {verb}: without it {what} too few copies in sync for writes "
-        f"({needed}), for {why}, or go on with --force"
+        f"({needed}), because {why} or use --force"
     )

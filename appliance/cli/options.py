@@ -1,10 +1,10 @@
-"""Options that several commands have. Loads nothing of the mill: completion passes through here."""
+"""Options that several commands have. Completion imports this module, so it loads nothing else."""
 
 from typing import Annotated
 
 import typer
 
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 from protocol.units import parse_duration_ms
 
 EnvelopeOption = Annotated[bool, typer.Option("--json", help="One JSON envelope.")]
@@ -12,7 +12,7 @@ EveryOption = Annotated[str, typer.Option("--every", help="How often, such as 2s
 
 
 def every_s(text: str) -> float:
-    """Seconds between two looks. Raises CommandError."""
+    """Return the seconds between two refreshes. Raises CommandError."""
     try:
         return parse_duration_ms(text) / 1000
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Commands that become a part, or ask about one: run, supervise, init."""
+"""Commands that become a part's process or prepare one: run, supervise, init."""
 
 import asyncio
 import logging
@@ -9,16 +9,16 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, out, print_json, say
-from appliance.init import give, initialise, write_shipped_config
-from appliance.parts import broker_names
-from appliance.servers import write_container_files
-from appliance.settings import collector_wish, encode_settings, stream_wish
+from appliance.launch.servers import write_container_files
+from appliance.mill.init import give, initialise, write_shipped_config
+from appliance.mill.parts import broker_names
+from appliance.mill.settings import collector_wish, encode_settings, stream_wish
+from appliance.output import CommandError, Exit, out, print_json, say
 
 
 def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, â€¦")]) -> None:
     """Become one part's process. The supervisor and every container start parts this way."""
-    from appliance.run import UnknownPart, become
+    from appliance.launch.run import UnknownPart, become
 
     mill, _ = context.load_mill()
     try:
@@ -30,18 +30,18 @@ def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, â
 def wish(
     collector: Annotated[bool, typer.Option("--collector", help="Of the collector.")] = False,
 ) -> None:
-    """Print what the configuration asks of the stream; a running part asks when it changes."""
+    """Print the stream's part of the configuration; a running part asks when the file changes."""
     mill, _ = context.load_mill()
     found = collector_wish(mill) if collector else stream_wish(mill)
     out(encode_settings(found).decode())
 
 
 def supervise(
-    digest: Annotated[str, typer.Option(help="Names the configuration it was started with.")],
+    digest: Annotated[str, typer.Option(help="Digest of the configuration it is started with.")],
 ) -> None:
     """Run the supervisor itself; `up` does this in the background."""
-    from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
-    from appliance.supervisor.following import Following
+    from appliance.supervisor.driver import Driver, MillAlreadyRunning, take_lock
+    from appliance.supervisor.following import ConfigFollower
     from protocol.log import configure
     from protocol.status import VERSION
 
@@ -49,9 +49,9 @@ def supervise(
     mill, _ = context.load_mill()
     try:
         take_lock(mill.home)
-    except AlreadyRunning as error:
+    except MillAlreadyRunning as error:
         raise CommandError(str(error)) from error
-    following = Following(mill.home, digest)
+    following = ConfigFollower(mill.home, digest)
     driver = Driver(mill.home, mill.parts, version=VERSION, following=following)
     asyncio.run(driver.run())
 
@@ -59,11 +59,11 @@ def supervise(
 def init(
     owner: Annotated[
         list[str] | None,
-        typer.Option(help="PART=USER: who a part's secrets belong to (containers)."),
+        typer.Option(help="PART=USER: the owner of a part's secrets (containers)."),
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Make ids and secrets that are missing; changes nothing that exists."""
+    """Create ids and secrets that are missing; change nothing that exists."""
     if not context.in_containers() and write_shipped_config(context.home()):
         say(f"wrote {context.home().config_file}")
     mill, _ = context.load_mill()
@@ -81,7 +81,7 @@ def init(
 
 
 def _owner(text: str) -> tuple[str, tuple[int, int]]:
-    """`mysql=999` or `mysql=999:999` or `mysql=name` as part and ids."""
+    """Parse `mysql=999`, `mysql=999:999` or `mysql=name` into the part and its ids."""
     part, _, user = text.partition("=")
     name, _, group = user.partition(":")
     try:

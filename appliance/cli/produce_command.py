@@ -1,4 +1,4 @@
-"""`produce`: lines of files, or of standard input, as records."""
+"""`produce`: send lines of files, or of standard input, as records."""
 
 import asyncio
 import sys
@@ -10,11 +10,11 @@ import typer
 
 from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, tell
 from appliance.cli.progress import LOOK_EVERY_S, ProgressLine
+from appliance.output import CommandError, Exit, tell
 
 if TYPE_CHECKING:
-    from appliance.kafka.produce import Outgoing, Tally
+    from appliance.kafka.produce import Outgoing, ProduceTally
 
 UNKNOWN_TOPIC_MS = 10_000
 ACKS = {"all": -1, "1": 1, "0": 0}
@@ -29,7 +29,8 @@ def produce(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
     key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="What ends the key in a line.")
+        str | None,
+        typer.Option("--key-delimiter", "-K", help="The text between key and value in a line."),
     ] = None,
     header: Annotated[list[str] | None, typer.Option("--header", "-H", help="name:value.")] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
@@ -38,7 +39,7 @@ def produce(
     ] = "none",
     acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
     rate: Annotated[
-        float | None, typer.Option("--rate", help="At most so many records a second.", min=0.001)
+        float | None, typer.Option("--rate", help="At most this many records a second.", min=0.001)
     ] = None,
     transactional_id: Annotated[
         str | None, typer.Option("--transactional-id", help="Send in transactions, under this id.")
@@ -50,8 +51,8 @@ def produce(
     bootstrap: BootstrapOption = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Send lines as records; ends when each is stored, and with code 1 if any is not."""
-    from appliance.kafka.produce import Pace, Tally, refuse_unknown, send
+    """Send lines as records; ends when all are stored, with code 1 if some are not."""
+    from appliance.kafka.produce import ProduceTally, RecordPace, refuse_unknown, send
     from appliance.kafka.session import run
 
     _refuse_keys(key, key_delimiter)
@@ -59,7 +60,7 @@ def produce(
     headers = tuple(_header(text) for text in header or [])
     asked = servers(bootstrap)
     records = _records(files or [], key, key_delimiter, headers, partition)
-    tally = Tally()
+    tally = ProduceTally()
     line = ProgressLine()
 
     async def work() -> None:
@@ -73,7 +74,7 @@ def produce(
                     records,
                     settings=settings,
                     tally=tally,
-                    pace=None if rate is None else Pace(rate),
+                    pace=None if rate is None else RecordPace(rate),
                     per_transaction=per_transaction,
                 )
             finally:
@@ -97,8 +98,9 @@ def produce(
         raise CommandError(f"{tally.failed} of {tally.sent} records were not stored: {reasons}")
 
 
-async def _tell(line: ProgressLine, tally: "Tally") -> None:
-    """Tell how far it is, also while the brokers take nothing; not while there is nothing new."""
+async def _tell(line: ProgressLine, tally: "ProduceTally") -> None:
+    """Show the progress, also while the brokers accept nothing; print nothing if it is
+    unchanged."""
     told = 0
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
@@ -111,11 +113,11 @@ def _refuse_keys(key: str | None, delimiter: str | None) -> None:
     if key is not None and delimiter is not None:
         raise CommandError("-k and -K exclude each other", Exit.USAGE)
     if delimiter == "":
-        raise CommandError("-K: expected what ends the key in a line, found nothing", Exit.USAGE)
+        raise CommandError("-K: expected the text between key and value, found nothing", Exit.USAGE)
 
 
 def _settings(acks: str, compression: str, transactional_id: str | None) -> dict[str, Any]:
-    """The producer's settings that these options mean."""
+    """Return the producer settings for these options."""
     if acks not in ACKS:
         raise CommandError(f"--acks {acks}: expected all, 1 or 0", Exit.USAGE)
     if compression not in CODECS:
@@ -170,6 +172,6 @@ async def _lines(files: list[Path]) -> AsyncIterator[bytes]:
                 yield line
 
 
-def _progress_text(tally: "Tally", elapsed_s: float) -> str:
+def _progress_text(tally: "ProduceTally", elapsed_s: float) -> str:
     rate = tally.stored / max(0.001, elapsed_s)
     return f"{tally.sent:,} sent, {tally.stored:,} stored, {rate:,.0f} a second"

@@ -1,7 +1,7 @@
-"""How far something is, on standard error, once it takes over two seconds.
+"""Show the progress of work on standard error once it takes more than two seconds.
 
-On a terminal a line that is rewritten in place and taken away at the end; elsewhere a new line
-every few seconds. The time it has taken stands in it.
+On a terminal, one line is rewritten in place and removed at the end. Elsewhere, a new line is
+printed every few seconds. The line shows the elapsed time.
 """
 
 import shutil
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from appliance.cli.output import say
+from appliance.output import say
 
 FIRST_AFTER_S = 2.0
 IN_PLACE_EVERY_S = 0.25
@@ -21,7 +21,7 @@ LOOK_EVERY_S = 0.1
 
 
 class ProgressLine:
-    """A line that tells how far it is; `show` may be called as often as there is something new."""
+    """A progress line; `show` can be called as often as there is progress."""
 
     def __init__(
         self, stream: TextIO | None = None, clock_s: Callable[[], float] = time.monotonic
@@ -35,11 +35,11 @@ class ProgressLine:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the work began."""
         return self._clock_s() - self._began_s
 
     def show(self, text: str | Callable[[], str]) -> None:
-        """Tell it, if it is time to; a function is asked only then."""
+        """Show the text if it is time to; a function is called only then."""
         now_s = self._clock_s()
         if now_s < self._due_s:
             return
@@ -50,13 +50,13 @@ class ProgressLine:
             return
         self._due_s = now_s + IN_PLACE_EVERY_S
         self._is_shown = True
-        # A line that is longer than the terminal is wide could not be taken back.
+        # A line that is wider than the terminal could not be erased.
         told = told[: shutil.get_terminal_size().columns - 1]
         self._stream.write(f"\r\x1b[K{told}")
         self._stream.flush()
 
     def end(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._is_shown:
             self._is_shown = False
             self._stream.write("\r\x1b[K")
@@ -65,7 +65,7 @@ class ProgressLine:
 
 @contextmanager
 def progress_line() -> Iterator[ProgressLine]:
-    """A line for what tells itself how far it is; it is gone when the block ends."""
+    """Yield a progress line that is removed when the block ends."""
     line = ProgressLine()
     try:
         yield line
@@ -75,7 +75,7 @@ def progress_line() -> Iterator[ProgressLine]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Tell what is waited for while the block does something that says nothing of itself."""
+    """Show what the command waits for while the block reports no progress of its own."""
     line = ProgressLine()
     is_over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""`millrace stream purge`: ends the notice that windows have before `keep` deletes them."""
+"""`millrace stream purge`: delete old windows now, before the week's notice of `keep` ends."""
 
 import time
 from typing import TYPE_CHECKING
@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 from appliance.cli import context
 from appliance.cli.cluster import YesOption, confirm
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import tell
 from appliance.cli.stream_database import in_mysql
+from appliance.output import tell
 
 if TYPE_CHECKING:
     from sinks.keeping import Term
 
 
 def purge(yes: YesOption = False, as_json: EnvelopeOption = False) -> None:
-    """Delete at once the windows that are older than a `keep` which has not begun.
+    """Delete at once the windows that are older than a `keep` that is still on notice.
 
-    A `keep` by which windows go that are there begins after a week, and is told meanwhile. The
-    running stream deletes them within ten minutes; nothing brings them back.
+    A new `keep` that would delete existing windows takes effect after a week, with a notice until
+    then. With this command the running stream deletes them within ten minutes. Nothing brings them
+    back.
     """
-    from appliance.keeps import definitions_of
+    from appliance.checks.keeps import definitions_of
     from sinks.keeping import waiting, words
     from sinks.mysql.purging import begin_now, read_terms
 
@@ -31,5 +32,5 @@ def purge(yes: YesOption = False, as_json: EnvelopeOption = False) -> None:
         confirm([words(term) for term in told], yes)
         ended = in_mysql(mill, "a purge", lambda cursor: begin_now(cursor, told, now_s))
     cells = sum(term.cells for term in ended)
-    text = f"{cells:,} cells go now" if ended else "nothing waits to be deleted"
+    text = f"{cells:,} cells go now" if ended else "there is nothing to delete"
     tell(text, "purge/1", {"cells": cells, "sizes": len(ended)}, as_json)

@@ -1,4 +1,4 @@
-"""`millrace stream recount`: asks the running stream, and follows how it goes."""
+"""`millrace stream recount`: ask the running stream for a recount, and follow its progress."""
 
 import time
 from datetime import UTC, datetime
@@ -9,11 +9,11 @@ import typer
 from appliance.cli import context
 from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, duration_text, say, tell
 from appliance.cli.progress import progress_line
 from appliance.cli.stream_database import in_mysql
-from appliance.parts import bootstrap_servers
-from appliance.settings import Mill
+from appliance.mill.parts import bootstrap_servers
+from appliance.mill.settings import Mill
+from appliance.output import CommandError, Exit, duration_text, say, tell
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.units import parse_duration_ms
@@ -21,7 +21,7 @@ from protocol.units import parse_duration_ms
 FOLLOW_EVERY_S = 0.5
 RATE_OVER_S = 60.0
 RATE_AFTER_S = 10.0
-"""A rate over less than this says nothing: the stream counts in steps of some seconds."""
+"""A rate over a shorter time says nothing, because the stream counts in steps of some seconds."""
 
 
 def recount(
@@ -32,10 +32,10 @@ def recount(
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Count a metric over the lines that the topics or the archive hold and it has not counted.
+    """Count a metric over lines in the topics or the archive that it has not counted.
 
-    Of the archive's lines --from takes whole pieces, so that some older ones may be among them. The
-    stream does it beside its own work, newest lines first; Ctrl-C only stops watching.
+    From the archive, --from reads whole files, so some older lines can be among them. The stream
+    recounts beside its own work, newest lines first. Ctrl-C only stops the display.
     """
     mill, _ = context.load_mill()
     known = {one.name: one for one in mill.config.stream.metrics}
@@ -52,19 +52,19 @@ def recount(
         return
     say(
         f"{metric}: {asked:,} offsets to go through, lines and the ends of their transactions;"
-        " the stream goes on with them whoever watches"
+        " Ctrl-C does not stop the recount"
     )
     try:
         _follow(mill, metric, asked)
     except KeyboardInterrupt:
-        say("\nthe stream goes on recounting; the same command shows how far it is")
+        say("\nthe stream continues to recount; the same command shows its progress")
         raise
     words = f"{metric} has counted every line that was asked for"
     tell(words, "recount/1", {"metric": metric, "offsets": asked}, as_json)
 
 
 def _moment_ms(since: str | None) -> int | None:
-    """When lines must have arrived to be counted, Unix milliseconds; None for all of them."""
+    """Return the arrival time from which lines count, in Unix milliseconds; None for all lines."""
     if since is None:
         return None
     now_ms = round(time.time() * 1000)
@@ -86,7 +86,7 @@ def _moment_ms(since: str | None) -> int | None:
 
 
 def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> int | None:
-    """Ask for the recount; how many offsets are missing, None where none is."""
+    """Ask for the recount; return how many offsets are missing, None if there are none."""
     from sinks.mysql import archive_rows
     from sinks.mysql.metric_changes import read_ranges
     from sinks.mysql.recounts import ask_for
@@ -119,7 +119,7 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
 
 
 def _left(mill: Mill, metric: str) -> tuple[int, str | None] | None:
-    """How many offsets are left and why it was given up; None when it is done."""
+    """Return how many offsets are left and why the stream gave up; None when it is done."""
     from sinks.mysql.recounts import wanted
 
     for one in in_mysql(mill, "a recount", wanted):
@@ -129,7 +129,7 @@ def _left(mill: Mill, metric: str) -> tuple[int, str | None] | None:
 
 
 def _follow(mill: Mill, metric: str, asked: int) -> None:
-    """Show progress until it is done. Raises CommandError where it cannot be."""
+    """Show progress until the recount is done. Raises CommandError if it cannot be done."""
     seen = [(time.monotonic(), asked)]
     least = asked
     with progress_line() as line:
@@ -150,7 +150,7 @@ def _follow(mill: Mill, metric: str, asked: int) -> None:
 
 
 def _has_left(mill: Mill, metric: str) -> bool:
-    """Whether the stream counts the metric no longer, so that its recount ended with it."""
+    """Return whether the stream no longer counts the metric, so that its recount ended."""
     from sinks.mysql.metric_changes import read_ranges
     from sinks.ranges import is_away
 
@@ -162,13 +162,14 @@ def _has_left(mill: Mill, metric: str) -> bool:
 
 
 def rate_of(seen: list[tuple[float, int]]) -> float:
-    """Offsets a second between the first and the last of (monotonic seconds, offsets left)."""
+    """Return offsets a second between the first and the last of (monotonic seconds, offsets
+    left)."""
     (begin_s, before), (end_s, after) = seen[0], seen[-1]
     return (before - after) / (end_s - begin_s) if end_s > begin_s else 0.0
 
 
 def progress_text(metric: str, asked: int, seen: list[tuple[float, int]]) -> str:
-    """How far it is; with a rate and the time left once there is something to tell them by."""
+    """Return the progress as text, with a rate and the time left once they are known."""
     (begin_s, _), (end_s, left) = seen[0], seen[-1]
     text = f"{metric}: {max(0, asked - left):,} of {asked:,} offsets"
     if end_s - begin_s < RATE_AFTER_S:

@@ -1,4 +1,4 @@
-"""`millrace config reload`: a saved file taken over at once, and what that changes."""
+"""`millrace config reload`: apply a saved file at once, and show what it changes."""
 
 import hashlib
 import time
@@ -6,36 +6,36 @@ from typing import TYPE_CHECKING
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, tell
 from appliance.cli.progress import waiting
-from appliance.supervisor.effects import State
+from appliance.output import CommandError, Exit, tell
+from appliance.supervisor.effects import PartPhase
 from protocol import control
 from protocol.status import StatusUnavailable, fetch_status
 
 if TYPE_CHECKING:
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
 
-AT_WORK = (State.STARTING, State.HEALTHY, State.UNHEALTHY)
+AT_WORK = (PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY)
 TAKEN_OVER_S = 20.0
 LOOK_EVERY_S = 0.1
 STATUS_TIMEOUT_S = 2.0
 
 
 def reload(as_json: EnvelopeOption = False) -> None:
-    """Have the saved file taken over now, and say what changed.
+    """Have the saved file applied now, and show what changed.
 
-    A mill that runs looks at the file by itself, a second after it was saved. Exit code 2 for a
-    file with faults, 3 for one that only `up --apply` applies.
+    A running mill looks at the file automatically, a second after it was saved. Exit code 2 for a
+    file with faults, 3 for changes that need `up --apply`.
     """
-    from appliance.changed import changed_words
     from appliance.config.load import load
+    from appliance.supervisor.changes import changed_words
 
     mill, loaded = context.load_mill()
     home = mill.home
     if mill.placement.in_containers:
         raise CommandError(
-            "parts in containers look at the file by themselves: `docker compose ps` and the page"
-            " say what they could not take over",
+            "parts in containers check the file automatically: `docker compose ps` and the page"
+            " show what they could not apply",
             Exit.CONDITION,
         )
     try:
@@ -51,16 +51,17 @@ def reload(as_json: EnvelopeOption = False) -> None:
     if answer["config_problem"]:
         raise CommandError(str(answer["config_problem"]), Exit.CONDITION)
     words = changed_words(started, loaded.config)
-    # It looks for itself, and the supervisor may have seen the file before this command did.
+    # The collector checks the file on its own, and the supervisor may have seen it before this
+    # command.
     if any(row["part"] == "collector" and row["state"] in AT_WORK for row in parts):
-        with waiting("the collector takes the inputs over"):
+        with waiting("waiting for the collector to apply the inputs"):
             _wait_for_the_collector(mill)
-    last = "taken over" if words else "nothing has changed since it was taken over"
+    last = "applied" if words else "nothing has changed since it was applied"
     tell("\n".join([*words, last]), "reload/1", {"changes": list(words)}, as_json)
 
 
 def _wait_for_the_collector(mill: "Mill") -> None:
-    """Until it says that it reads by this file. Raises CommandError."""
+    """Wait until the collector reports that it uses this file. Raises CommandError."""
     part = mill.part("collector")
     if part is None:
         return
@@ -78,9 +79,9 @@ def _wait_for_the_collector(mill: "Mill") -> None:
             problems = [problem.text for problem in status.problems if problem.code == "config"]
             if problems:
                 raise CommandError(problems[0], Exit.CONDITION)
-            why = "it reads by the configuration from before"
+            why = "it still uses the previous configuration"
         time.sleep(LOOK_EVERY_S)
     raise CommandError(
-        f"the collector has not taken the inputs over within {TAKEN_OVER_S:.0f} s: {why}",
+        f"the collector has not applied the inputs within {TAKEN_OVER_S:.0f} s: {why}",
         Exit.CONDITION,
     )

@@ -1,4 +1,4 @@
-"""`millrace collector dead-letters --replay`: what would be put back as lines, and doing it."""
+"""`millrace collector dead-letters --replay`: show what would be sent as lines, or send it."""
 
 import json
 import sys
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from appliance.cli.cluster import connected
-from appliance.cli.output import CommandError, Exit, print_json, print_table, say
 from appliance.cli.rooms import cell_or_dash
 from appliance.kafka.consume import Beginning
-from appliance.kafka.replay import Chooses, Line, Replay, Shelf, look, missing_topics
+from appliance.kafka.replay import Chooses, DeadLetterReplay, Line, Shelf, look, missing_topics
 from appliance.kafka.session import run
+from appliance.output import CommandError, Exit, print_json, print_table, say
 from collector.send.replaying import Place, Repair, Unrepairable, first_bytes, repaired
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ BEFORE = "replayed before"
 
 
 def repair_of(decode: str | None, cut: bool, stdin: bool) -> Repair:
-    """What the options ask for. Raises CommandError."""
+    """Return the repair that the options describe. Raises CommandError."""
     if decode is not None:
         try:
             "x".encode(decode)
@@ -35,9 +35,9 @@ def repair_of(decode: str | None, cut: bool, stdin: bool) -> Repair:
 
 
 def edits_of(text: str) -> dict[Place, bytes | None]:
-    """Which letters are given, and what is to stand for them: the envelope of `--json`, or rows.
+    """Parse standard input: which letters, with which line; the envelope of `--json`, or rows.
 
-    Raises CommandError for what is neither.
+    Raises CommandError for anything else.
     """
     try:
         rows = _rows(text)
@@ -81,14 +81,14 @@ def put_back(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """Show, or do, what comes of the letters that are chosen."""
+    """Show, or do, the replay of the chosen letters."""
 
     async def work() -> tuple[Shelf, dict[Place, str], list[Line]]:
         async with connected(bootstrap_servers) as cluster:
             if not execute:
                 shelf = await look(cluster, beginning, chooses)
                 return shelf, *await judge(cluster, shelf, repair)
-            async with Replay(cluster) as replay:
+            async with DeadLetterReplay(cluster) as replay:
                 shelf = await look(cluster, beginning, chooses, past_open=True)
                 fates, lines = await judge(cluster, shelf, repair)
                 return shelf, fates | await replay.put_back(lines), lines
@@ -100,7 +100,7 @@ def put_back(
 async def judge(
     cluster: "Cluster", shelf: Shelf, repair: Repair
 ) -> tuple[dict[Place, str], list[Line]]:
-    """Why letters are left out, and what is put back for the others."""
+    """Return why letters are left out, and what is sent for the others."""
     fates: dict[Place, str] = {}
     lines: list[Line] = []
     for place, letter in sorted(shelf.letters.items()):
@@ -117,7 +117,7 @@ async def judge(
         assert letter.topic is not None
         lines.append(Line(letter, letter.topic, value))
     for unknown in sorted((repair.edits or {}).keys() - shelf.letters.keys()):
-        fates[unknown] = "no such dead letter, or not one that was asked for"
+        fates[unknown] = "no such dead letter, or the options exclude it"
     missing = await missing_topics(cluster, sorted({line.topic for line in lines}))
     for line in lines:
         if line.topic in missing:
@@ -157,6 +157,6 @@ def _show(
     done = "put back" if execute else "would be put back"
     say(f"{len(made)} {done}, {before} were before, {left_out} cannot be")
     if made and not execute:
-        say("nothing was changed: --execute does it")
+        say("nothing was changed; add --execute to do it")
     if execute and left_out:
-        raise CommandError(f"{left_out} dead letters were not put back", Exit.CONDITION)
+        raise CommandError(f"{left_out} dead letters were not sent", Exit.CONDITION)

@@ -1,4 +1,4 @@
-"""How a command has another room do the work: as a process of that room, or by its status."""
+"""Have another room do a command's work: in a process of that room, or by its `/status`."""
 
 import json
 import os
@@ -10,34 +10,34 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit
 from appliance.errors import reason_of
-from appliance.parts import Probe
-from appliance.processes import with_all_it_starts
-from appliance.run import settings_descriptor
-from appliance.settings import Mill, encode_settings
+from appliance.launch.run import settings_descriptor
+from appliance.machine.processes import with_all_it_starts
+from appliance.mill.parts import ProbeKind
+from appliance.mill.settings import Mill, encode_settings
+from appliance.output import CommandError, Exit
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
 
 STATUS_TIMEOUT_S = 10.0
 
 
 def cell(value: object) -> str:
-    """A value of a status as it stands in a table; what is not known says so."""
+    """Format a value of a status for a table; an unknown value says so."""
     if value is None:
         return "unknown"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
 
 
 def cell_or_dash(value: object) -> str:
-    """The same where nothing is usual."""
+    """The same for values that are often missing."""
     return "-" if value is None else str(value)
 
 
 def status_of(name: str) -> PartStatus:
-    """What a part of the configured mill says of itself."""
+    """Ask a part of the configured mill for its status."""
     mill = context.mill_as_it_runs()
     part = mill.part(name)
-    if part is None or part.probe is not Probe.HTTP:
+    if part is None or part.probe is not ProbeKind.HTTP:
         raise CommandError(f"this configuration has no {name}", Exit.NOT_FOUND)
     try:
         return fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
@@ -56,9 +56,9 @@ def room_process(
     cwd: Path | None = None,
     **options: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A room's own command with the settings it needs; it is gone when the block ends.
+    """Run a room's own command with the settings it needs; it has ended when the block ends.
 
-    It hears nothing of Ctrl-C: whoever lets it end in order sends it the signal.
+    Ctrl-C does not reach the process. The caller sends it the signal for an orderly end.
     """
     descriptor = settings_descriptor(encode_settings(settings))
     try:
@@ -75,7 +75,7 @@ def room_process(
 
 
 def become_room(mill: Mill, room: str, arguments: list[str], settings: dict[str, Any]) -> NoReturn:
-    """Go on as another room's own command, with the settings it needs."""
+    """Replace this process by another room's command, with the settings it needs."""
     descriptor = settings_descriptor(encode_settings(settings))
     os.environ["PYTHONPATH"] = str(mill.home.code)
     sys.stdout.flush()

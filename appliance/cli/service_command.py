@@ -1,4 +1,4 @@
-"""`install-service`: the systemd unit of this mill, shown or written."""
+"""`install-service`: show or write the systemd unit of this mill."""
 
 import os
 import pwd
@@ -9,29 +9,32 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, out, print_json, say
-from appliance.files import write_atomically
-from appliance.service import PathNotFit, Service, is_ours, next_steps, unit_folder, unit_text
+from appliance.machine.files import write_atomically
+from appliance.machine.service import (
+    PathNotFit,
+    Service,
+    is_ours,
+    next_steps,
+    unit_folder,
+    unit_text,
+)
+from appliance.output import CommandError, Exit, out, print_json, say
 
 UNIT_MODE = 0o644
+SYSTEM_HELP = "A unit of the machine or of this account; root's default is the machine."
 
 
 def install_service(
     write: Annotated[
-        bool, typer.Option("--write", help="Write it; else it is only shown.")
+        bool, typer.Option("--write", help="Write the unit instead of showing it.")
     ] = False,
-    system: Annotated[
-        bool | None,
-        typer.Option(
-            "--system/--user", help="Of the machine, or of this account; as root the first."
-        ),
-    ] = None,
+    system: Annotated[bool | None, typer.Option("--system/--user", help=SYSTEM_HELP)] = None,
     name: Annotated[str, typer.Option("--name", help="The unit's name.")] = "millrace",
     as_json: EnvelopeOption = False,
 ) -> None:
-    """A systemd unit that starts this mill with the machine; shown, and written with --write.
+    """Show a systemd unit that starts this mill with the machine; with --write, write it.
 
-    Nothing is enabled or started by it: it says which commands do that.
+    The command does not enable or start anything. It prints the commands for that.
     """
     if context.in_containers():
         raise CommandError("containers are kept running by their own `restart:`", Exit.CONDITION)
@@ -72,14 +75,17 @@ def install_service(
     if not write:
         out(text.rstrip("\n"))
     if left := _left_out():
-        say(f"set here, and not in the unit: {', '.join(left)}; `systemctl edit {unit}` adds them")
+        say(
+            f"set for this command, but not in the unit: {', '.join(left)};"
+            f" `systemctl edit {unit}` adds them"
+        )
     say(_words(path, state, write))
     for step in steps if write else ():
         say(f"  {step}")
 
 
 def _left_out() -> list[str]:
-    """Overrides of the configuration that hold for this command only."""
+    """Return overrides of the configuration that are set for this command only."""
     named = ("MILLRACE_HOME", "MILLRACE_CONFIG")
     return sorted(name for name in os.environ if name.startswith("MILLRACE_") and name not in named)
 
@@ -89,7 +95,8 @@ def _config_home() -> Path:
 
 
 def _state(path: Path, text: str) -> str:
-    """What lies where the unit belongs: nothing, the same, an older one of ours, or another's."""
+    """Compare what is at the unit's place: nothing, the same, an older unit of ours, or another
+    file."""
     try:
         found = path.read_text(errors="replace")
     except FileNotFoundError:
@@ -102,8 +109,7 @@ def _state(path: Path, text: str) -> str:
 def _write(path: Path, text: str, state: str) -> None:
     if state == "another":
         raise CommandError(
-            f"{path} was not written by this command, and is left as it is: --name gives another"
-            " name",
+            f"{path} was not written by this command and is unchanged: use --name for another name",
             Exit.CONDITION,
         )
     try:
@@ -120,4 +126,4 @@ def _words(path: Path, state: str, write: bool) -> str:
     if write:
         return f"{path} is written; then:"
     lies = {"nothing": "", "ours": ", over an older one", "another": ", where another's lies"}
-    return f"nothing was written: --write puts it into {path}{lies[state]}"
+    return f"nothing was written; add --write to write it to {path}{lies[state]}"

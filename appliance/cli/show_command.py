@@ -1,4 +1,4 @@
-"""`show`: a metric's counts, under the names that its view in MySQL has."""
+"""`show`: a metric's counts, with the column names of its view in MySQL."""
 
 import sys
 import time
@@ -9,7 +9,9 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import (
+from appliance.config.faults import ConfigFaults, did_you_mean
+from appliance.mill.settings import Mill
+from appliance.output import (
     CommandError,
     Exit,
     is_terminal,
@@ -17,9 +19,13 @@ from appliance.cli.output import (
     print_table,
     say,
 )
-from appliance.config.faults import ConfigFaults, did_you_mean
-from appliance.readings import NotCounted, Reading, ReadingError, key_cells, read_metric
-from appliance.settings import Mill
+from appliance.traffic.readings import (
+    MetricReading,
+    NotCounted,
+    ReadingError,
+    key_cells,
+    read_metric,
+)
 from sinks.estimates import error_of, is_estimated, note_of
 from sinks.mysql.views import key_column_names
 from sinks.rows import MetricDefinition
@@ -36,7 +42,7 @@ def show(
     watch: Annotated[bool, typer.Option("--watch", help="Again every second.")] = False,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Print a metric's counts: from Redis, or from MySQL when Redis is away."""
+    """Print a metric's counts from Redis, or from MySQL when Redis does not answer."""
     mill = _mill()
     chosen = _window(mill, metric, size)
     metrics = resolve_metrics(mill.config.stream)
@@ -63,7 +69,8 @@ def show(
 
 
 def _mill() -> Mill:
-    """The mill of the file, for a metric may just have been saved; as it runs, if it has faults."""
+    """Load the mill of the file, because a metric may just have been added; as it runs, if that
+    has faults."""
     try:
         return context.load_mill()[0]
     except ConfigFaults:
@@ -79,7 +86,7 @@ def _rounds(watch: bool) -> Iterator[bool]:
 
 
 def _window(mill: Mill, name: str, size: str | None) -> str:
-    """The window to show: the one asked for, else `all`, else the metric's largest."""
+    """Return the window to show: the one asked for, else `all`, else the metric's largest."""
     stream = mill.config.stream
     metrics = {metric.name: metric for metric in stream.metrics}
     if name not in metrics:
@@ -96,7 +103,7 @@ def _window(mill: Mill, name: str, size: str | None) -> str:
 
 
 def _print_reading(
-    definition: MetricDefinition, reading: Reading, limit: int, *, as_json: bool, clear: bool
+    definition: MetricDefinition, reading: MetricReading, limit: int, *, as_json: bool, clear: bool
 ) -> None:
     rows = sorted(reading.values.items(), key=lambda pair: (-pair[1].rank, pair[0]))
     if as_json:
@@ -126,9 +133,9 @@ def _print_reading(
 
 
 def estimated_fields(
-    definition: MetricDefinition, reading: Reading, fields: list[str]
+    definition: MetricDefinition, reading: MetricReading, fields: list[str]
 ) -> list[str]:
-    """The fields of a reading whose values are estimates."""
+    """Return the fields of a reading whose values are estimates."""
     is_ranked = definition.measure == Measure.PERCENTILE
     found = []
     for field in fields:
@@ -148,7 +155,7 @@ def estimated_fields(
 def table_of(
     definition: MetricDefinition, rows: list[tuple[str, str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows under the names that the metric's view in MySQL has."""
+    """Return heads and rows with the column names of the metric's view in MySQL."""
     columns = key_column_names(definition)
     heads = [name.upper() for name in columns]
     is_ranked = definition.measure == Measure.PERCENTILE

@@ -1,4 +1,4 @@
-"""`status`: how every part is, as the supervisor knows it and as the parts say themselves."""
+"""`status`: the state of every part, from the supervisor and from the parts themselves."""
 
 import sys
 import time
@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import (
+from appliance.errors import NOT_RUNNING
+from appliance.machine.usage import usage_of
+from appliance.operate import lifecycle
+from appliance.output import (
     Exit,
     duration_text,
     is_terminal,
@@ -18,9 +20,7 @@ from appliance.cli.output import (
     say,
     size_text,
 )
-from appliance.errors import NOT_RUNNING
 from appliance.supervisor.control import NoSupervisor
-from appliance.usage import usage_of
 from protocol.status import PartState, StatusUnavailable, fetch_status
 
 
@@ -28,7 +28,7 @@ def status(
     as_json: EnvelopeOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds.")] = False,
 ) -> None:
-    """How every part is; exit code 3 when the mill is not wholly healthy."""
+    """The state of every part; exit code 3 when the mill is not wholly healthy."""
     while True:
         rows, errors = part_rows()
         told = errors + notices()
@@ -46,7 +46,7 @@ def status(
 
 
 def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
-    """One row per part, and what is wrong with the mill as a whole."""
+    """Return one row per part, and what is wrong with the mill as a whole."""
     home = context.home()
     if context.in_containers():
         return _container_rows(), []
@@ -71,7 +71,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def notices() -> list[str]:
-    """What a person should know of a mill that is well: metrics that a saved file took away."""
+    """Return what a person should know even if all is well: metrics that a saved file removed."""
     if context.in_containers():
         return []
     try:
@@ -82,22 +82,22 @@ def notices() -> list[str]:
 
 
 def _container_rows() -> list[dict[str, Any]]:
-    """In containers there is no supervisor: every part is asked itself."""
+    """Without a supervisor, in containers, ask every part itself."""
     import asyncio
 
-    from appliance.supervisor.effects import Answer
+    from appliance.supervisor.effects import ProbeResult
     from appliance.supervisor.probes import probe
 
     mill, _ = context.load_mill()
 
-    async def ask_all() -> list[tuple[Answer, str]]:
+    async def ask_all() -> list[tuple[ProbeResult, str]]:
         return await asyncio.gather(*(probe(part, mill.home) for part in mill.parts))
 
     return _as_they_say(
         [
             {
                 "part": part.name,
-                "state": "healthy" if answer is Answer.OK else "unhealthy",
+                "state": "healthy" if answer is ProbeResult.OK else "unhealthy",
                 "pid": None,
                 "address": part.address,
                 "restarts": None,
@@ -112,7 +112,7 @@ def _container_rows() -> list[dict[str, Any]]:
 
 
 def _used(pid: int | None) -> dict[str, Any]:
-    """The columns of what a part takes; unknown where there is no process of its own to ask."""
+    """The columns of memory and CPU; unknown if the part has no process of its own here."""
     usage = usage_of(pid)
     if usage is None:
         return {"memory_bytes": None, "cpu_s": None}
@@ -146,13 +146,13 @@ def _note(row: dict[str, Any]) -> str:
 
 
 def logs_hint(part: str) -> str:
-    """Where a part says more of what it does."""
+    """Say where a part logs more about what it does."""
     logs = "docker compose logs" if context.in_containers() else "./millrace logs"
-    return f"`{logs} {part}` tells more"
+    return f"`{logs} {part}` shows more"
 
 
 def _as_they_say(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The parts as they say themselves, and as the monitor says of those that finish nothing."""
+    """Merge what the parts say of themselves with the parts that the monitor reports as stuck."""
     told = [_as_it_says_itself(row) for row in rows]
     stuck: dict[str, str] = {}
     for row in told:
@@ -167,10 +167,10 @@ def _as_stuck(row: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
-    """A part that answers is healthy to the supervisor; whether all is well it says itself.
+    """Ask a part that the supervisor calls healthy whether all is well.
 
-    Of what the monitor reports only that counts which no part says of itself: one that is stuck.
-    It is said of that part where the monitor tells which one it is (`stuck_parts`).
+    Of the monitor's own problems only `part-stuck` counts here, because no stuck part reports that
+    itself. Where the monitor names the part (`stuck_parts`), its row gets the text.
     """
     row = {**row, "is_stuck": False}
     if row["state"] != "healthy" or row["part"] in ("redis", "mysql"):

@@ -1,4 +1,4 @@
-"""`millrace stream`: its metrics, tried, forgotten and counted again."""
+"""`millrace stream`: its status, its plan, dry runs, forgetting and recounting metrics."""
 
 import json
 import subprocess
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from appliance.checks.stream_check import LINES_OF_LOG
 from appliance.cli import context
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say, tell
 from appliance.cli.progress import progress_line, waiting
 from appliance.cli.purge_command import purge
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
-from appliance.settings import SINK_USER, Mill, sinks_settings, stream_check_settings
-from appliance.stream_check import LINES_OF_LOG
+from appliance.mill.settings import SINK_USER, Mill, sinks_settings, stream_check_settings
+from appliance.output import CommandError, Exit, out, print_json, print_table, say, tell
 from appliance.supervisor.logs import end_of, last_words
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DRY_RUN_TIMEOUT_S = 120.0
 RECORDS_MAX = 1_000
-"""The most records of a file that a dry run tries."""
+"""The most records of a file that a dry run reads."""
 
 app = group_of_commands("The stream and its metrics.")
 app.command("recount")(recount)
@@ -36,7 +36,7 @@ app.command("purge")(purge)
 
 @app.command()
 def status(as_json: EnvelopeOption = False) -> None:
-    """The stream's own account of itself."""
+    """What the stream reports about itself."""
     found = status_of("stream")
     if as_json:
         print_json("stream/1", dict(found.details))
@@ -59,10 +59,12 @@ def dry_run(
         str | None, typer.Option("--from", help="Which input the lines belong to.")
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Read it as the collector's input of this topic.")
+        str | None,
+        typer.Option("--topic", help="Read the file as the collector's input of this topic."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds, after which a pattern runs away.", min=1)
+        float,
+        typer.Option("--timeout", help="Seconds after which a slow pattern is stopped.", min=1),
     ] = DRY_RUN_TIMEOUT_S,
 ) -> None:
     """Count a file's last lines as the mill would, and print the rows; nothing is stored.
@@ -106,8 +108,8 @@ def dry_run(
 def _given(
     mill: Mill, path: Path, source: str | None, topic: str | None
 ) -> list[dict[str, object]]:
-    """What the stream is given of a file; says what of it is not tried."""
-    from appliance.dry_run import DryRunFault, samples_of
+    """Return the records of a file for the stream, and report what is left out."""
+    from appliance.traffic.dry_run import DryRunFault, samples_of
     from collector.sample import UnreadableFile
 
     try:
@@ -127,7 +129,7 @@ def _given(
 
 
 def _tell_rest(sample: "FileSample") -> None:
-    """Say what of a file is not among the lines that are tried."""
+    """Report which lines of a file are not among the records."""
     if sample.count > len(sample.records):
         say(f"of {sample.count:,} lines the last {len(sample.records):,} are tried")
     if sample.dead_letters:
@@ -144,7 +146,7 @@ def forget(
     metric: Annotated[str, typer.Argument(help="A metric that was taken out of the file.")],
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Remove what MySQL and Redis hold of a metric that is no longer counted."""
+    """Remove what MySQL and Redis have of a metric that is no longer counted."""
     from sinks.config import SinksSettings
     from sinks.errors import SinkError, SinkUnavailable, UnknownMetric
     from sinks.forget import forget_metric

@@ -1,18 +1,18 @@
-"""Work that commands of the stream do in MySQL, as the one who may write counts."""
+"""MySQL transactions of stream commands, with the user that may write counts."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pymysql
 
-from appliance.cli.output import CommandError, Exit
-from appliance.settings import SINK_USER, Mill, sinks_settings
+from appliance.mill.settings import SINK_USER, Mill, sinks_settings
+from appliance.output import CommandError, Exit
 
 Result = TypeVar("Result")
 
 
 def in_mysql(mill: Mill, what: str, work: Callable[[Any], Result]) -> Result:
-    """One transaction; `what` needs it, should it be switched off. Raises CommandError."""
+    """Run one transaction. Raises CommandError, which names `what`, if the mill has no MySQL."""
     from sinks.config import SinksSettings
     from sinks.mysql import link as mysql_link
 

@@ -1,4 +1,4 @@
-"""A terminal that is looked at for a while: keys without the return key, put back at the end."""
+"""Read single keys from a terminal without the return key; the terminal is restored at the end."""
 
 import select
 import sys
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def keys() -> Iterator[None]:
-    """Keys come as they are pressed and are not shown, where standard input is a terminal."""
+    """Read keys unbuffered and without echo in the block, if standard input is a terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -24,7 +24,7 @@ def keys() -> Iterator[None]:
 
 
 def pressed(within_s: float) -> str | None:
-    """The key that was pressed within some time; None when there was none, or can be none."""
+    """Return the key pressed within some time; None if there was none, or no terminal."""
     if not sys.stdin.isatty():
         time.sleep(within_s)
         return None

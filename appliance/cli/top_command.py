@@ -10,7 +10,17 @@ import typer
 from appliance.cli import context
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption, EveryOption, every_s
-from appliance.cli.output import (
+from appliance.cli.status_command import part_rows
+from appliance.cli.terminal import keys, pressed
+from appliance.cli.top_view import (
+    Frame,
+    MonitorAnswer,
+    frame_of,
+    head_of,
+    parts_table,
+    readers_table,
+)
+from appliance.output import (
     CommandError,
     Exit,
     is_terminal,
@@ -20,13 +30,10 @@ from appliance.cli.output import (
     rich_table,
     say,
 )
-from appliance.cli.status_command import part_rows
-from appliance.cli.terminal import keys, pressed
-from appliance.cli.top_view import Frame, Told, frame_of, head_of, parts_table, readers_table
 from protocol.log import escape
 
 if TYPE_CHECKING:
-    from appliance.settings import Mill
+    from appliance.mill.settings import Mill
 
 
 def top(
@@ -34,12 +41,15 @@ def top(
     times: Annotated[
         int | None,
         typer.Option(
-            "--times", "-n", min=1, help="How often; without end on a terminal, else once."
+            "--times",
+            "-n",
+            min=1,
+            help="How many frames; without it: endless on a terminal, else one.",
         ),
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Parts, what they take and do, and how far readers lag: live on a terminal, `q` ends it."""
+    """Parts, their resources and rates, and lag of readers: live on a terminal, `q` ends it."""
     mill = context.mill_as_it_runs()
     wait_s = every_s(every)
     is_live = is_terminal() and not as_json
@@ -64,17 +74,17 @@ def _look(mill: "Mill", before: Frame | None) -> Frame:
     return frame_of(round(time.time() * 1000), rows, errors, _told(mill), before)
 
 
-def _told(mill: "Mill") -> Told:
-    """What the monitor says now; that it says nothing is part of what is shown."""
+def _told(mill: "Mill") -> MonitorAnswer:
+    """Ask the monitor for what it knows; if it does not answer, the frame says so."""
     try:
         parts, groups, findings = (
             ask_monitor(mill, f"/api/v1/{name}") for name in ("parts", "groups", "health")
         )
     except CommandError as error:
-        return Told(problem=str(error))
+        return MonitorAnswer(problem=str(error))
     is_fresh = groups["kafka_at_ms"] == groups["ts_ms"]
     known = groups["data"] if groups["data"] or is_fresh else None
-    return Told(parts["data"], known, findings["data"])
+    return MonitorAnswer(parts["data"], known, findings["data"])
 
 
 def _screen() -> Any:
@@ -84,7 +94,7 @@ def _screen() -> Any:
 
 
 def painted(frame: Frame) -> Any:
-    """A frame for a terminal; what does not fit on it is cut at its edges."""
+    """Render a frame for a terminal; what does not fit is cut at its edges."""
     from rich.console import Group
     from rich.text import Text
 

@@ -1,14 +1,14 @@
-"""What `top` shows of one moment: parts with what they take and do, readers with their lag.
+"""One frame of `top`: parts with resources and rates, readers with their lag.
 
-Pure. Rows come from the supervisor and the parts, and from the monitor, which may be away: what
-only it knows is then null, shown as unknown and never as 0.
+Pure. The rows come from the supervisor, the parts and the monitor. If the monitor does not answer,
+what only it knows is null, shown as unknown and never as 0.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.cli.output import duration_text, size_text, utc_text
+from appliance.output import duration_text, size_text, utc_text
 
 Row = dict[str, Any]
 Table = tuple[list[str], list[list[str]], frozenset[int]]
@@ -20,16 +20,16 @@ RATES = {
     "stream": ("rows_per_second", "lines/s"),
     "broker": ("bytes_in_per_s", "B/s in"),
 }
-"""By what begins a part's name: which of its details is its rate, and the unit."""
+"""By the beginning of a part's name: which detail is its rate, and the unit."""
 
 WARNING_LEVELS = ("bad", "warn")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the monitor says: parts, groups and findings as its API has them; or why it does not.
+class MonitorAnswer:
+    """The monitor's answer: parts, groups and findings as in its API, or why it did not answer.
 
-    `groups` is None where the brokers have told it of none, and did not answer when it looked.
+    `groups` is None if the brokers did not answer the monitor and it knows no group.
     """
 
     parts: Sequence[Mapping[str, Any]] = ()
@@ -40,7 +40,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One moment, in Unix milliseconds; `readers` is None where the monitor does not say."""
+    """One frame, in Unix milliseconds; `readers` is None if the monitor knows none."""
 
     at_ms: int
     parts: list[Row]
@@ -54,9 +54,13 @@ class Frame:
 
 
 def frame_of(
-    at_ms: int, rows: Sequence[Row], errors: Sequence[str], told: Told, before: Frame | None
+    at_ms: int,
+    rows: Sequence[Row],
+    errors: Sequence[str],
+    told: MonitorAnswer,
+    before: Frame | None,
 ) -> Frame:
-    """The moment after `before`; of the first one no use of the processor is known."""
+    """Build the frame after `before`; the first frame has no CPU shares."""
     details = {
         str(part["part"]): part.get("details") or {} for part in told.parts if part.get("reachable")
     }
@@ -82,7 +86,7 @@ def frame_of(
     warnings += [str(one["text"]) for one in told.findings if one.get("level") in WARNING_LEVELS]
     if told.problem is not None or told.groups is None:
         problem = told.problem or "no lag is known: the brokers do not answer"
-        # Of a mill that does not run each of them says so.
+        # If the mill does not run, every part would say so.
         warnings = [*(text for text in warnings if not problem.endswith(text)), problem]
         return Frame(at_ms, parts, None, warnings)
     return Frame(at_ms, parts, [_reader(group) for group in told.groups], warnings)
@@ -93,14 +97,14 @@ def _kind(part: str) -> str:
 
 
 def _rate(part: str, details: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """What a part finishes a second, as it said last; None where it does not say."""
+    """Return what a part processes per second, by its last status; None if it does not say."""
     key, _ = RATES.get(_kind(part), ("", ""))
     value = details.get(part, {}).get(key)
     return float(value) if isinstance(value, int | float) else None
 
 
 def _cpu_share(before: Row | None, now: Row, elapsed_s: float) -> float | None:
-    """Cores that a part has used between two looks; None for another process than before."""
+    """Return the cores that a part used between two frames; None if its process has changed."""
     if before is None or before["pid"] != now["pid"] or elapsed_s <= 0:
         return None
     if before["cpu_s"] is None or now["cpu_s"] is None:
@@ -120,13 +124,13 @@ def _reader(group: Mapping[str, Any]) -> Row:
 
 
 def head_of(frame: Frame) -> str:
-    """The line above the tables."""
+    """Return the line above the tables."""
     well = sum(1 for row in frame.parts if row["state"] == "healthy")
     return f"millrace  {utc_text(frame.at_ms)}  {well} of {len(frame.parts)} parts healthy"
 
 
 def parts_table(frame: Frame) -> Table:
-    """Every part: how it is, what it takes, what it finishes."""
+    """Every part: its state, resources and rate."""
     heads = ["PART", "STATE", "UPTIME", "RESTARTS", "CPU", "MEMORY", "RATE", "NOTE"]
     rows = [
         [
@@ -145,7 +149,7 @@ def parts_table(frame: Frame) -> Table:
 
 
 def readers_table(frame: Frame) -> Table:
-    """Every group: its lag in messages and in time, and how fast that goes."""
+    """Every group: its lag in messages and in time, and its rate."""
     heads = ["READER", "STATUS", "LAG", "TIME_LAG", "ETA", "READ", "WRITTEN"]
     rows = [
         [
@@ -163,7 +167,7 @@ def readers_table(frame: Frame) -> Table:
 
 
 def lag_text(row: Row) -> str:
-    """A group's lag; where not every partition's is known, what it is at least."""
+    """Format a group's lag; with unknown partitions, as a lower bound."""
     if row["lag"] is None:
         return UNKNOWN
     return f"{row['lag']:,}" if row["known"] == row["partitions"] else f"≥ {row['lag']:,}"

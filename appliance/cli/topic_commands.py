@@ -1,4 +1,4 @@
-"""`millrace topic`: topics listed, described, made, changed and deleted."""
+"""`millrace topic`: list, describe, create, change and delete topics."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +9,7 @@ from appliance.cli.cluster import (
     BootstrapOption,
     DryRunOption,
     JsonOption,
-    Output,
+    OutputFormat,
     OutputOption,
     Row,
     TimeoutOption,
@@ -23,10 +23,10 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import CommandError, Exit, counted, say, tell
+from appliance.output import CommandError, Exit, counted, say, tell
 
 if TYPE_CHECKING:
-    from appliance.kafka.topics import TopicView
+    from appliance.kafka.topics import DescribedTopic
     from protocol.client.cluster import Cluster
 
 app = group_of_commands("Topics of the cluster.")
@@ -45,11 +45,11 @@ def list_topics(
     ] = None,
     internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The topics there are, with partitions and replicas."""
+    """The topics, with partitions and replicas."""
     from appliance.kafka.topics import Matcher
     from protocol.client.topic_details import list_topics as ask
 
@@ -80,16 +80,17 @@ def describe(
     unavailable: Annotated[bool, typer.Option("--unavailable")] = False,
     under_min_isr: Annotated[bool, typer.Option("--under-min-isr")] = False,
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Partitions of topics: leader, replicas, who is in sync; and what was set."""
-    from appliance.kafka.topics import Problem, views
+    """Show partitions of topics with leader, replicas and in-sync replicas, and changed
+    settings."""
+    from appliance.kafka.topics import PartitionFilter, views
 
-    problem = Problem(under_replicated, unavailable, under_min_isr)
+    problem = PartitionFilter(under_replicated, unavailable, under_min_isr)
 
-    async def work(cluster: "Cluster") -> tuple[list["TopicView"], set[int]]:
+    async def work(cluster: "Cluster") -> tuple[list["DescribedTopic"], set[int]]:
         return await views(cluster, topics), set(cluster.current.brokers)
 
     found, live = with_cluster(bootstrap, timeout, work)
@@ -111,7 +112,7 @@ def describe(
     ]
     missing = [name for name in topics if name not in {view.name for view in found}]
     errors = [f"topic {name!r} does not exist" for name in missing]
-    if output is Output.TABLE and not as_json:
+    if output is OutputFormat.TABLE and not as_json:
         for view in found:
             settings = ", ".join(f"{key}={value}" for key, value in view.overrides.items())
             say(f"{view.name}: id {view.topic_id or 'unknown'}; {settings or 'all by default'}")
@@ -132,7 +133,7 @@ def create(
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Make a topic; partitions and replicas are the cluster's defaults if left out."""
+    """Create a topic; partitions and replicas are the cluster's defaults if left out."""
     from protocol.client.admin import Admin
     from protocol.client.admin_types import TopicSpec
     from protocol.errors import ApiError, ErrorCode
@@ -232,11 +233,11 @@ def offsets(
         str, typer.Option("--time", help="start, end, max, a duration ago such as 1h, or a time.")
     ] = "end",
     bootstrap: BootstrapOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The offsets of a topic's partitions by time."""
+    """Show the offsets of a topic's partitions by time."""
     from appliance.kafka.moments import offset_time
     from appliance.kafka.offsets import offsets as ask
 

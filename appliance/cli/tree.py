@@ -1,7 +1,7 @@
-"""The commands there are, and where each is found when it is asked for.
+"""The table of all commands, and where each is loaded from when it is used.
 
-A command loads what it needs and nothing of the others: help and completion load nothing at all.
-Lines of help stand here for that reason; a test holds them against the commands' own.
+A command loads what it needs and nothing of the others. Help and completion load no command. So the
+lines of help are repeated here, and a test compares them with the commands' own.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from appliance.cli.help_lines import write_commands
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """A command, or a group of them, by module and name."""
 
     module: str
@@ -26,130 +26,134 @@ class Entry:
     is_hidden: bool = False
 
     def load(self) -> Any:
-        """The function or group itself."""
+        """Load the function or group itself."""
         return getattr(import_module(f"appliance.cli.{self.module}"), self.attribute)
 
 
-COMMANDS: dict[str, Entry] = {
-    "up": Entry(
+COMMANDS: dict[str, CommandEntry] = {
+    "up": CommandEntry(
         "mill_commands",
         "up",
-        "Start the mill and wait until it is healthy; of one that runs, start what does not run.",
+        "Start the mill and wait until it is healthy; if it runs, start the parts that do not.",
     ),
-    "down": Entry(
+    "down": CommandEntry(
         "mill_commands", "down", "Stop the mill cleanly: nothing lost, nothing left running."
     ),
-    "restart": Entry(
+    "restart": CommandEntry(
         "mill_commands",
         "restart",
         "Stop and start the mill with the configuration as it is now, or one part as it was.",
     ),
-    "start": Entry(
+    "start": CommandEntry(
         "mill_commands",
         "start",
         "Start one part of a running mill that was stopped, or has given up.",
     ),
-    "stop": Entry(
+    "stop": CommandEntry(
         "mill_commands",
         "stop",
         "Stop one part of a running mill; it stays stopped until `start`, `restart` or `up`.",
     ),
-    "status": Entry(
+    "status": CommandEntry(
         "status_command",
         "status",
-        "How every part is; exit code 3 when the mill is not wholly healthy.",
+        "The state of every part; exit code 3 when the mill is not wholly healthy.",
     ),
-    "logs": Entry("log_command", "logs", "The parts' logs, oldest first."),
-    "doctor": Entry(
+    "logs": CommandEntry("log_command", "logs", "The parts' logs, oldest first."),
+    "doctor": CommandEntry(
         "doctor",
         "doctor",
-        "Look at this machine and this mill; findings with remedies; exit code 3 on a failure.",
+        "Check this machine and this mill; findings have remedies; exit code 3 on a failure.",
     ),
-    "demo": Entry(
+    "demo": CommandEntry(
         "demo_command",
         "demo",
         "Write a minute of made-up web traffic into watched/access; Ctrl-C ends it cleanly.",
     ),
-    "show": Entry(
+    "show": CommandEntry(
         "show_command",
         "show",
-        "Print a metric's counts: from Redis, or from MySQL when Redis is away.",
+        "Print a metric's counts from Redis, or from MySQL when Redis does not answer.",
     ),
-    "lag": Entry(
+    "lag": CommandEntry(
         "lag_command", "lag", "How far every reader lags, from the monitor's latest snapshot."
     ),
-    "top": Entry(
+    "top": CommandEntry(
         "top_command",
         "top",
-        "Parts, what they take and do, and how far readers lag: live on a terminal, `q` ends it.",
+        "Parts, their resources and rates, and lag of readers: live on a terminal, `q` ends it.",
     ),
-    "alerts": Entry("alerts_command", "app", "What the monitor warns of, and whom it tells."),
-    "topic": Entry("topic_commands", "app", "Topics of the cluster."),
-    "group": Entry("group_commands", "app", "Groups of readers, and how far they are."),
-    "produce": Entry(
+    "alerts": CommandEntry(
+        "alerts_command", "app", "Open alerts, and where the monitor sends them."
+    ),
+    "topic": CommandEntry("topic_commands", "app", "Topics of the cluster."),
+    "group": CommandEntry("group_commands", "app", "Groups of readers and their offsets."),
+    "produce": CommandEntry(
         "produce_command",
         "produce",
-        "Send lines as records; ends when each is stored, and with code 1 if any is not.",
+        "Send lines as records; ends when all are stored, with code 1 if some are not.",
     ),
-    "consume": Entry(
+    "consume": CommandEntry(
         "consume_command",
         "consume",
-        "Print the records of topics; without -g it leaves no group behind.",
+        "Print the records of topics; without -g no group is created.",
     ),
-    "dump-log": Entry(
+    "dump-log": CommandEntry(
         "dump_command",
         "dump_log",
-        "Check log files and what lies beside them; exit code 3 when anything is damaged.",
+        "Check log files and their index files; exit code 3 when anything is damaged.",
     ),
-    "broker": Entry("broker_commands", "app", "Brokers of the cluster."),
-    "config": Entry(
+    "broker": CommandEntry("broker_commands", "app", "Brokers of the cluster."),
+    "config": CommandEntry(
         "config_commands", "app", "The configuration file, and the cluster's settings."
     ),
-    "collector": Entry("collector_commands", "app", "The collector and its files."),
-    "stream": Entry("stream_commands", "app", "The stream and its metrics."),
-    "backup": Entry(
+    "collector": CommandEntry("collector_commands", "app", "The collector and its files."),
+    "stream": CommandEntry("stream_commands", "app", "The stream and its metrics."),
+    "backup": CommandEntry(
         "backup_command",
         "backup",
-        "Copy the whole mill, of one moment, while it runs or when it is stopped.",
+        "Copy the whole mill at one moment, while it runs or when it is stopped.",
     ),
-    "restore": Entry(
+    "restore": CommandEntry(
         "backup_command",
         "restore",
-        "Make a data folder of a backup, where there is none; nothing is ever overwritten.",
+        "Make a data folder from a backup, where there is none; it never overwrites anything.",
     ),
-    "run": Entry(
+    "run": CommandEntry(
         "part_commands",
         "run",
         "Become one part's process. The supervisor and every container start parts this way.",
     ),
-    "install-service": Entry(
+    "install-service": CommandEntry(
         "service_command",
         "install_service",
-        "A systemd unit that starts this mill with the machine; shown, and written with --write.",
+        "Show a systemd unit that starts this mill with the machine; with --write, write it.",
     ),
-    "init": Entry(
+    "init": CommandEntry(
         "part_commands",
         "init",
-        "Make ids and secrets that are missing; changes nothing that exists.",
+        "Create ids and secrets that are missing; change nothing that exists.",
     ),
-    "completion": Entry(
-        "completion_command", "completion", "Print what lets a shell complete these commands."
+    "completion": CommandEntry(
+        "completion_command",
+        "completion",
+        "Print a script that completes these commands in a shell.",
     ),
-    "version": Entry("version_command", "version", "The mill's version."),
-    "supervise": Entry("part_commands", "supervise", "", is_hidden=True),
-    "wish": Entry("part_commands", "wish", "", is_hidden=True),
+    "version": CommandEntry("version_command", "version", "The mill's version."),
+    "supervise": CommandEntry("part_commands", "supervise", "", is_hidden=True),
+    "wish": CommandEntry("part_commands", "wish", "", is_hidden=True),
 }
 
 
 class Tree(TyperGroup):
-    """The group of all commands; each is made when its name is asked for."""
+    """The group of all commands; a command is loaded when its name is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Every name, hidden ones too."""
+        """Return every name, hidden ones too."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, loaded; None for an unknown one."""
+        """Load the command of this name; None for an unknown one."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -158,7 +162,7 @@ class Tree(TyperGroup):
         return self.commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As always, but that every name counts for the question what was meant."""
+        """As in typer, except that a suggestion for a mistyped name considers every name."""
         if args and args[0] not in COMMANDS:
             for name, entry in COMMANDS.items():
                 if not entry.is_hidden:
@@ -168,25 +172,25 @@ class Tree(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Names for a shell, out of the table: no command is loaded for it."""
+        """Complete names for a shell from the table, without loading a command."""
         for name, entry in COMMANDS.items():
             self.commands[name] = _placeholder(name, entry)
         return super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The list of `--help`, out of the table above."""
+        """Write the list of `--help` from the table above."""
         rows = [(name, entry.help) for name, entry in COMMANDS.items() if not entry.is_hidden]
         write_commands(formatter, rows)
 
 
-def _placeholder(name: str, entry: Entry) -> Any:
-    """Something with a name and a line of help, for what asks for no more."""
+def _placeholder(name: str, entry: CommandEntry) -> Any:
+    """Return an object with a name and a line of help, for callers that need no more."""
     command = typer.main.get_command(_app_of(lambda: None, name))
     command.help, command.hidden = entry.help, entry.is_hidden
     return command
 
 
-def _made(name: str, entry: Entry) -> Any:
+def _made(name: str, entry: CommandEntry) -> Any:
     found = entry.load()
     app = found if isinstance(found, typer.Typer) else _app_of(found, name)
     command = typer.main.get_command(app)

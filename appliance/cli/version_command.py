@@ -1,9 +1,9 @@
 """`version`, and what `--version` prints."""
 
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.output import out, print_json
-from appliance.home import CODE
-from appliance.source import commit_of
+from appliance.mill.home import CODE
+from appliance.mill.source import commit_of
+from appliance.output import out, print_json
 from protocol.status import VERSION
 
 

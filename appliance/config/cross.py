@@ -1,6 +1,7 @@
-"""The checks no single section can make: what one part of the file says about another.
+"""The checks between sections: what one part of the file says about another.
 
-Pure. Each check appends to the document's faults; all of them run, so that everything is told.
+Pure. Each check appends to the document's faults. All checks run, so that the user sees every
+fault.
 """
 
 import ipaddress
@@ -23,10 +24,10 @@ def check_all(
     is_published: bool,
     wrong: Collection[Path] = (),
 ) -> None:
-    """Append every fault that lies between sections.
+    """Append every fault between sections.
 
-    Keys named in `wrong` have faults of their own and are left out here. A check that needs one of
-    them is left out too. A check that goes entry by entry needs no entry.
+    Keys named in `wrong` already have faults and are left out. A check that needs such a key is
+    left out too. A check that examines a list entry by entry still runs for the other entries.
     """
     checks: list[tuple[Callable[[MillConfig, Document], None], tuple[Path, ...]]] = [
         (_check_brokers, (("cluster",),)),
@@ -47,17 +48,17 @@ def check_all(
 
 
 def _touch(wrong: Collection[Path], needed: Collection[Path]) -> bool:
-    """Whether a key that was left out is needed, lies within what is needed, or holds it."""
+    """Return whether a key that was left out is needed, is inside a needed key, or contains one."""
     return any(a[: len(b)] == b or b[: len(a)] == a for a in wrong for b in needed)
 
 
 def notes_on(config: MillConfig) -> tuple[str, ...]:
-    """What is no fault, and does not do what one might think."""
+    """Return notes on settings that are valid but have no effect, or an unexpected one."""
     if config.cluster.bootstrap_servers is not None and config.cluster.settings:
         names = ", ".join(config.cluster.settings)
         return (
-            f"cluster.settings ({names}) are not used: cluster.bootstrap_servers names an existing"
-            " cluster, whose settings are changed there",
+            f"cluster.settings ({names}) have no effect: cluster.bootstrap_servers names an"
+            " existing cluster, so change its settings there",
         )
     return ()
 
@@ -89,7 +90,7 @@ def _check_topics(config: MillConfig, document: Document) -> None:
             document.add(
                 ("topics", index, "name"),
                 f"{topic.name!r} a second time",
-                f"every topic once (it stands at topics[{first}])",
+                f"each topic once (it is also at topics[{first}])",
             )
         seen.setdefault(topic.name, index)
         if config.cluster.bootstrap_servers is not None:
@@ -106,13 +107,14 @@ def _check_inputs(config: MillConfig, document: Document) -> None:
                 document.add(
                     ("collector", "inputs", index, "paths", position),
                     f"{glob!r} a second time",
-                    f"every path in one input only (it stands at inputs[{seen[glob]}])",
+                    f"each path in one input only (it is also at inputs[{seen[glob]}])",
                 )
             seen.setdefault(glob, index)
 
 
 def _check_sources(config: MillConfig, document: Document) -> None:
-    """A stream over a topic that nothing fills is a slip, unless the cluster is foreign."""
+    """A stream that reads a topic without an input is a typing error, unless the cluster is
+    foreign."""
     if config.cluster.bootstrap_servers is not None:
         return
     known = {*config.collector.topics, *(topic.name for topic in config.topics)}
@@ -127,7 +129,7 @@ def _check_sources(config: MillConfig, document: Document) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on can be reached from this machine only."""
+    """Return whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -143,7 +145,7 @@ def _check_listen(config: MillConfig, document: Document) -> None:
             ("monitor", "listen"),
             found_text(config.monitor.listen),
             "a loopback address such as 127.0.0.1:8090:"
-            " nothing may be reached from outside before there is TLS and authentication",
+            " other machines must not reach it before there is TLS and authentication",
         )
 
 

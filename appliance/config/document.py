@@ -1,8 +1,8 @@
-"""A YAML text as plain values that remember where they stood.
+"""Parse YAML text into plain values that remember their place.
 
 Only what a settings file needs: mappings with text keys, lists, and the scalars null, true/false,
-integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can make an object.
-Faults are collected, not raised, except when the text is no YAML at all.
+integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can create an object.
+Faults are collected, not raised, except when the text is not YAML at all.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from appliance.config.faults import ConfigFaults, Fault, Path, key_text
+from appliance.config.faults import ConfigFault, ConfigFaults, Path, key_text
 
 TEXT_BYTES_MAX = 1 << 20
 NODES_MAX = 50_000
@@ -26,8 +26,8 @@ _CORE_TAGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A place in a source; lines and columns count from 1, 0 means the source has none."""
+class SourceMark:
+    """A place in a source. Lines and columns count from 1; 0 means that the source has no lines."""
 
     source: str
     line: int = 0
@@ -36,37 +36,42 @@ class Mark:
 
 @dataclass(slots=True)
 class Document:
-    """The values of one file. `keys` and `values` say where a path's key and value stand."""
+    """The values of one file. `keys` and `values` map a path to the place of its key and its
+    value."""
 
     source: str
     root: dict[str, object] = field(default_factory=dict)
-    keys: dict[Path, Mark] = field(default_factory=dict)
-    values: dict[Path, Mark] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    keys: dict[Path, SourceMark] = field(default_factory=dict)
+    values: dict[Path, SourceMark] = field(default_factory=dict)
+    faults: list[ConfigFault] = field(default_factory=list)
 
-    def mark_of(self, path: Path, *, key: bool = False) -> Mark:
-        """Where the value (or the key) at a path stands, or else what it lies in."""
+    def mark_of(self, path: Path, *, key: bool = False) -> SourceMark:
+        """Return the place of the value (or the key) at a path, or else of what contains it."""
         marks = self.keys if key else self.values
         for length in range(len(path), 0, -1):
             mark = marks.get(path[:length])
             if mark is not None:
                 return mark
-        return Mark(self.source, 1, 1)
+        return SourceMark(self.source, 1, 1)
 
     def add(self, path: Path, found: str, expected: str, *, key: bool = False) -> None:
-        """Note a fault at a path."""
+        """Append a fault at a path."""
         mark = self.mark_of(path, key=key)
         self.faults.append(
-            Fault(mark.source, mark.line, mark.column, key_text(path), found, expected)
+            ConfigFault(mark.source, mark.line, mark.column, key_text(path), found, expected)
         )
 
 
 def read_document(text: str, source: str) -> Document:
-    """Parse a file's text. Raises ConfigFaults when it is no YAML or no mapping at its top."""
+    """Parse a file's text. Raises ConfigFaults when it is not YAML or its top is not a mapping."""
     document = Document(source)
     if len(text) > TEXT_BYTES_MAX:
         raise ConfigFaults(
-            [Fault(source, 1, 1, "(the file)", f"{len(text)} characters", f"≤ {TEXT_BYTES_MAX}")]
+            [
+                ConfigFault(
+                    source, 1, 1, "(the file)", f"{len(text)} characters", f"≤ {TEXT_BYTES_MAX}"
+                )
+            ]
         )
     node = _compose(text, source)
     if node is None:
@@ -74,14 +79,24 @@ def read_document(text: str, source: str) -> Document:
     value = _Reader(document).read(node, (), 0)
     if not isinstance(value, dict):
         raise ConfigFaults(
-            [Fault(source, 1, 1, "(the file)", "no mapping", "sections such as `collector:`")]
+            [
+                ConfigFault(
+                    source,
+                    1,
+                    1,
+                    "(the file)",
+                    "no mapping",
+                    "a mapping of sections such as `collector:`",
+                )
+            ]
         )
     document.root = value
     return document
 
 
 def read_scalar(text: str) -> object:
-    """The value of a text given outside of a file: YAML, but never a fault (then: the text)."""
+    """Parse the text of a value from outside of a file as YAML; if it is not YAML, return the
+    text."""
     try:
         node = _compose(text, "")
     except ConfigFaults:
@@ -103,14 +118,16 @@ def _compose(text: str, source: str) -> yaml.Node | None:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         problem = (error.problem or "text that is not YAML").removeprefix("found ")
-        raise ConfigFaults([Fault(source, line, column, "(YAML)", problem, "YAML")]) from error
+        raise ConfigFaults(
+            [ConfigFault(source, line, column, "(YAML)", problem, "YAML")]
+        ) from error
     except (yaml.YAMLError, RecursionError) as error:
         problem = str(error).splitlines()[0]
-        raise ConfigFaults([Fault(source, 1, 1, "(YAML)", problem, "YAML")]) from error
+        raise ConfigFaults([ConfigFault(source, 1, 1, "(YAML)", problem, "YAML")]) from error
 
 
 class _Reader:
-    """Turns nodes into values; bounded, because an alias may repeat what it names."""
+    """Turns YAML nodes into values. It has a limit, because an alias can repeat what it names."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -157,19 +174,19 @@ class _Reader:
             self.document.keys[child] = self._mark(key_node)
             yield key, self.read(value_node, child, depth + 1)
 
-    def _mark(self, node: yaml.Node) -> Mark:
+    def _mark(self, node: yaml.Node) -> SourceMark:
         start = node.start_mark
-        return Mark(self.document.source, start.line + 1, start.column + 1)
+        return SourceMark(self.document.source, start.line + 1, start.column + 1)
 
     def _fault(self, node: yaml.Node, path: Path, found: str, expected: str) -> None:
         mark = self._mark(node)
         self.document.faults.append(
-            Fault(mark.source, mark.line, mark.column, key_text(path), found, expected)
+            ConfigFault(mark.source, mark.line, mark.column, key_text(path), found, expected)
         )
 
 
 def plain_value(text: str) -> object:
-    """The value of an unquoted scalar."""
+    """Return the value of an unquoted scalar."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in ("true", "True", "TRUE"):

@@ -1,7 +1,7 @@
-"""What is wrong with a configuration, and how it is told: one line a fault, all at once.
+"""What is wrong with a configuration, and how it is shown: one line for each fault, all at once.
 
-Pure data. A fault names where it stands, the key, what was found and what was expected, so that the
-reader can mend it without looking anything up.
+Pure data. A fault names its place, the key, what was found and what was expected, so that the
+reader can correct it without looking anything up.
 """
 
 import difflib
@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Path = tuple[str | int, ...]
-"""Where a value stands in the document: keys, and positions in lists counted from 0."""
+"""The path of a value in the document: keys, and positions in lists counted from 0."""
 
 FOUND_CHARACTERS_MAX = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault. `line` and `column` count from 1; 0 where the place is not a place in a file."""
+class ConfigFault:
+    """One fault. `line` and `column` count from 1; 0 if the value does not come from a file."""
 
     source: str
     line: int
@@ -33,13 +33,13 @@ class Fault:
 class ConfigFaults(Exception):
     """The configuration cannot be used; `faults` holds everything that is wrong with it."""
 
-    def __init__(self, faults: Iterable[Fault]) -> None:
+    def __init__(self, faults: Iterable[ConfigFault]) -> None:
         self.faults = sorted(set(faults), key=lambda f: (f.source, f.line, f.column, f.key))
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
 
 def key_text(path: Path) -> str:
-    """A path as people write it: `stream.metrics[2].where`."""
+    """Format a path as people write it: `stream.metrics[2].where`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -50,7 +50,7 @@ def key_text(path: Path) -> str:
 
 
 def found_text(value: object) -> str:
-    """A value as it is quoted in a fault: short, on one line."""
+    """Format a value for a fault: short, on one line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -66,6 +66,7 @@ def found_text(value: object) -> str:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """The known word closest to a mistyped one, as the end of a sentence; empty when none is."""
+    """Return the known word closest to a mistyped one, as the end of a sentence; empty if none
+    is."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""

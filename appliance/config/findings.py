@@ -1,7 +1,7 @@
-"""From pydantic's complaints to faults a person can act on.
+"""Translate pydantic's errors into faults that a user can act on.
 
-Pure. Rooms raise ValueError("found …, expected …"); everything else is put into these two words
-here, with the known keys and values named.
+Pure. Rooms raise ValueError("found …, expected …"). All other errors are put into this form here,
+with the known keys and values named.
 """
 
 import re
@@ -29,7 +29,7 @@ _EXPECTED = {
     "int_from_float": "a whole number",
     "float_type": "a number",
     "float_parsing": "a number",
-    "finite_number": "a number that is neither infinite nor .nan",
+    "finite_number": "a finite number",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "list_type": "a list",
@@ -53,9 +53,9 @@ _EXPECTED = {
     "literal_error": "one of {expected}",
     "invalid_key": "text as the name of a key",
 }
-"""By pydantic's name of a complaint what it means; in braces stand values that come with it."""
+"""What each pydantic error type expects; placeholders in braces are filled from the error."""
 
-_ANOTHER_FORM = "a value of another form (configs/README.md shows the key)"
+_ANOTHER_FORM = "a value of another form; see the key in configs/README.md"
 
 
 _TEXTS = {
@@ -70,16 +70,16 @@ _TEXTS = {
     "windows": "a window such as 10s, 1m, 1h or all",
     "keep": "a duration such as 30d, or forever",
 }
-"""Keys whose values are texts of a form of their own."""
+"""Keys whose text values have a form of their own."""
 
 
 def is_secret(path: Path) -> bool:
-    """Whether the value at a path must not be shown."""
+    """Return whether the value at a path must not be shown."""
     return bool(path) and any(word in str(path[-1]).lower() for word in _SECRET_WORDS)
 
 
 def finding(error: ErrorDetails, root: type[BaseModel]) -> tuple[Path, str, str, bool]:
-    """One complaint as (path, found, expected, whether the key itself is what is wrong)."""
+    """Return one error as (path, found, expected, whether the key itself is wrong)."""
     kind = error["type"]
     path = _without_forms(root, tuple(error["loc"]), kind)
     if kind == "extra_forbidden":
@@ -88,7 +88,7 @@ def finding(error: ErrorDetails, root: type[BaseModel]) -> tuple[Path, str, str,
         expected = f"one of {', '.join(known)}{did_you_mean(word, known)}"
         return path, f"the unknown key {word!r}", expected, True
     if kind == "missing":
-        return path, "nothing", "a value: this key must be given", False
+        return path, "nothing", "a value: this key is required", False
     shown = "a value that is not shown" if is_secret(path) else found_text(error["input"])
     if kind == "value_error":
         return _of_room(path, str(error["ctx"]["error"]), shown)
@@ -99,7 +99,7 @@ def finding(error: ErrorDetails, root: type[BaseModel]) -> tuple[Path, str, str,
 
 
 def _without_forms(root: type[BaseModel], path: Path, kind: str) -> Path:
-    """A path without pydantic's names for the forms that a value may have, such as `int`."""
+    """Return a path without pydantic's names for alternative types of a value, such as `int`."""
     if path and kind not in ("extra_forbidden", "missing") and path[-1] in _FORMS:
         known = keys_at(root, path[:-1])
         return path if path[-1] in known else path[:-1]
@@ -107,7 +107,7 @@ def _without_forms(root: type[BaseModel], path: Path, kind: str) -> Path:
 
 
 def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
-    """A room's own sentence, `found …, expected …`, perhaps with the key in front."""
+    """Parse a room's own sentence, `found …, expected …`, possibly with the key in front."""
     keyed = _KEYED.match(text)
     if keyed:
         path = (*path, *keyed["key"].split("."))
@@ -119,7 +119,7 @@ def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
 
 
 def place_of_second(path: Path, found: str, given: object) -> Path:
-    """Where a name stands a second time in a list that was refused as a whole for it."""
+    """Return the place of the second entry with a name, in a list that was rejected for that."""
     match = _TWICE.match(found)
     if match is None or not isinstance(given, list | tuple):
         return path
@@ -132,7 +132,7 @@ def place_of_second(path: Path, found: str, given: object) -> Path:
 
 
 def keys_at(root: type[BaseModel], path: Path) -> set[str]:
-    """The keys a mapping at this path may have; empty when they are the user's own names."""
+    """Return the keys that a mapping at this path can have; empty if the user chooses the names."""
     found: list[object] = [root]
     for step in path:
         found = [inner for annotation in found for inner in _step(annotation, step)]
@@ -140,7 +140,7 @@ def keys_at(root: type[BaseModel], path: Path) -> set[str]:
 
 
 def _flatten(annotation: object) -> Iterator[object]:
-    """The parts of a union, an Annotated or an alias."""
+    """Return the parts of a union, an Annotated or an alias."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         for part in typing.get_args(annotation):

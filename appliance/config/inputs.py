@@ -1,21 +1,21 @@
-"""What comes into a configuration from outside of its file: `${VAR}`, `${file:path}`, MILLRACE_….
+"""Values that come from outside of the file: `${VAR}`, `${file:path}`, MILLRACE_….
 
-Pure but for the one reader of `${file:…}`. Substituted places are remembered, so that
-`config show` prints the reference and never the secret behind it.
+Pure except for the one reader of `${file:…}`. Substituted places are remembered, so that `config
+show` prints the reference and never the secret behind it.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
 
-from appliance.config.document import Document, Mark, read_scalar
+from appliance.config.document import Document, SourceMark, read_scalar
 from appliance.config.faults import Path, did_you_mean, found_text
 
 PREFIX = "MILLRACE_"
 OTHER_VARIABLES = {
     "MILLRACE_HOME": "the folder that holds configs, watched and data",
     "MILLRACE_CONFIG": "the configuration file, if not configs/millrace.yaml in the home",
-    "MILLRACE_EDITED_CONFIG": "set by `up`: the file that the supervisor's copy was made of",
+    "MILLRACE_EDITED_CONFIG": "set by `up`: the file that the supervisor's copy was made from",
     "MILLRACE_PUBLISHED": "loopback: parts run in containers whose ports are on loopback only",
     "MILLRACE_SEED": "replays a random test",
     "MILLRACE_SHARED": "the folder of shared sample logs, for tests",
@@ -29,10 +29,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 def apply_overrides(
     document: Document, environ: Mapping[str, str], sections: Mapping[str, object]
 ) -> None:
-    """Lay `MILLRACE_SECTION__KEY=value` over the file's values; values are read as YAML.
+    """Apply `MILLRACE_SECTION__KEY=value` over the file's values; values are parsed as YAML.
 
-    A list's entry is named by its position. A variable whose first word is no section is a fault
-    when it holds `__`, since it can only be meant for us; any other MILLRACE_… is left alone.
+    A list's entry is named by its position. A variable that does not begin with a section is a
+    fault if it contains `__`, because then it can only be meant for us. Every other MILLRACE_…
+    variable is ignored.
     """
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in OTHER_VARIABLES:
@@ -40,7 +41,7 @@ def apply_overrides(
         steps = name.removeprefix(PREFIX).lower().split("__")
         if steps[0] not in sections:
             if len(steps) > 1:
-                mark = Mark(f"environment variable {name}")
+                mark = SourceMark(f"environment variable {name}")
                 document.keys[(steps[0],)] = mark
                 known = sorted(sections)
                 document.add(
@@ -51,10 +52,10 @@ def apply_overrides(
                 )
             continue
         path: Path = tuple(int(step) if step.isdigit() else step for step in steps)
-        _put(document, path, read_scalar(environ[name]), Mark(f"environment variable {name}"))
+        _put(document, path, read_scalar(environ[name]), SourceMark(f"environment variable {name}"))
 
 
-def _put(document: Document, path: Path, value: object, mark: Mark) -> None:
+def _put(document: Document, path: Path, value: object, mark: SourceMark) -> None:
     target: object = document.root
     for length, step in enumerate(path[:-1], start=1):
         following: object = None
@@ -66,7 +67,9 @@ def _put(document: Document, path: Path, value: object, mark: Mark) -> None:
             following = target[step]
         if not isinstance(following, dict | list):
             document.values[path] = mark
-            document.add(path, "nothing that could hold it", f"a mapping at {path[:length]}")
+            document.add(
+                path, "no section or entry that could contain it", f"a mapping at {path[:length]}"
+            )
             return
         target = following
     last = path[-1]
@@ -76,7 +79,7 @@ def _put(document: Document, path: Path, value: object, mark: Mark) -> None:
         target[last] = value
     else:
         document.values[path] = mark
-        document.add(path, "no such entry in the list", "a position that the file has")
+        document.add(path, "no such entry in the list", "a position that exists in the file")
         return
     document.keys[path] = document.values[path] = mark
     for known in [p for p in document.values if p[: len(path)] == path and p != path]:
@@ -89,7 +92,7 @@ def substitute(
     environ: Mapping[str, str],
     read_file: Callable[[str], str],
 ) -> dict[Path, str]:
-    """Replace references in all texts; returns the original text of every place that had one."""
+    """Replace references in all texts; return the original text of every place that had one."""
     originals: dict[Path, str] = {}
 
     def replace(text: str, path: Path) -> str:
@@ -137,7 +140,8 @@ def _resolve(reference: str, environ: Mapping[str, str], read_file: Callable[[st
 
 
 def file_reader(home: FilePath) -> Callable[[str], str]:
-    """Reads `${file:path}`, relative to the mill's home; one line of bounded size."""
+    """Return a function that reads `${file:path}`, relative to the mill's home; one line of
+    bounded size."""
 
     def read(name: str) -> str:
         with (home / name).open(encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""Loads the configuration file: text, overrides, references, sections, checks between them.
+"""Load the configuration file: text, overrides, references, sections, checks between them.
 
-Reads the file and whatever `${file:…}` names, nothing else. Either a `Loaded` comes back or every
-fault at once.
+Reads the file and the files that `${file:…}` names, nothing else. Returns a `LoadedConfig` or
+raises every fault at once.
 """
 
 import copy
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from appliance.config.cross import check_all, notes_on
 from appliance.config.document import Document, read_document
-from appliance.config.faults import ConfigFaults, Fault, Path
+from appliance.config.faults import ConfigFault, ConfigFaults, Path
 from appliance.config.findings import finding, place_of_second
 from appliance.config.inputs import apply_overrides, file_reader, substitute
 from appliance.config.model import MillConfig
@@ -26,7 +26,7 @@ FORMATS_FOLDER = FilePath("configs") / "formats"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedConfig:
     """A checked configuration, and where its values came from."""
 
     config: MillConfig
@@ -34,46 +34,49 @@ class Loaded:
     references: Mapping[Path, str]
     """The original text of every value that held `${…}`."""
     notes: tuple[str, ...] = ()
-    """What holds no fault and yet has no effect, in sentences."""
+    """Notes on settings that are valid but have no effect."""
     data: bytes = b""
-    """What was read of the file: whoever copies it, or names it, must not read another one."""
+    """The bytes that were read. Copy or hash these instead of reading the file again, because the
+    file can change in between (`Mill.sha256` is their hash)."""
 
 
-def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> Loaded:
+def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> LoadedConfig:
     """Read and check a configuration file; raises ConfigFaults with everything that is wrong.
 
-    A missing file is a fault: all defaults would start a mill nobody asked for.
+    A missing file is a fault, because a mill of defaults only would surprise the user.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
         reason = (error.strerror or "no file").lower()
         raise ConfigFaults(
-            [Fault(_shown(path), 0, 0, "(the file)", reason, "a file that can be read")]
+            [ConfigFault(_shown(path), 0, 0, "(the file)", reason, "a file that can be read")]
         ) from error
     return load_bytes(data, path, home, environ)
 
 
 def load_bytes(
     data: bytes, path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None
-) -> Loaded:
-    """`load` for what was read of the file: whoever keeps it must not read another one."""
+) -> LoadedConfig:
+    """Like `load`, for bytes that were read of the file. Keep these: do not read the file again."""
     source = _shown(path)
     try:
         text = io.StringIO(data.decode(), newline=None).read()
     except UnicodeDecodeError as error:
         place = f"a byte at {error.start} that is not UTF-8"
-        raise ConfigFaults([Fault(source, 0, 0, "(the file)", place, "UTF-8 text")]) from error
+        raise ConfigFaults(
+            [ConfigFault(source, 0, 0, "(the file)", place, "UTF-8 text")]
+        ) from error
     loaded = load_text(text, source, home, os.environ if environ is None else environ)
     return replace(loaded, data=data)
 
 
-def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]) -> Loaded:
-    """`load` for a text at hand."""
+def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]) -> LoadedConfig:
+    """Like `load`, for a text."""
     document = read_document(text, source)
     apply_overrides(document, environ, MillConfig.model_fields)
     references = substitute(document, environ, file_reader(home))
-    # A section left empty (`collector:` and nothing below) means its defaults.
+    # An empty section (`collector:` and nothing below) means its defaults.
     given = {key: {} if value is None else value for key, value in document.root.items()}
     wrong: set[Path] = set()
     try:
@@ -92,7 +95,7 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     check_all(config, document, home=str(home), is_published=is_published, wrong=wrong)
     if document.faults:
         raise ConfigFaults(document.faults)
-    return Loaded(config, document, references, notes_on(config))
+    return LoadedConfig(config, document, references, notes_on(config))
 
 
 def without_faults(given: Mapping[str, object]) -> tuple[MillConfig, set[Path]]:
@@ -111,7 +114,7 @@ def without_faults(given: Mapping[str, object]) -> tuple[MillConfig, set[Path]]:
 
 
 def _last_key(values: dict[str, object], path: Path) -> Path:
-    """The longest beginning of a path that is a key of nested mappings."""
+    """Return the longest beginning of a path that is a key of nested mappings."""
     node: object = values
     for length, step in enumerate(path):
         if not isinstance(node, dict) or step not in node:
@@ -121,7 +124,7 @@ def _last_key(values: dict[str, object], path: Path) -> Path:
 
 
 def _remove(values: dict[str, object], path: Path) -> None:
-    """Remove a key, unless a mapping around it is gone already."""
+    """Remove a key, unless a mapping around it has been removed already."""
     node: object = values
     for step in path[:-1]:
         node = node.get(step) if isinstance(node, dict) else None
@@ -130,17 +133,17 @@ def _remove(values: dict[str, object], path: Path) -> None:
 
 
 def _users_formats(home: FilePath) -> Mapping[str, Format]:
-    """The formats that the user has put beside the configuration; raises ConfigFaults."""
+    """Return the formats that the user has put beside the configuration; raises ConfigFaults."""
     try:
         return load_formats([home / FORMATS_FOLDER])
     except FormatFault as error:
-        expected = "a format, as configs/formats/README.md says it"
-        fault = Fault(_shown(error.path), 0, 0, "(the file)", error.reason, expected)
+        expected = "a format as described in configs/formats/README.md"
+        fault = ConfigFault(_shown(error.path), 0, 0, "(the file)", error.reason, expected)
         raise ConfigFaults([fault]) from error
 
 
 def digest_of(data: bytes, environ: Mapping[str, str] | None = None) -> str:
-    """What tells one configuration from another: the file's bytes and the overrides."""
+    """Return a digest of the configuration: of the file's bytes and the overrides."""
     environ = os.environ if environ is None else environ
     digest = hashlib.sha256(data)
     for name in sorted(environ):
@@ -150,7 +153,7 @@ def digest_of(data: bytes, environ: Mapping[str, str] | None = None) -> str:
 
 
 def _shown(path: FilePath) -> str:
-    """The path as it is told to the user: relative where that is shorter."""
+    """Return the path to show to the user: relative where that is shorter."""
     try:
         return str(path.relative_to(FilePath.cwd()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The whole configuration file as one model; each room brings the section that is its own.
+"""The model of the whole configuration file; each room defines its own section.
 
 Data only. `cluster`, `topics` and `ports` belong to the appliance, the rest to the rooms.
 """
@@ -13,11 +13,11 @@ from stream.config.settings import StreamSection
 Scalar = bool | int | float | str
 
 
-class _Model(BaseModel):
+class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ClusterSection(_Model):
+class ClusterSection(_FileModel):
     """`cluster:`, the bundled brokers, or an existing Kafka cluster in their place."""
 
     brokers: int = 1
@@ -36,7 +36,7 @@ class ClusterSection(_Model):
         return ",".join(server.strip() for server in value.split(","))
 
 
-class TopicSection(_Model):
+class TopicSection(_FileModel):
     """One entry of `topics:`; None means the cluster's default."""
 
     name: str
@@ -50,8 +50,8 @@ class TopicSection(_Model):
         return check_topic_name(name)
 
 
-class PortsSection(_Model):
-    """`ports:`, for a second mill on one machine; broker N listens N-1 above the broker ports."""
+class PortsSection(_FileModel):
+    """`ports:`, for a second mill on one machine; broker N listens on the broker ports plus N-1."""
 
     host: int = Field(default=9092, ge=1, le=65535)
     mill: int = Field(default=19092, ge=1, le=65535)
@@ -63,7 +63,7 @@ class PortsSection(_Model):
     mysql: int = Field(default=3307, ge=1, le=65535)
 
 
-class MillConfig(_Model):
+class MillConfig(_FileModel):
     """`configs/millrace.yaml`, checked."""
 
     cluster: ClusterSection = Field(default_factory=ClusterSection)

@@ -1,8 +1,8 @@
-"""How many copies the bundled brokers keep of everything, and what of it a file may state.
+"""The replication of the bundled brokers, and which of its settings the file can set.
 
 Pure. The number of brokers decides: with three, each partition has three replicas, two of which
-must be in sync before a write is acknowledged. What the file states in Kafka's keys wins, if that
-many brokers can hold it.
+must be in sync before a write is acknowledged. A Kafka key in the file overrides this, if there are
+enough brokers for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from broker.config import BROKER_ROWS, TOPIC_ROWS
 from broker.settings import Setting, WrongValue, parse
 
 BROKER_COUNTS = (1, 3)
-"""One broker, or three. Two would stop as soon as either is gone, for one is no majority of two."""
+"""One broker, or three. Two would stop when either is gone, because one is no majority of two."""
 
 BROKERS_MAX = max(BROKER_COUNTS)
 
@@ -30,15 +30,16 @@ TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
 
 
 def replication_settings(brokers: int) -> dict[str, Scalar]:
-    """The broker keys that follow the number of brokers; none for a broker that is alone."""
+    """Return the broker keys that follow from the number of brokers; none for a single broker."""
     if brokers == 1:
         return {}
-    # All but one: a write outlives the loss of any broker, and goes on without it.
+    # One less than all replicas: an acknowledged write survives the loss of any broker, and writes
+    # continue without that broker.
     return {**dict.fromkeys(FACTORS, brokers), MIN_ISR: brokers - 1}
 
 
 def check_replication(config: MillConfig, document: Document) -> None:
-    """Append what the configured number of brokers cannot hold."""
+    """Append the settings that the configured number of brokers cannot satisfy."""
     brokers = config.cluster.brokers
     stated = config.cluster.settings
     of_all = f"the number of brokers, {brokers}"
@@ -57,7 +58,8 @@ def check_replication(config: MillConfig, document: Document) -> None:
     for index, topic in enumerate(config.topics):
         replicas = factor if topic.replication is None else topic.replication
         if replicas > brokers:
-            # Of a replication that the file states; a default that is too large has been told.
+            # Only a replication that the file sets; a default that is too large has been reported
+            # already.
             if topic.replication is not None:
                 document.add(("topics", index, "replication"), str(replicas), f"at most {of_all}")
             continue
@@ -70,20 +72,20 @@ def check_replication(config: MillConfig, document: Document) -> None:
 
 
 def _factor(config: MillConfig, key: str) -> int:
-    """How many replicas a topic has for which this key says it."""
+    """Return the replication factor that this key sets; by default the number of brokers."""
     brokers = config.cluster.brokers
     stated = config.cluster.settings.get(key)
     return brokers if stated is None else _number(stated, BROKER_ROWS[key][1], brokers)
 
 
 def _above(settings: Mapping[str, Scalar], key: str, most: int, row: Setting) -> Iterator[str]:
-    """The stated value of a key, as a fault names it, if it is too large."""
+    """Return the value of a key for a fault, if it is too large."""
     if key in settings and _number(settings[key], row, most) > most:
         yield found_text(settings[key])
 
 
 def _number(stated: Scalar, row: Setting, otherwise: int) -> int:
-    """What a setting means; one that is no number is told as a fault of its own."""
+    """Return a setting as a number; `otherwise` if it is not one, which is a fault of its own."""
     try:
         value = parse(row, stated)
     except WrongValue:

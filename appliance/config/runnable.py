@@ -1,6 +1,6 @@
-"""Checks of what is well formed and yet could not work: each tells what would come of it.
+"""Check settings that are well formed but could not work, and say what would happen.
 
-Pure. Only what is certain without Spark and without a line of any file is a fault.
+Pure. A fault is reported only if it is certain without Spark and without reading any file.
 """
 
 import posixpath
@@ -15,7 +15,7 @@ from stream.config.sections import MetricSection
 
 NUMERIC_MEASURES = frozenset({"sum", "min", "max", "mean", "percentile"})
 
-# Of a text's columns these hold no number on any line, whatever is in the file.
+# By format: columns that are never a number, whatever the line.
 NEVER_NUMBERS = {
     "combined": frozenset(
         {"method", "path", "query", "protocol", "referer", "user_agent", "remote_addr"}
@@ -25,11 +25,11 @@ NEVER_NUMBERS = {
 }
 
 ARCHIVED_FILE = "topic/hour/00000001.parquet"
-"""A file as an archive may hold it: what matters is that it lies somewhere below."""
+"""The path of a file inside an archive; only its depth matters."""
 
 
 def check_archive(config: MillConfig, document: Document, home: str) -> None:
-    """An archive in a watched folder would be read, counted and archived again without end."""
+    """Reject an archive in a watched folder: it would be read, counted and archived endlessly."""
     if config.stream.archive is None:
         return
     folder = config.stream.archive.folder
@@ -43,19 +43,20 @@ def check_archive(config: MillConfig, document: Document, home: str) -> None:
         if not sample.startswith(f"{pattern.root}/"):
             continue
         below = sample.removeprefix(f"{pattern.root}/")
-        # A pattern that goes down any number of folders takes what lies there, however deep.
+        # A pattern with `**` matches files in it at any depth.
         if pattern.matches(below) or pattern.matches(posixpath.basename(sample)):
             globs = ", ".join(inputs[pattern.input_index].paths)
             document.add(
                 ("stream", "archive", "folder"),
                 f"{folder!r}, which collector.inputs[{pattern.input_index}] ({globs}) reads",
-                "a folder that no input matches: its files would be counted as lines, for ever",
+                "a folder that no input matches; otherwise its files would be counted as lines,"
+                " endlessly",
             )
             return
 
 
 def check_metrics(config: MillConfig, document: Document) -> None:
-    """Numbers of what never is one."""
+    """Reject number measures of columns that never have numbers."""
     for index, metric in enumerate(config.stream.metrics):
         _check_number(index, metric, config.stream.from_, document)
 

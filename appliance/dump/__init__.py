@@ -1,1 +1,1 @@
-"""Log files read from outside of any broker: printed as Kafka prints them, and checked."""
+"""Read log files without a broker: print them as Kafka does, and check them."""

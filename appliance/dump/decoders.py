@@ -1,7 +1,7 @@
-"""What the records of Kafka's own topics mean, as the JSON that Kafka's tool prints. Pure.
+"""Decode the records of Kafka's internal topics into the JSON that Kafka's tool prints.
 
-Fields have Kafka's names and come in the order in which they are written; a tagged field is there
-only if it is not at its default; bytes are base64.
+Pure. Fields have Kafka's names and come in the order in which they are written. A tagged field
+appears only if it differs from its default. Bytes are base64.
 """
 
 import base64
@@ -46,13 +46,13 @@ _SUPPORTED = ("minSupportedVersion", "maxSupportedVersion")
 _WORDS = re.compile(r"(?<!^)(?=[A-Z])")
 
 Decoded = tuple[str | None, str | None]
-"""Key and payload of a record as they are printed; None: not printed."""
+"""Key and payload of a record as they are printed; None is not printed."""
 
 Decoder = Callable[[Record], Decoded]
 
 
 def json_of(value: Any, version: int) -> Any:
-    """A message, or a part of one, as plain values under Kafka's names."""
+    """Return a message, or a part of one, as plain values under Kafka's names."""
     if isinstance(value, Struct):
         return {
             camel(field.name): json_of(getattr(value, field.name), version)
@@ -89,7 +89,7 @@ def _of_kinds(
     kinds: dict[int, tuple[type[Message], type[Message]]],
     finish: Callable[[dict[str, Any], Message], None] = lambda shown, message: None,
 ) -> Decoded:
-    """A record whose key begins with what kind it is; as plain text where that is not known."""
+    """Return a record whose key begins with its type; as plain text if the type is unknown."""
     if record.key is None:
         return None, None
     try:
@@ -110,7 +110,7 @@ def _of_kinds(
 
 
 def offsets(record: Record) -> Decoded:
-    """A record of `__consumer_offsets`."""
+    """Decode a record of `__consumer_offsets`."""
     kinds: dict[int, tuple[type[Message], type[Message]]] = {
         0: (OffsetCommitKey, OffsetCommitValue),
         1: (OffsetCommitKey, OffsetCommitValue),
@@ -120,7 +120,8 @@ def offsets(record: Record) -> Decoded:
 
 
 def _open_members(shown: dict[str, Any], value: Message) -> None:
-    """Show what members of consumers' groups have said and are assigned, instead of its bytes."""
+    """Decode the subscriptions and assignments of a group's members instead of showing their
+    bytes."""
     if not isinstance(value, GroupMetadataValue) or value.protocol_type != CONSUMER:
         return
     for one, member in zip(shown["members"], value.members, strict=True):
@@ -138,12 +139,12 @@ def _open_members(shown: dict[str, Any], value: Message) -> None:
 
 
 def transactions(record: Record) -> Decoded:
-    """A record of `__transaction_state`."""
+    """Decode a record of `__transaction_state`."""
     return _of_kinds(record, {0: (TransactionLogKey, TransactionLogValue)})
 
 
 def metadata(record: Record) -> Decoded:
-    """A record of the cluster's metadata; it has no key."""
+    """Decode a record of the cluster's metadata; it has no key."""
     try:
         found = decode_record(record.value)
     except UnknownMetadataRecord as error:
@@ -157,7 +158,7 @@ def metadata(record: Record) -> Decoded:
 
 
 def control(record: Record) -> str:
-    """A record that the quorum writes for itself, with its name before it."""
+    """Decode a control record of the quorum, with its name in front."""
     try:
         found = decode_control(record.key, record.value)
     except UnknownControlRecord:
@@ -178,7 +179,7 @@ def control(record: Record) -> str:
 
 
 def plain(record: Record) -> Decoded:
-    """Key and payload as text, whatever they are."""
+    """Return key and payload as text, whatever they are."""
     return _as_text(record.key), _as_text(record.value)
 
 

@@ -1,7 +1,7 @@
-"""Partition folders and single files checked: every finding, nothing changed.
+"""Check partition folders and single files: report every finding, change nothing.
 
-Reads whole files by memory map. A folder is checked as one log: its segments must follow each
-other, and reach as far as the node's checkpoints say that they are safe.
+Files are read by memory map. A folder is checked as one log: its segments must follow each other,
+and must reach the offsets that the node's checkpoints call safe.
 """
 
 import mmap
@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from appliance.dump import indexes, metadata
-from appliance.dump.scan import Finding, Rules, Scan, Transactions, scan_log
+from appliance.dump.scan import LogFinding, LogScan, OpenTransactions, Rules, scan_log
 from broker.quorum.snapshot import SnapshotId, read_file_name
 from broker.storage import checkpoint
 from protocol.types import TopicPartition
@@ -24,7 +24,7 @@ SNAPSHOT = ".snapshot"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT)
 METADATA_SNAPSHOT = ".checkpoint"
 INTERNAL = ("__consumer_offsets-", "__transaction_state-", "__share_group_state-")
-"""Folders of topics that are compacted, whoever asks."""
+"""Folders of internal topics, which are compacted."""
 
 METADATA = "__cluster_metadata-0"
 NOT_BROKEN_OFF = (
@@ -38,18 +38,18 @@ Told = Callable[[int], None]
 
 
 @dataclass(slots=True)
-class Report:
-    """What was looked at, and what was found."""
+class FolderReport:
+    """What was examined, and what was found."""
 
     files: int = 0
     batches: int = 0
     size_bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[LogFinding] = field(default_factory=list)
 
 
 @contextmanager
 def mapped(path: Path) -> Iterator[memoryview]:
-    """A file's bytes; an empty one has none."""
+    """Map a file's bytes; an empty file has none."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             yield memoryview(b"")
@@ -63,13 +63,13 @@ def mapped(path: Path) -> Iterator[memoryview]:
 
 
 def base_offset_of(path: Path) -> int | None:
-    """The offset in a segment file's name; None for any other name."""
+    """Return the offset in a segment file's name; None for any other name."""
     match = _NAME.match(path.name)
     return None if match is None else int(match[1])
 
 
 def named(path: Path) -> int | SnapshotId | None:
-    """What a file's name says of its batches: where a log file begins, which snapshot it is.
+    """Parse a file's name: the base offset of a log file, or which snapshot it is.
 
     None for a file of another kind, which has no batches.
     """
@@ -77,12 +77,12 @@ def named(path: Path) -> int | SnapshotId | None:
 
 
 def is_known(path: Path) -> bool:
-    """Whether a file has a name by which it is checked."""
+    """Return whether a file has a name by which it can be checked."""
     return base_offset_of(path) is not None or read_file_name(path.name) is not None
 
 
 def is_compacted(folder: Path) -> bool:
-    """Whether offsets may be missing: an internal topic, or a log that was ever cleaned."""
+    """Return whether offsets can be missing: an internal topic, or a log that was ever cleaned."""
     if folder.name.startswith(INTERNAL):
         return True
     cleaned = folder.parent / checkpoint.CLEANED_OFFSETS
@@ -97,14 +97,14 @@ def _partition(folder: Path) -> TopicPartition | None:
     return TopicPartition(topic, int(number)) if topic and number.isdecimal() else None
 
 
-def check_folder(folder: Path, told: Told = lambda _: None) -> Report:
+def check_folder(folder: Path, told: Told = lambda _: None) -> FolderReport:
     """Check all files of a partition's folder, with the node's checkpoints beside it."""
     return _Check(folder, sorted(folder.iterdir()), told, is_whole=True).run()
 
 
-def check_files(paths: Sequence[Path], told: Told = lambda _: None) -> Report:
+def check_files(paths: Sequence[Path], told: Told = lambda _: None) -> FolderReport:
     """Check these files, each against the log file beside it."""
-    whole = Report()
+    whole = FolderReport()
     for folder in dict.fromkeys(path.parent for path in paths):
         own = sorted(path for path in paths if path.parent == folder)
         report = _Check(folder, own, told, is_whole=False).run()
@@ -116,26 +116,26 @@ def check_files(paths: Sequence[Path], told: Told = lambda _: None) -> Report:
 
 
 class _Check:
-    """One folder, or some of its files."""
+    """The check of one folder, or of some of its files."""
 
     def __init__(self, folder: Path, files: Sequence[Path], told: Told, *, is_whole: bool) -> None:
         self._folder = folder
         self._files = files
         self._told = told
         self._is_whole = is_whole
-        self._report = Report()
+        self._report = FolderReport()
         self._rules = Rules(is_compacted(folder), self._epochs() if is_whole else ())
-        self._scans: dict[int, Scan] = {}
-        self._transactions = Transactions()
+        self._scans: dict[int, LogScan] = {}
+        self._transactions = OpenTransactions()
 
-    def run(self) -> Report:
-        """Log files first, in their order; then what is held against them."""
+    def run(self) -> FolderReport:
+        """Check log files in their order, then the files beside them."""
         by_suffix: dict[str, list[Path]] = {suffix: [] for suffix in SUFFIXES}
         for path in self._files:
             if base_offset_of(path) is not None:
                 by_suffix[path.suffix].append(path)
         first = base_offset_of(by_suffix[LOG][0]) if by_suffix[LOG] else None
-        # Cleaning takes the beginnings of transactions away.
+        # Cleaning removes the first records of transactions.
         is_told = self._is_whole and not self._rules.is_compacted
         self._transactions.is_known = is_told and first == 0
         for path in by_suffix[LOG]:
@@ -156,7 +156,7 @@ class _Check:
         return self._report
 
     def _add(self, path: Path, what: str) -> None:
-        self._report.findings.append(Finding(str(path), None, what))
+        self._report.findings.append(LogFinding(str(path), None, what))
 
     def _read(self, path: Path) -> bytes | None:
         try:
@@ -169,7 +169,7 @@ class _Check:
         self._told(len(data))
         return data
 
-    def _scan(self, path: Path, transactions: Transactions | None) -> Scan | None:
+    def _scan(self, path: Path, transactions: OpenTransactions | None) -> LogScan | None:
         base_offset = base_offset_of(path)
         assert base_offset is not None, "only segment files are scanned"
         try:
@@ -187,7 +187,7 @@ class _Check:
         return scan
 
     def _check_metadata_snapshots(self) -> Iterator[SnapshotId]:
-        """Which there are; what is wrong with each is told."""
+        """Check each metadata snapshot, and return which exist."""
         for path in self._files:
             snapshot_id = read_file_name(path.name)
             data = None if snapshot_id is None else self._read(path)
@@ -199,7 +199,7 @@ class _Check:
             yield snapshot_id
 
     def _check_order(self) -> None:
-        """Segments follow each other without a hole, and none reaches into the next."""
+        """Segments must follow each other without a gap, and none must overlap the next."""
         scans = [self._scans[base] for base in sorted(self._scans)]
         for one, following in pairwise(scans):
             if not one.is_readable:
@@ -210,7 +210,7 @@ class _Check:
                 self._add(Path(one.file), f"{what} {following.base_offset}")
 
     def _check_reach(self) -> None:
-        """The log is as long as the node knows that it was."""
+        """The log must be as long as the node's checkpoints say it was."""
         tp = _partition(self._folder)
         end = max((scan.end_offset for scan in self._scans.values()), default=0)
         for name, words in NOT_BROKEN_OFF:
@@ -241,8 +241,8 @@ class _Check:
             self._add(path, str(error))
             return ()
 
-    def _scan_of(self, path: Path) -> Scan | None:
-        """The log file that a file lies beside, scanned for its sake if need be."""
+    def _scan_of(self, path: Path) -> LogScan | None:
+        """Return the scan of the log file beside a file; scan it if that has not happened."""
         base_offset = base_offset_of(path)
         assert base_offset is not None, "only segment files are checked"
         if base_offset in self._scans:

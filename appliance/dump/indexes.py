@@ -1,8 +1,8 @@
-"""The files beside a log file, read and held against it. Pure.
+"""Read the index files beside a log file and compare them with it.
 
-Entries of an offset index are (last offset of the batch at the position, position), of a time index
-(timestamp, last offset of the batch whose largest it is). Zeros behind the last entry are room that
-Kafka keeps in the index of a segment that is being written.
+Pure. An offset index has entries (last offset of the batch at the position, position). A time index
+has entries (timestamp, last offset of the batch that first reached it). Zeros behind the last entry
+are space that Kafka reserves in the index of the active segment.
 """
 
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from struct import Struct
 
-from appliance.dump.scan import Finding, Scan
+from appliance.dump.scan import LogFinding, LogScan
 from broker.storage import producer_snapshot, txn_index
 from broker.storage.producer_snapshot import SnapshotEntry
 from broker.storage.txn_index import AbortedEntry
@@ -20,13 +20,13 @@ TIME_ENTRY = Struct(">qi")
 
 
 def offset_entries(data: bytes) -> list[tuple[int, int]]:
-    """Relative offsets and positions, without the zeros behind them."""
+    """Return relative offsets and positions, without the zeros behind them."""
     whole = len(data) - len(data) % OFFSET_ENTRY.size
     return _without_room(list(OFFSET_ENTRY.iter_unpack(data[:whole])))
 
 
 def time_entries(data: bytes) -> list[tuple[int, int]]:
-    """Timestamps and relative offsets, without the zeros behind them."""
+    """Return timestamps and relative offsets, without the zeros behind them."""
     whole = len(data) - len(data) % TIME_ENTRY.size
     return _without_room(list(TIME_ENTRY.iter_unpack(data[:whole])))
 
@@ -37,25 +37,25 @@ def _without_room(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return entries
 
 
-def check_offset_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
-    """Every entry must point at a batch, and say its last offset."""
+def check_offset_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFinding]:
+    """Every entry must point at a batch and have its last offset."""
     if len(data) % OFFSET_ENTRY.size:
-        yield Finding(file, None, f"{len(data)} bytes are not a whole number of entries")
+        yield LogFinding(file, None, f"{len(data)} bytes are not a whole number of entries")
     before = (-1, -1)
     for place, entry in enumerate(offset_entries(data)):
         relative, position = entry
         at = place * OFFSET_ENTRY.size
         if relative <= before[0] or position <= before[1]:
-            yield Finding(file, at, f"entry {entry} does not rise above {before}")
+            yield LogFinding(file, at, f"entry {entry} does not rise above {before}")
         before = entry
         if not scan.is_readable and scan.positions and position > scan.positions[-1]:
-            # What the entry points at cannot be read, which is told of the log already.
+            # The batch at this position cannot be read; the log's check has already reported that.
             continue
         found = bisect_left(scan.positions, position)
         if found == len(scan.positions) or scan.positions[found] != position:
-            yield Finding(file, at, f"no batch begins at position {position}")
+            yield LogFinding(file, at, f"no batch begins at position {position}")
         elif scan.last_offsets[found] != scan.base_offset + relative:
-            yield Finding(
+            yield LogFinding(
                 file,
                 at,
                 f"Index offset: {scan.base_offset + relative}, log offset:"
@@ -63,59 +63,64 @@ def check_offset_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
             )
 
 
-def check_time_index(file: str, data: bytes, scan: Scan, *, is_closed: bool) -> Iterator[Finding]:
-    """Every entry must be a batch's largest time, and the first batch to reach it; a closed
-    segment's last entry the largest.
+def check_time_index(
+    file: str, data: bytes, scan: LogScan, *, is_closed: bool
+) -> Iterator[LogFinding]:
+    """Every entry must have the largest time so far and the first batch that reached it.
+
+    The last entry of a closed segment must have the largest time of the segment.
     """
     if len(data) % TIME_ENTRY.size:
-        yield Finding(file, None, f"{len(data)} bytes are not a whole number of entries")
+        yield LogFinding(file, None, f"{len(data)} bytes are not a whole number of entries")
     entries = time_entries(data)
     reached = list(accumulate(scan.max_timestamps, max))
     before = -1
     for place, (timestamp, relative) in enumerate(entries):
         at = place * TIME_ENTRY.size
         if timestamp <= before:
-            yield Finding(file, at, f"timestamp {timestamp} does not rise above {before}")
+            yield LogFinding(file, at, f"timestamp {timestamp} does not rise above {before}")
         before = timestamp
         offset = scan.base_offset + relative
         if not scan.is_readable and offset >= scan.end_offset:
             continue
         found = bisect_left(scan.last_offsets, offset)
         if found == len(scan.last_offsets) or scan.last_offsets[found] != offset:
-            yield Finding(file, at, f"no batch ends with offset {offset}")
+            yield LogFinding(file, at, f"no batch ends with offset {offset}")
         elif scan.max_timestamps[found] != timestamp:
-            yield Finding(
+            yield LogFinding(
                 file,
                 at,
                 f"Index timestamp: {timestamp}, log timestamp: {scan.max_timestamps[found]}",
             )
         elif (first := bisect_left(reached, timestamp)) != found:
             since = scan.last_offsets[first]
-            yield Finding(file, at, f"the log has this time from offset {since} on, not {offset}")
+            yield LogFinding(
+                file, at, f"the log has this time from offset {since} on, not {offset}"
+            )
     if is_closed and scan.is_readable and scan.max_timestamp >= 0:
         last = entries[-1][0] if entries else -1
         if last != scan.max_timestamp:
             what = f"the last entry is {last}, the largest time of the log {scan.max_timestamp}"
-            yield Finding(file, None, what)
+            yield LogFinding(file, None, what)
 
 
 def read_txn_index(data: bytes) -> list[AbortedEntry]:
-    """The entries of a transaction index, whatever they are. Raises ValueError."""
+    """Return the entries of a transaction index, unchecked. Raises ValueError."""
     return txn_index.decode(data, 0, 1 << 62)
 
 
-def check_txn_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
-    """Every entry must be an abort marker of the log, and every such marker an entry."""
+def check_txn_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFinding]:
+    """Every entry must be an abort marker of the log, and every abort marker must have an entry."""
     try:
         entries = txn_index.decode(data, scan.base_offset, max(scan.end_offset, scan.base_offset))
     except ValueError as error:
-        yield Finding(file, None, str(error))
+        yield LogFinding(file, None, str(error))
         return
     for place, entry in enumerate(entries):
         marker = scan.aborted.get(entry.last_offset)
         at = place * txn_index.ENTRY_BYTES
         if marker is None:
-            yield Finding(file, at, f"offset {entry.last_offset} is no abort marker")
+            yield LogFinding(file, at, f"offset {entry.last_offset} is no abort marker")
             continue
         for what, told, known in (
             ("the producer", entry.producer_id, marker.producer_id),
@@ -124,11 +129,11 @@ def check_txn_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
         ):
             if known not in (None, told):
                 where = f"of the transaction that ends at {entry.last_offset}"
-                yield Finding(file, at, f"{what} {where} is {told} here, {known} in the log")
+                yield LogFinding(file, at, f"{what} {where} is {told} here, {known} in the log")
     if scan.is_readable:
         indexed = {entry.last_offset for entry in entries}
         for offset in sorted(scan.aborted.keys() - indexed):
-            yield Finding(file, None, f"the abort marker at offset {offset} has no entry")
+            yield LogFinding(file, None, f"the abort marker at offset {offset} has no entry")
 
 
 def check_snapshot(
@@ -137,20 +142,22 @@ def check_snapshot(
     offset: int,
     producers: Mapping[int, tuple[int, int]],
     first_offset: int,
-) -> Iterator[Finding]:
-    """A producer snapshot as of `offset`, against each producer's last batch before it.
+) -> Iterator[LogFinding]:
+    """Compare a producer snapshot at `offset` with each producer's last batch before it.
 
-    `producers` are those of the log from `first_offset` on; of older batches nothing is known.
+    `producers` are those of the log from `first_offset` on. Older batches are unknown.
     """
     try:
         entries = producer_snapshot.decode(data)
     except ValueError as error:
-        yield Finding(file, None, str(error))
+        yield LogFinding(file, None, str(error))
         return
     for producer_id, last in sorted(_last_of_each(entries).items()):
         if last.last_offset >= offset:
             what = f"producer {producer_id} has written offset {last.last_offset}"
-            yield Finding(file, None, f"{what}, at or behind {offset}, which the file's name says")
+            yield LogFinding(
+                file, None, f"{what}, at or behind {offset}, which the file's name says"
+            )
             continue
         known = producers.get(producer_id)
         if known is None or last.last_sequence < 0:
@@ -158,7 +165,7 @@ def check_snapshot(
         if known != (last.last_sequence, last.last_offset):
             what = f"producer {producer_id}: last sequence and offset"
             told = (last.last_sequence, last.last_offset)
-            yield Finding(file, None, f"{what} are {told} here and {known} in the log")
+            yield LogFinding(file, None, f"{what} are {told} here and {known} in the log")
 
 
 def _last_of_each(entries: Sequence[SnapshotEntry]) -> dict[int, SnapshotEntry]:

@@ -1,4 +1,4 @@
-"""Log files, indexes and snapshots as the lines that Kafka's tool prints of them. Pure."""
+"""Format log files, indexes and snapshots as the lines that Kafka's tool prints. Pure."""
 
 from collections.abc import Iterator
 
@@ -27,10 +27,10 @@ def log_lines(
     with_metadata: bool = True,
     bytes_max: int | None = None,
 ) -> Iterator[str]:
-    """A log file or a snapshot of the metadata: each batch, and its records if they are asked for.
+    """Return the lines of a log file or a metadata snapshot: each batch, and its records if wanted.
 
-    A batch that cannot be opened gets a line that says so, and the batches behind it follow.
-    `name`: what the file's name says, where the log begins or which snapshot it is.
+    A batch that cannot be opened gets a line that says so, and the batches behind it follow. `name`
+    is parsed from the file's name: where the log begins, or which snapshot it is.
     """
     if isinstance(name, SnapshotId):
         yield f"Snapshot end offset: {name.end_offset}, epoch: {name.epoch}"
@@ -48,9 +48,9 @@ def log_lines(
 
 
 def left_line(buffer: memoryview, file: str) -> str | None:
-    """What Kafka says of bytes behind the last batch; None where there are none, or only zeros.
+    """Return Kafka's line about bytes behind the last batch; None if there are none, or only zeros.
 
-    A log that is being written may be longer than its batches, at which Kafka's tool gives up.
+    An active log can be longer than its batches; Kafka's tool stops at that point.
     """
     batches = Batches(buffer)
     for _ in batches:
@@ -61,7 +61,7 @@ def left_line(buffer: memoryview, file: str) -> str | None:
 
 
 def batch_line(batch: FoundBatch) -> str:
-    """One batch's header."""
+    """Return the line of one batch's header."""
     header = batch.header
     horizon = "OptionalLong.empty"
     if header.attributes & DELETE_HORIZON:
@@ -93,7 +93,7 @@ def _time_name(batch: FoundBatch) -> str:
 def record_line(
     batch: FoundBatch, record: Record, decoder: Decoder | None, *, with_metadata: bool
 ) -> str:
-    """One record; what a decoder makes of it stands behind what the record says of itself."""
+    """Return the line of one record; a decoder's output follows the record's own fields."""
     words = ["|"]
     if with_metadata:
         names = ",".join(name for name, _ in record.headers)
@@ -122,19 +122,19 @@ def _size(part: bytes | None) -> int:
 
 
 def offset_index_lines(data: bytes, base_offset: int) -> Iterator[str]:
-    """An offset index."""
+    """Return the lines of an offset index."""
     for relative, position in indexes.offset_entries(data):
         yield f"offset: {base_offset + relative} position: {position}"
 
 
 def time_index_lines(data: bytes, base_offset: int) -> Iterator[str]:
-    """A time index."""
+    """Return the lines of a time index."""
     for timestamp, relative in indexes.time_entries(data):
         yield f"timestamp: {timestamp} offset: {base_offset + relative}"
 
 
 def txn_index_lines(data: bytes) -> Iterator[str]:
-    """A transaction index. Raises ValueError."""
+    """Return the lines of a transaction index. Raises ValueError."""
     for entry in indexes.read_txn_index(data):
         yield (
             f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset}"
@@ -143,7 +143,7 @@ def txn_index_lines(data: bytes) -> Iterator[str]:
 
 
 def snapshot_lines(data: bytes) -> Iterator[str]:
-    """A producer snapshot. Raises ValueError."""
+    """Return the lines of a producer snapshot. Raises ValueError."""
     for one in producer_snapshot.decode(data):
         open_at = one.current_txn_first_offset
         shown = "OptionalLong.empty" if open_at < 0 else f"OptionalLong[{open_at}]"

@@ -1,7 +1,8 @@
-"""A log file from batch to batch, and what cannot be so in it. Pure: bytes in, findings out.
+"""Walk a log file batch by batch and report what is invalid.
 
-What the CRC of a batch covers is believed when the CRC is right. What it does not cover, offsets
-and leader epochs, is held against the file's name, the batch before and the folder's epochs.
+Pure: bytes in, findings out. If the CRC of a batch is right, what it covers is accepted. The CRC
+does not cover offsets and leader epochs, so they are compared with the file's name, the previous
+batch and the folder's epoch file.
 """
 
 from array import array
@@ -19,15 +20,15 @@ from protocol.wire.records import (
 )
 
 DECOMPRESSED_BYTES_MAX = 64 << 20
-"""A batch is opened as far as our own client opens one."""
+"""The most bytes to decompress of a batch; our client has the same limit."""
 
 DELETE_HORIZON = 0x40
 """A bit of a batch's attributes: its base timestamp is the delete horizon (KIP-534)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that cannot be: in which file, at which byte (None: as a whole), and what."""
+class LogFinding:
+    """Something invalid: in which file, at which byte (None: in the whole file), and what."""
 
     file: str
     position: int | None
@@ -40,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch:
-    """One batch with where it lies; `data` is all of it."""
+    """One batch and its position; `data` is all of it."""
 
     position: int
     header: BatchHeader
@@ -51,8 +52,8 @@ class FoundBatch:
 class Batches:
     """The batches of a file in order; afterwards `end` is where they end, and `fault` says why.
 
-    `fault` is None where the file ends with its last batch, or with nothing but zeros behind it: a
-    file may be longer than its batches (decision 0012).
+    `fault` is None if the file ends with its last batch or has only zeros behind it, because a file
+    can be longer than its batches (decision 0012).
     """
 
     def __init__(self, buffer: memoryview, bytes_max: int | None = None) -> None:
@@ -84,13 +85,13 @@ class Batches:
 
     @property
     def left_bytes(self) -> int:
-        """How many bytes lie behind the last batch."""
+        """Return how many bytes follow the last batch."""
         return len(self._buffer) - self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A transaction as its abort marker leaves it; None where an older file would have to tell."""
+    """An aborted transaction; a field is None if only an older file could tell it."""
 
     producer_id: int
     first_offset: int | None
@@ -98,17 +99,17 @@ class Aborted:
 
 
 @dataclass(slots=True)
-class Transactions:
-    """The transactions that are open while a log is walked from file to file.
+class OpenTransactions:
+    """The transactions that are open while a log is scanned file by file.
 
-    `is_known`: the walk began where the log does, so that none can have begun before it.
+    `is_known`: the scan began at the log's start, so no transaction can have begun before.
     """
 
     is_known: bool = False
     open: dict[int, int] = field(default_factory=dict)
 
     def end(self, producer_id: int, offset: int) -> Aborted:
-        """The marker at an offset ends what this producer has open."""
+        """Return what the marker at an offset ends for this producer."""
         first = self.open.pop(producer_id, None)
         if not self.is_known:
             return Aborted(producer_id, None, None)
@@ -116,8 +117,8 @@ class Transactions:
 
 
 @dataclass(slots=True)
-class Scan:
-    """What checks of other files need to know of one log file."""
+class LogScan:
+    """What checks of other files need to know about one log file."""
 
     file: str
     base_offset: int
@@ -129,11 +130,11 @@ class Scan:
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The last sequence and offset of each producer's last batch in this file."""
     aborted: dict[int, "Aborted"] = field(default_factory=dict)
-    """What ended at which abort marker, by the marker's offset."""
+    """The aborted transactions by the offset of their abort marker."""
 
     @property
     def max_timestamp(self) -> int:
-        """The largest time of any record; -1 without any."""
+        """The largest timestamp of any record; -1 without any."""
         return max(self.max_timestamps, default=-1)
 
 
@@ -141,7 +142,7 @@ class Scan:
 class Rules:
     """What is known about a log besides its file.
 
-    is_compacted: offsets may be missing. epochs: entries of the folder's epoch file, if there.
+    is_compacted: offsets can be missing. epochs: entries of the folder's epoch file, if it exists.
     """
 
     is_compacted: bool = False
@@ -153,21 +154,21 @@ def scan_log(
     base_offset: int,
     buffer: memoryview,
     rules: Rules,
-    transactions: Transactions | None = None,
-) -> tuple[Scan, list[Finding]]:
-    """Walk one log file; `base_offset` is the one in its name.
+    transactions: OpenTransactions | None = None,
+) -> tuple[LogScan, list[LogFinding]]:
+    """Scan one log file; `base_offset` is the one in its name.
 
-    `transactions` are those that the files before it have left open, and are carried on.
+    `transactions` has those that the files before it have left open; the scan updates it.
     """
-    transactions = Transactions() if transactions is None else transactions
-    scan = Scan(file, base_offset, base_offset)
-    findings: list[Finding] = []
+    transactions = OpenTransactions() if transactions is None else transactions
+    scan = LogScan(file, base_offset, base_offset)
+    findings: list[LogFinding] = []
     batches = Batches(buffer)
     epoch = -1
     for batch in batches:
         header = batch.header
         findings += (
-            Finding(file, batch.position, what) for what in _wrong(batch, scan, epoch, rules)
+            LogFinding(file, batch.position, what) for what in _wrong(batch, scan, epoch, rules)
         )
         epoch = max(epoch, header.partition_leader_epoch)
         scan.positions.append(batch.position)
@@ -180,11 +181,13 @@ def scan_log(
         if fault is None:
             _note_producer(scan, batch, transactions)
         else:
-            findings.append(Finding(file, batch.position, unopened(batch, fault)))
+            findings.append(LogFinding(file, batch.position, unopened(batch, fault)))
     if batches.fault is not None:
         scan.is_readable = False
         left = batches.left_bytes
-        findings.append(Finding(file, batches.end, f"{left} bytes are no batch: {batches.fault}"))
+        findings.append(
+            LogFinding(file, batches.end, f"{left} bytes are no batch: {batches.fault}")
+        )
     return scan, findings
 
 
@@ -210,7 +213,7 @@ def _fault_inside(batch: FoundBatch) -> str | None:
     return None
 
 
-def _wrong(batch: FoundBatch, scan: Scan, epoch: int, rules: Rules) -> Iterable[str]:
+def _wrong(batch: FoundBatch, scan: LogScan, epoch: int, rules: Rules) -> Iterable[str]:
     header, is_first = batch.header, not scan.positions
     if not batch.is_valid:
         yield "the checksum of the batch does not match"
@@ -232,7 +235,7 @@ def _wrong(batch: FoundBatch, scan: Scan, epoch: int, rules: Rules) -> Iterable[
 
 
 def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
-    """The epoch in which an offset was written; None for one before the first that is known."""
+    """Return the epoch in which an offset was written; None before the first known epoch."""
     found = None
     for leader_epoch, start_offset in epochs:
         if start_offset <= offset:
@@ -240,7 +243,7 @@ def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
     return found
 
 
-def _note_producer(scan: Scan, batch: FoundBatch, transactions: Transactions) -> None:
+def _note_producer(scan: LogScan, batch: FoundBatch, transactions: OpenTransactions) -> None:
     header = batch.header
     if header.producer_id < 0:
         return

@@ -1,1 +1,1 @@
-"""What the commands about a Kafka cluster do: answers as data, printed by whoever asked."""
+"""The work of the commands about a Kafka cluster: answers as data, which the caller prints."""

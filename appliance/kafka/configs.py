@@ -1,10 +1,10 @@
-"""Settings of topics, brokers and groups: described with their sources, and changed."""
+"""Describe and change settings of topics, brokers and groups."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from protocol.client.cluster import Cluster
@@ -13,7 +13,7 @@ from protocol.client.topic_details import describe_topics, list_topics
 from protocol.errors import ApiError, ErrorCode
 
 DEFAULT_NAME = ""
-"""The resource that stands for all brokers."""
+"""The resource name for the default of all brokers."""
 
 DYNAMIC_SOURCES = {
     ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
@@ -35,7 +35,7 @@ class Settings:
 
 
 async def names_of(cluster: Cluster, kind: ResourceType) -> list[str]:
-    """The resources of a kind that there are; of brokers the default too."""
+    """Return the names of all resources of a kind; for brokers also the default."""
     if kind is ResourceType.TOPIC:
         return sorted(await list_topics(cluster))
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
@@ -48,10 +48,10 @@ async def names_of(cluster: Cluster, kind: ResourceType) -> list[str]:
 
 
 async def describe(cluster: Cluster, resource: ConfigResource, *, all_sources: bool) -> Settings:
-    """What was set for a resource itself, or all that holds for it.
+    """Return what was set for a resource itself, or everything in effect for it.
 
     Raises CommandError for a topic or broker that does not exist, ApiError for what the broker
-    refuses.
+    rejects.
     """
     await _refuse_missing(cluster, resource, "doesn't exist and doesn't have dynamic config")
     found = await Admin(cluster).describe_configs([resource], with_synonyms=True)
@@ -69,7 +69,7 @@ async def describe(cluster: Cluster, resource: ConfigResource, *, all_sources: b
 
 
 def source_of(resource: ConfigResource) -> ConfigSource:
-    """Where what was set for the resource itself comes from."""
+    """Return the source of settings that were set for the resource itself."""
     if resource.type is ResourceType.BROKER and resource.name == DEFAULT_NAME:
         return ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return DYNAMIC_SOURCES[resource.type]
@@ -78,7 +78,8 @@ def source_of(resource: ConfigResource) -> ConfigSource:
 async def _refuse_missing(cluster: Cluster, resource: ConfigResource, words: str) -> None:
     """Raise CommandError for a topic or broker that does not exist.
 
-    A client keeps asking for one until its time is up, for it may be about to come.
+    Without this check the client would ask until its timeout, because the topic could be about to
+    appear.
     """
     name = resource.name
     if resource.type is ResourceType.TOPIC:
@@ -102,13 +103,13 @@ async def alter(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Set settings, or with None take them back. Raises as `describe` does."""
+    """Set settings; None removes one. Raises as `describe` does."""
     await _refuse_missing(cluster, resource, "does not exist")
     await Admin(cluster).alter_configs({resource: changes}, validate_only=validate_only)
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """`k1=v1,k2=[a,b]` as names and values. Raises CommandError."""
+    """Parse `k1=v1,k2=[a,b]` into names and values. Raises CommandError."""
     found: dict[str, str] = {}
     position = 0
     while position < len(text):
@@ -123,7 +124,7 @@ def parse_settings(text: str) -> dict[str, str]:
 
 
 def source_name(number: int) -> str:
-    """A source as Kafka calls it."""
+    """Return Kafka's name of a source."""
     try:
         return ConfigSource(number).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""Records read, by a group or by hand, from a named beginning to a named end."""
+"""Read records, in a group or without one, from a given beginning to a given end."""
 
 import time
 from collections import deque
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.topics import Matcher
+from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
 from protocol.client.consumer import Consumer
 from protocol.client.consumer_settings import ConsumerRecord, ConsumerSettings, OffsetReset
@@ -28,44 +28,45 @@ POLL_MS = 250
 RECORDS_PER_POLL = 2_000
 
 
-class Begin(StrEnum):
+class BeginAt(StrEnum):
     """Where a reader without a committed offset begins."""
 
     START = "start"
     END = "end"
     OFFSET = "offset"
     LAST = "last"
-    """So many offsets before the end."""
+    """This many offsets before the end."""
     TIME = "time"
-    """At the first record at or after Unix milliseconds."""
+    """At the first record at or after a time in Unix milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where to begin; `value` is the offset, the count or the time, where there is one."""
+    """Where to begin; `value` is the offset, the count or the time, if there is one."""
 
-    kind: Begin
+    kind: BeginAt
     value: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReadRequest:
     """What to read.
 
     pattern: instead of `topics`, those whose whole name matches.
     partitions: only these of each topic; not with a group.
-    group_id: None reads by hand and leaves no group behind.
-    count_max: end after so many records; None: never for their number.
-    idle_ms: end when nothing came for so long; None: never for that.
-    ends: end at the end that the partitions have when they are first read.
-    past_open: that end is the log's own, and what open transactions hold back is waited for.
-    skipped: called for a batch that cannot be opened, which is then passed over; None: it ends.
+    group_id: None assigns the partitions without a group, and commits nothing.
+    count_max: end after this many records; None: no limit.
+    idle_ms: end when no record came for this long; None: no limit.
+    ends: end at the offset where each partition ended when it was first read.
+    past_open: that offset is the log end offset, so reading waits for open transactions.
+    skipped: called for a batch that cannot be opened, which is then skipped; None: such a batch
+    ends the reading with an error.
     """
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[int, ...] | None = None
-    beginning: Beginning = Beginning(Begin.END)
+    beginning: Beginning = Beginning(BeginAt.END)
     group_id: str | None = None
     auto_commit: bool = True
     isolation_level: int = 0
@@ -85,19 +86,19 @@ class ReadRecord(NamedTuple):
 
 
 class Origins:
-    """Of which batch each record is that is handed out, kept until it is."""
+    """Remembers the batch of each fetched record until the record is handed out."""
 
     def __init__(self) -> None:
         self._batches: dict[TopicPartition, deque[BatchOrigin]] = {}
 
     def note(self, fetched: Iterable[FetchedBatch]) -> None:
-        """Take what was fetched."""
+        """Note fetched batches."""
         for one in fetched:
             if one.records:
                 self._batches.setdefault(one.tp, deque()).extend(one.origins)
 
     def of(self, record: ConsumerRecord) -> ReadRecord:
-        """The record with its batch's account; records of a partition come in order."""
+        """Return the record with its batch; records of a partition come in order."""
         batches = self._batches.get(TopicPartition(record.topic, record.partition), deque())
         while batches and batches[0].last_offset < record.offset:
             batches.popleft()
@@ -105,13 +106,15 @@ class Origins:
         return ReadRecord(record, origin.leader_epoch, origin.is_log_append_time)
 
 
-async def read(cluster: Cluster, wanted: Wanted, hand_out: Callable[[ReadRecord], None]) -> int:
-    """Hand out records until the end that was asked for; returns how many there were.
+async def read(
+    cluster: Cluster, wanted: ReadRequest, hand_out: Callable[[ReadRecord], None]
+) -> int:
+    """Hand out records until the wanted end; return how many there were.
 
-    With a group their offsets are committed when it ends, and now and then meanwhile. Raises
+    With a group, offsets are committed at the end and from time to time before that. Raises
     CommandError for topics or partitions that do not exist, ApiError and ClientError.
     """
-    resets = OffsetReset.EARLIEST if wanted.beginning.kind is Begin.START else OffsetReset.LATEST
+    resets = OffsetReset.EARLIEST if wanted.beginning.kind is BeginAt.START else OffsetReset.LATEST
     settings = ConsumerSettings(
         group_id=wanted.group_id,
         auto_commit=wanted.auto_commit,
@@ -119,7 +122,7 @@ async def read(cluster: Cluster, wanted: Wanted, hand_out: Callable[[ReadRecord]
         isolation_level=wanted.isolation_level,
         max_poll_records=RECORDS_PER_POLL,
     )
-    reading = _Reading(Consumer(cluster, settings), cluster, wanted, hand_out)
+    reading = _RecordReader(Consumer(cluster, settings), cluster, wanted, hand_out)
     async with reading.consumer:
         if wanted.group_id is None:
             await reading.begin_by_hand()
@@ -129,14 +132,14 @@ async def read(cluster: Cluster, wanted: Wanted, hand_out: Callable[[ReadRecord]
     return reading.count
 
 
-class _Reading:
+class _RecordReader:
     """One run of `read`."""
 
     def __init__(
         self,
         consumer: Consumer,
         cluster: Cluster,
-        wanted: Wanted,
+        wanted: ReadRequest,
         hand_out: Callable[[ReadRecord], None],
     ) -> None:
         self.consumer = consumer
@@ -149,14 +152,14 @@ class _Reading:
         consumer.watch_batches(self._origins.note)
 
     async def begin_by_hand(self) -> None:
-        """Assign all partitions that are meant, each at its beginning."""
+        """Assign all wanted partitions, each at its beginning."""
         tps = await self._partitions()
         self.consumer.assign(tps)
         for tp, offset in (await beginnings(self._cluster, tps, self._wanted)).items():
             self.consumer.seek(tp, offset)
 
     async def begin_in_group(self) -> None:
-        """Subscribe; that no topic of a pattern exists yet is no fault."""
+        """Subscribe. It is no error if no topic matches the pattern yet."""
         if self._wanted.pattern is None:
             await self._partitions()
         self.consumer.subscribe(self._wanted.topics, pattern=self._wanted.pattern)
@@ -187,7 +190,7 @@ class _Reading:
                 return
 
     def _pass_over(self, error: UnreadableBatch) -> None:
-        """Go on behind a batch that cannot be opened, or raise what says so."""
+        """Skip a batch that cannot be opened, or raise its error."""
         if self._wanted.skipped is None or error.next_offset is None:
             raise error
         self._wanted.skipped(error)
@@ -212,7 +215,8 @@ class _Reading:
         return tps
 
     async def _is_at_end(self) -> bool:
-        """Whether everything is read that was there when its partition was first assigned."""
+        """Return whether everything has been read that existed when its partition was first
+        assigned."""
         tps = self.consumer.assignment
         if new := [tp for tp in tps if tp not in self._ends]:
             self._ends.update(await self._ends_of(new))
@@ -231,17 +235,18 @@ class _Reading:
 
 
 async def beginnings(
-    cluster: Cluster, tps: Sequence[TopicPartition], wanted: Wanted
+    cluster: Cluster, tps: Sequence[TopicPartition], wanted: ReadRequest
 ) -> dict[TopicPartition, int]:
-    """Where to begin in each partition: offsets, or the timestamps that stand for a log's ends."""
+    """Return where to begin in each partition: offsets, or the timestamps that mean a log's
+    ends."""
     kind, value = wanted.beginning.kind, wanted.beginning.value
-    if kind is Begin.START:
+    if kind is BeginAt.START:
         return dict.fromkeys(tps, EARLIEST_TIMESTAMP)
-    if kind is Begin.END:
+    if kind is BeginAt.END:
         return dict.fromkeys(tps, LATEST_TIMESTAMP)
-    if kind is Begin.OFFSET:
+    if kind is BeginAt.OFFSET:
         return dict.fromkeys(tps, value)
-    asked = LATEST_TIMESTAMP if kind is Begin.LAST else value
+    asked = LATEST_TIMESTAMP if kind is BeginAt.LAST else value
     found = await list_offsets(
         cluster, dict.fromkeys(tps, asked), isolation_level=wanted.isolation_level
     )
@@ -249,7 +254,7 @@ async def beginnings(
     begins: dict[TopicPartition, int] = {}
     for tp in tps:
         offset = found[tp].offset
-        if kind is Begin.LAST:
+        if kind is BeginAt.LAST:
             begins[tp] = max(starts[tp].offset, offset - value)
         else:
             begins[tp] = LATEST_TIMESTAMP if offset == NO_OFFSET else offset

@@ -1,4 +1,4 @@
-"""Groups listed and described: who reads what, how far, and how far behind."""
+"""List and describe groups: their members, committed offsets and lag."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ CONSUMER_PROTOCOL = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One partition of one group; None for what is not known, or for nobody."""
+    """One partition of one group; None means unknown, or no member."""
 
     group_id: str
     topic: str
@@ -35,7 +35,7 @@ class GroupRow:
 
     @property
     def lag(self) -> int | None:
-        """How far behind; None as well for a commit past the end, which is no lag."""
+        """Return the lag; None also for a commit past the end of the log."""
         if self.current_offset is None or self.log_end_offset is None:
             return None
         lag = self.log_end_offset - self.current_offset
@@ -43,7 +43,7 @@ class GroupRow:
 
     @property
     def is_past_end(self) -> bool:
-        """Whether something beyond the log's end is committed."""
+        """Return whether an offset past the log's end is committed."""
         return (
             self.current_offset is not None
             and self.log_end_offset is not None
@@ -53,7 +53,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group with its members' partitions and all that it has committed."""
+    """A group with its members' partitions and all its committed offsets."""
 
     description: GroupDescription
     assignments: Mapping[str, frozenset[TopicPartition]]
@@ -61,22 +61,22 @@ class Group:
 
     @property
     def group_id(self) -> str:
-        """Its name."""
+        """The name of the group."""
         return self.description.group_id
 
     @property
     def state(self) -> str:
-        """Its state as the coordinator calls it."""
+        """The state, in the coordinator's words."""
         return self.description.state
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a group; only its commits may be there."""
+        """Whether the group exists; a group can have commits only."""
         return self.state not in (DEAD, "") or bool(self.rows)
 
 
 async def describe(cluster: Cluster, group_ids: Collection[str]) -> list[Group]:
-    """These groups in their order. Raises ApiError for one that cannot be described."""
+    """Describe these groups, in their order. Raises ApiError if a group cannot be described."""
     found = await describe_groups(cluster, group_ids)
     groups = []
     for group_id in group_ids:
@@ -89,7 +89,7 @@ async def describe(cluster: Cluster, group_ids: Collection[str]) -> list[Group]:
 
 
 def _assignments(one: GroupDescription) -> dict[str, frozenset[TopicPartition]]:
-    """Each member's partitions; none where its bytes are another protocol's."""
+    """Return each member's partitions; none if its assignment is of another protocol."""
     found: dict[str, frozenset[TopicPartition]] = {}
     for member in one.members:
         tps: frozenset[TopicPartition] = frozenset()
@@ -117,7 +117,7 @@ async def _rows(
 async def ends_of(
     cluster: Cluster, tps: Collection[TopicPartition]
 ) -> dict[TopicPartition, OffsetAt]:
-    """Where logs end, each with its own error."""
+    """Return the end offset of each log, or its error."""
     if not tps:
         return {}
     return await list_offsets(cluster, dict.fromkeys(tps, LATEST_TIMESTAMP))

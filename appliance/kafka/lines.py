@@ -1,6 +1,6 @@
-"""Lines of text as records: where the headers end, and where the key. Pure.
+"""Split lines of text into headers, key and value of a record.
 
-The rules and the words of complaint are those of Kafka's console producer.
+Pure. The rules and the error messages are those of Kafka's console producer.
 """
 
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class LineFault(ValueError):
-    """A line that is not in the form that was announced."""
+    """A line does not have the announced format."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How a line is divided: `headers⇥key⇥value`, each part only if it is announced."""
+    """The format of a line: `headers⇥key⇥value`, each part only if it is announced."""
 
     parse_key: bool = False
     key_separator: str = "\t"
@@ -54,7 +54,7 @@ class ParsedLine:
 
 
 def parse_line(line: bytes, number: int, form: LineFormat) -> ParsedLine:
-    """Divide one line, without its end; `number` counts from 1. Raises LineFault."""
+    """Split one line, without its end; `number` counts from 1. Raises LineFault."""
     rest = line
     headers: bytes | None = None
     key: bytes | None = None

@@ -1,8 +1,8 @@
-"""Times as people write them, for offsets. Pure but for the clock that is passed in."""
+"""Parse times as people write them, for offsets. Pure except for the clock that is passed in."""
 
 import time
 
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from protocol.units import parse_moment_ms
 
@@ -10,7 +10,8 @@ ENDS = {"start": EARLIEST_TIMESTAMP, "end": LATEST_TIMESTAMP, "max": MAX_TIMESTA
 
 
 def moment_ms(text: str, now_ms: int | None = None) -> int:
-    """Unix milliseconds of `1h` (ago), `2026-08-01T10:00Z` or a number. Raises CommandError."""
+    """Return the Unix milliseconds of `1h` (ago), `2026-08-01T10:00Z` or a number. Raises
+    CommandError."""
     try:
         return parse_moment_ms(text, round(time.time() * 1000) if now_ms is None else now_ms)
     except ValueError as error:
@@ -18,5 +19,6 @@ def moment_ms(text: str, now_ms: int | None = None) -> int:
 
 
 def offset_time(text: str) -> int:
-    """What a broker is asked: one of the ends of a log, or a moment. Raises CommandError."""
+    """Return the timestamp to ask a broker for: an end of the log, or a time. Raises
+    CommandError."""
     return ENDS[text] if text in ENDS else moment_ms(text)

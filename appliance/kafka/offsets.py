@@ -1,10 +1,10 @@
-"""Offsets of logs by time: their starts, their ends, and the first record since a moment."""
+"""Offsets of logs by time: their starts, their ends, and the first record since a time."""
 
 import re
 from collections.abc import Callable, Sequence
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.topics import Matcher
+from appliance.output import CommandError, Exit
 from protocol.client.admin_types import OffsetAt
 from protocol.client.cluster import Cluster
 from protocol.client.offsets_by_time import list_offsets
@@ -17,7 +17,7 @@ _RANGE = re.compile(r"(?P<topic>[^:,]*)(?::(?:(?P<low>\d*)-(?P<high>\d*)|(?P<one
 
 
 def filter_of_ranges(text: str) -> Filter:
-    """Which partitions `t:1,u:0-3,v,w:5-,:-3` means; upper bounds are exclusive.
+    """Parse `t:1,u:0-3,v,w:5-,:-3` into a filter of partitions; upper bounds are exclusive.
 
     Raises CommandError.
     """
@@ -42,7 +42,8 @@ def filter_of_ranges(text: str) -> Filter:
 
 
 def filter_of_names(pattern: str | None, partitions: Sequence[int] | None) -> Filter:
-    """Which partitions a pattern of topics and a list of numbers mean. Raises CommandError."""
+    """Make a filter of partitions from a pattern of topics and a list of numbers. Raises
+    CommandError."""
     matches = Matcher(pattern)
     wanted = None if partitions is None else frozenset(partitions)
     return lambda tp: matches(tp.topic) and (wanted is None or tp.partition in wanted)
@@ -51,9 +52,9 @@ def filter_of_names(pattern: str | None, partitions: Sequence[int] | None) -> Fi
 async def offsets(
     cluster: Cluster, is_meant: Filter, timestamp_ms: int, *, with_internal: bool = True
 ) -> dict[TopicPartition, OffsetAt]:
-    """The offset at a time for every partition that is meant, each with its own error.
+    """Return the offset at a time for every wanted partition, each with its own error.
 
-    Sorted by the text `topic-partition`, as Kafka's tool does.
+    Sorted by the text `topic-partition`, as in Kafka's tool.
     """
     tps = [
         TopicPartition(topic.name, one.partition)

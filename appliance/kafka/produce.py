@@ -1,4 +1,4 @@
-"""Records sent, and their fates counted: whatever was not stored is told before a command ends."""
+"""Send records and count the results: a command reports every record that was not stored."""
 
 import asyncio
 import os
@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.lines import Headers
+from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
 from protocol.client.producer import Producer
@@ -21,8 +21,8 @@ KNOWN_WITHIN_MS = 1_500
 
 
 @dataclass(slots=True)
-class Tally:
-    """How many records were sent, are stored, and have failed, and why the first ones did."""
+class ProduceTally:
+    """How many records were sent, stored and rejected, and the reasons of the first rejections."""
 
     sent: int = 0
     stored: int = 0
@@ -30,7 +30,7 @@ class Tally:
     reasons: list[str] | None = None
 
     def settle(self, error: BaseException | None) -> None:
-        """Note the fate of one record."""
+        """Note the result of one record."""
         if error is None:
             self.stored += 1
             return
@@ -42,7 +42,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One record to send; `partition` None leaves it to the key."""
+    """One record to send; without a `partition` the key decides."""
 
     key: bytes | None
     value: bytes | None
@@ -51,13 +51,13 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """At most so many records a second."""
+class RecordPace:
+    """Limits the number of records per second."""
 
     per_second: float
 
     async def wait(self, sent: int, began_s: float) -> None:
-        """Let it become time for record number `sent`, counted from 0."""
+        """Wait until record number `sent`, counted from 0, is due."""
         left_s = began_s + sent / self.per_second - time.monotonic()
         if left_s > 0:
             await asyncio.sleep(left_s)
@@ -66,7 +66,7 @@ class Pace:
 async def refuse_unknown(cluster: Cluster, topic: str) -> None:
     """Raise CommandError for a topic that does not exist.
 
-    One that was made just now is known to all brokers within KNOWN_WITHIN_MS.
+    All brokers know a new topic within KNOWN_WITHIN_MS.
     """
     try:
         await cluster.topic(topic, timeout_ms=KNOWN_WITHIN_MS)
@@ -83,14 +83,14 @@ async def send(
     records: AsyncIterator[Outgoing],
     *,
     settings: dict[str, Any],
-    tally: Tally,
-    pace: Pace | None = None,
+    tally: ProduceTally,
+    pace: RecordPace | None = None,
     per_transaction: int | None = None,
 ) -> None:
-    """Send all of `records`; returns, or raises what they raise, when each has its fate.
+    """Send all of `records`, and return or raise once each has its result.
 
-    `settings` are the producer's. With a transactional id all is one transaction, or many of
-    `per_transaction` records; what breaks off in one is aborted.
+    `settings` are the producer's. With a transactional id, everything is one transaction, or many
+    of `per_transaction` records. A transaction is aborted when an error interrupts it.
     """
     producer = Producer(cluster, **settings)
     is_transactional = settings.get("transactional_id") is not None
@@ -122,15 +122,15 @@ async def send(
         await _finish(producer, tally)
 
 
-async def _finish(producer: Producer, tally: Tally) -> None:
-    """Wait for the fate of everything; a transaction that is open is aborted by closing."""
+async def _finish(producer: Producer, tally: ProduceTally) -> None:
+    """Wait for all results. Closing aborts an open transaction."""
     try:
         await producer.flush()
     except (ApiError, ClientError) as error:
         tally.settle(error)
     finally:
         await producer.close()
-        # The callbacks of futures that have just been settled run in the loop's next turn.
+        # The callbacks of completed futures run in the loop's next turn.
         await asyncio.sleep(0)
 
 
@@ -139,7 +139,8 @@ def _error_of(done: "asyncio.Future[Any]") -> BaseException | None:
 
 
 async def lines_of(descriptor: int) -> AsyncIterator[bytes]:
-    """The lines of a file or a pipe as they come, without their ends; the last may lack its own.
+    """Return the lines of a file or a pipe as they come, without line ends; the last can lack its
+    own.
 
     Raises ValueError for a line above LINE_BYTES_MAX.
     """

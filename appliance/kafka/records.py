@@ -1,4 +1,4 @@
-"""Keys and values as text: what Kafka's deserializers make of bytes. Pure."""
+"""Format keys and values as text, as Kafka's deserializers do. Pure."""
 
 import math
 import struct
@@ -10,7 +10,7 @@ Deserializer = Callable[[bytes], bytes]
 
 
 class Undecodable(ValueError):
-    """Bytes that are none of what was announced."""
+    """The bytes are not of the announced type."""
 
 
 def _number(form: str, size: int, what: str) -> Deserializer:
@@ -24,11 +24,11 @@ def _number(form: str, size: int, what: str) -> Deserializer:
 
 FLOAT_DIGITS_MAX = 9
 DOUBLE_DIGITS_MAX = 17
-"""So many significant digits tell any two numbers of the kind apart."""
+"""This many significant digits distinguish any two numbers of the type."""
 
 
 def _real(form: str, size: int, what: str, digits_max: int) -> Deserializer:
-    """As Java prints them: with as few digits as tell the number from its neighbours."""
+    """Format as Java does: with as few digits as distinguish the number from its neighbours."""
 
     def decode(data: bytes) -> bytes:
         if len(data) != size:
@@ -45,7 +45,7 @@ def _real(form: str, size: int, what: str, digits_max: int) -> Deserializer:
 
 
 def _java_text(number: Decimal) -> str:
-    """From a thousandth to below ten million in full, other numbers by a power of ten."""
+    """In full from a thousandth to below ten million, otherwise with a power of ten."""
     if not number or Decimal("0.001") <= abs(number) < 10_000_000:
         text = f"{number:f}"
         return text if "." in text else f"{text}.0"

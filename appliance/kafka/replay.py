@@ -1,16 +1,16 @@
-"""Dead letters read, and put back as lines: each at most once, whatever ends the command.
+"""Read dead letters and send them as lines: each at most once, even if the command is killed.
 
-A line and its letter's note are committed in one transaction. The transactional id is the same for
-all who do this to a cluster: who begins fences whoever was at it, and only then reads what was put
-back before, up to the end of the topic, whatever stands open in it.
+A line and the note about its letter are committed in one transaction. All runs on a cluster use the
+same transactional id. So a run first fences the run before it. Then it reads what has been sent
+before, up to the end of the topic, and waits for open transactions.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from appliance.cli.output import CommandError
-from appliance.kafka.consume import Beginning, ReadRecord, Wanted, read
+from appliance.kafka.consume import Beginning, ReadRecord, ReadRequest, read
+from appliance.output import CommandError
 from collector.config.settings import DEAD_LETTERS_TOPIC
 from collector.send.replaying import Letter, Place, letter_of, note_headers, note_of
 from protocol.client.cluster import Cluster
@@ -24,21 +24,21 @@ TRANSACTION_TIMEOUT_MS = 30_000
 TRANSACTION_LETTERS_MAX = 500
 TRANSACTION_BYTES_MAX = 4 << 20
 LETTERS_BYTES_MAX = 256 << 20
-"""Of letters held in memory at once; beyond it fewer must be asked for."""
+"""The most bytes of letters in memory; beyond that the user must ask for fewer."""
 
 Chooses = Callable[[Letter], bool]
 
 
 @dataclass(slots=True)
 class Shelf:
-    """Dead letters by their place, and when each of those was put back that was."""
+    """Dead letters by their place, and when each was sent again, if it was."""
 
     letters: dict[Place, Letter] = field(default_factory=dict)
     replayed_ms: dict[Place, int] = field(default_factory=dict)
     size_bytes: int = 0
 
     def take(self, one: ReadRecord, chooses: Chooses) -> None:
-        """Take a record of the topic of dead letters. Raises CommandError beyond the limit."""
+        """Take one record of the dead letter topic. Raises CommandError beyond the limit."""
         record = one.record
         noted = note_of(record.headers)
         if noted is not None:
@@ -58,7 +58,7 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is to be put back for a letter."""
+    """What to send for a letter."""
 
     letter: Letter
     topic: str
@@ -68,9 +68,9 @@ class Line:
 async def look(
     cluster: Cluster, beginning: Beginning, chooses: Chooses, *, past_open: bool = False
 ) -> Shelf:
-    """Read the dead letters that are chosen. `past_open`: wait for transactions left open."""
+    """Read the chosen dead letters. `past_open`: wait for transactions that are still open."""
     shelf = Shelf()
-    wanted = Wanted(
+    wanted = ReadRequest(
         topics=(DEAD_LETTERS_TOPIC,),
         beginning=beginning,
         isolation_level=1,
@@ -81,8 +81,8 @@ async def look(
     return shelf
 
 
-class Replay:
-    """One run of putting back: entered, it is the only one of its cluster."""
+class DeadLetterReplay:
+    """One replay. Entering it fences every other replay of the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -92,7 +92,7 @@ class Replay:
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         )
 
-    async def __aenter__(self) -> "Replay":
+    async def __aenter__(self) -> "DeadLetterReplay":
         await self._producer.start()
         try:
             await self._producer.init_transactions()
@@ -105,10 +105,11 @@ class Replay:
         await self._producer.close(TRANSACTION_TIMEOUT_MS)
 
     async def put_back(self, lines: Sequence[Line]) -> dict[Place, str]:
-        """Put lines back; returns those that the brokers refuse, each with the reason.
+        """Send lines; return those that the brokers reject, each with the reason.
 
-        Raises CommandError when another one does the same, and ApiError or ClientError when the
-        brokers are away: what was put back by then is noted, and the next run leaves it out.
+        Raises CommandError when another replay has fenced this one. Raises ApiError or ClientError
+        when no broker answers. Lines that were sent by then have their notes, so the next run
+        leaves them out.
         """
         refused: dict[Place, str] = {}
         try:
@@ -118,11 +119,14 @@ class Replay:
                     refused |= found
                     left = [line for line in left if line.letter.place not in found]
         except ProducerFenced as error:
-            raise CommandError("somebody else began to put dead letters back meanwhile") from error
+            raise CommandError(
+                "another replay of dead letters has started in the meantime"
+            ) from error
         return refused
 
     async def _put_back_together(self, lines: Sequence[Line]) -> dict[Place, str]:
-        """One transaction; empty when it is committed, else which lines stood in its way."""
+        """Send one transaction; empty when it is committed, otherwise the lines that were
+        rejected."""
         refused: dict[Place, str] = {}
         futures: dict[Place, asyncio.Future[RecordMetadata]] = {}
         self._producer.begin_transaction()
@@ -147,7 +151,7 @@ class Replay:
         return refused
 
     async def _send(self, line: Line) -> "asyncio.Future[RecordMetadata]":
-        """Hand over a line and its note; the future is the line's."""
+        """Send a line and its note; return the line's future."""
         letter = line.letter
         partition = None
         if letter.key is not None:
@@ -172,7 +176,7 @@ class Replay:
 
 
 def portions(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """The lines in transactions of bounded size."""
+    """Split the lines into transactions of bounded size."""
     portion: list[Line] = []
     size = 0
     for line in lines:
@@ -187,6 +191,6 @@ def portions(lines: Sequence[Line]) -> Iterator[list[Line]]:
 
 
 async def missing_topics(cluster: Cluster, names: Sequence[str]) -> set[str]:
-    """Which of these topics do not exist."""
+    """Return which of these topics do not exist."""
     metadata = await cluster.metadata(names, refresh=True)
     return {name for name in names if not metadata.topics[name].partitions}

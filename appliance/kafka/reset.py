@@ -1,14 +1,14 @@
-"""Where a group shall go on, as commands ask for it: wishes in words, plans in files.
+"""Parse where to move a group's committed offsets: from options, or from a file.
 
-The offsets themselves are `protocol.client.group_offset_reset`'s, which the page uses too.
+`protocol.client.group_offset_reset` computes the offsets; the page uses it too.
 """
 
 import csv
 import time
 from collections.abc import Iterable, Sequence
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.groups import Group
+from appliance.output import CommandError, Exit
 from protocol.client import group_offset_reset
 from protocol.client.cluster import Cluster
 from protocol.client.group_offset_reset import ResetTarget, why_it_stays
@@ -19,9 +19,9 @@ from protocol.types import TopicPartition
 async def partitions_of(
     cluster: Cluster, group_id: str, topics: Sequence[str], *, all_topics: bool
 ) -> list[TopicPartition]:
-    """What a reset concerns: `t`, `t:0,1`, or all that the group has committed. Sorted.
+    """Return the partitions to reset: `t`, `t:0,1`, or all with a committed offset. Sorted.
 
-    Raises CommandError for a text that is no scope, and for what does not exist.
+    Raises CommandError for bad text and for partitions that do not exist.
     """
     try:
         return await group_offset_reset.partitions_of(
@@ -36,7 +36,7 @@ async def partitions_of(
 
 
 def split_scope(text: str) -> tuple[str, list[int] | None]:
-    """`t:0,1` as a topic and its partitions; None for all of them. Raises CommandError."""
+    """Parse `t:0,1` into a topic and its partitions; None means all. Raises CommandError."""
     try:
         return group_offset_reset.split_scope(text)
     except ValueError as error:
@@ -52,9 +52,9 @@ def refuse_active(group: Group) -> None:
 def read_plan(
     lines: Iterable[str], group_ids: Sequence[str]
 ) -> dict[str, dict[TopicPartition, int]]:
-    """Offsets by group of `topic,partition,offset` or, for several, `group,topic,partition,offset`.
+    """Parse lines `topic,partition,offset` or, for several groups, `group,topic,partition,offset`.
 
-    Raises CommandError with the line.
+    Returns offsets by group. Raises CommandError with the line.
     """
     found: dict[str, dict[TopicPartition, int]] = {}
     for number, row in enumerate(csv.reader(lines), start=1):
@@ -73,7 +73,8 @@ def read_plan(
 
 
 def target_of(text: str) -> ResetTarget:
-    """`start`, `end`, `current`, an offset, `+N`, `-N`, `1h` or a time. Raises CommandError."""
+    """Parse `start`, `end`, `current`, an offset, `+N`, `-N`, `1h` or a time. Raises
+    CommandError."""
     try:
         return group_offset_reset.target_of(text, round(time.time() * 1000))
     except ValueError as error:

@@ -1,11 +1,11 @@
-"""One command's view of a cluster: opened, asked, closed; errors sorted by whose fault they are."""
+"""Open a cluster for one command, and turn the client's errors into exit codes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
 from protocol.client.errors import BrokerUnreachable, ClientError, RequestTimedOut
 from protocol.errors import ApiError, ErrorCode, WireError
@@ -28,7 +28,7 @@ NOT_FOUND = frozenset(
 async def open_cluster(
     bootstrap_servers: str, *, timeout_ms: int = TIMEOUT_MS, client_id: str = "millrace"
 ) -> AsyncIterator[Cluster]:
-    """A cluster of which one broker has answered. Raises BrokerUnreachable, CommandError."""
+    """Open a cluster once one broker has answered. Raises BrokerUnreachable and CommandError."""
     try:
         cluster = Cluster(bootstrap_servers, client_id=client_id, request_timeout_ms=timeout_ms)
     except ValueError as error:
@@ -41,7 +41,7 @@ async def open_cluster(
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run one command's work; what a cluster refuses or cannot do becomes a CommandError."""
+    """Run one command's work; errors of the cluster and the client become CommandErrors."""
     try:
         return asyncio.run(work)
     except (ApiError, ClientError, WireError) as error:
@@ -49,14 +49,14 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def text_of(error: BaseException) -> str:
-    """An error of the client's in one sentence."""
+    """Return an error of the client as one sentence."""
     if isinstance(error, BrokerUnreachable):
         return f"no broker answers: {error}"
     return str(error)
 
 
 def exit_of(error: BaseException) -> Exit:
-    """The exit code that an error of the client's comes to."""
+    """Return the exit code for an error of the client."""
     if isinstance(error, ApiError):
         if error.code in NOT_FOUND:
             return Exit.NOT_FOUND

@@ -1,15 +1,15 @@
-"""A cluster as it stands: brokers, quorum, partitions, put together of all who tell of them.
+"""The state of a cluster: brokers, quorum and partitions, from everything that reports them.
 
-What Kafka's protocol says is known of every cluster: addresses, leaders, who is in sync, the
-quorum. Incarnations, broker epochs, who is fenced and partition epochs stand in the `/status` of
-Millrace's brokers alone; of another cluster they are null. Pure, but for `ask`.
+Kafka's protocol reports addresses, leaders, in-sync replicas and the quorum of every cluster. Only
+the `/status` of Millrace's brokers has incarnations, broker epochs, fencing and partition epochs;
+for another cluster they are null. Pure, except for `ask`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.kafka.topics import Problem, TopicView, names, views
+from appliance.kafka.topics import DescribedTopic, PartitionFilter, names, views
 from protocol.client.cluster import Cluster
 from protocol.client.errors import UnsupportedVersion
 from protocol.client.metadata import ClusterMetadata
@@ -22,63 +22,64 @@ Details = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What was asked. `quorum` is None where a cluster has none, or does not tell of it."""
+class ClusterState:
+    """The answers. `quorum` is None if a cluster has none, or does not report it."""
 
     metadata: ClusterMetadata
     quorum: QuorumInfo | None
-    topics: Sequence[TopicView]
+    topics: Sequence[DescribedTopic]
     told: Sequence[Details] = ()
 
     @property
     def newest(self) -> Details:
-        """What the broker says that has replayed most of the metadata; nothing without any."""
+        """Return the details of the broker that has replayed the most metadata; empty without
+        any."""
         return max(self.told, key=lambda one: one.get("metadata_offset") or 0, default={})
 
     @property
     def controller_id(self) -> int | None:
-        """The leader of the quorum; of a cluster without one, whom Metadata names."""
+        """Return the leader of the quorum; without a quorum, the controller that Metadata names."""
         if self.quorum is not None:
             return self.quorum.leader_id if self.quorum.leader_id >= 0 else None
         named = self.metadata.controller_id
         return named if named >= 0 else None
 
-    def partitions(self) -> Iterator[tuple[TopicView, PartitionDetails]]:
-        """All there are, in their order."""
+    def partitions(self) -> Iterator[tuple[DescribedTopic, PartitionDetails]]:
+        """Return all partitions, in order."""
         for topic in self.topics:
             for partition in topic.details.partitions:
                 yield topic, partition
 
 
-async def ask(cluster: Cluster, told: Sequence[Details] = ()) -> Standing:
-    """Ask a cluster for all of it. Raises as the cluster and `describe_topics` do."""
+async def ask(cluster: Cluster, told: Sequence[Details] = ()) -> ClusterState:
+    """Ask a cluster for everything. Raises as the cluster and `describe_topics` do."""
     topics = await views(cluster, await names(cluster))
     try:
         quorum = await describe_quorum(cluster)
     except UnsupportedVersion:
         quorum = None
-    return Standing(cluster.current, quorum, topics, told)
+    return ClusterState(cluster.current, quorum, topics, told)
 
 
-def counts(standing: Standing) -> dict[str, int]:
-    """How many partitions there are, and how many are not as they should be."""
+def counts(standing: ClusterState) -> dict[str, int]:
+    """Count the partitions, and those with problems."""
     live = set(standing.metadata.brokers)
     rows = list(standing.partitions())
 
-    def having(problem: Problem) -> int:
+    def having(problem: PartitionFilter) -> int:
         return sum(problem.has(one, topic.min_isr, live) for topic, one in rows)
 
     return {
         "topics": len(standing.topics),
         "partitions": len(rows),
-        "under_replicated": having(Problem(under_replicated=True)),
-        "under_min_isr": having(Problem(under_min_isr=True)),
-        "offline": having(Problem(unavailable=True)),
+        "under_replicated": having(PartitionFilter(under_replicated=True)),
+        "under_min_isr": having(PartitionFilter(under_min_isr=True)),
+        "offline": having(PartitionFilter(unavailable=True)),
     }
 
 
-def broker_rows(standing: Standing) -> list[Row]:
-    """One row for each broker that anybody names, dead ones too."""
+def broker_rows(standing: ClusterState) -> list[Row]:
+    """Return one row for each broker that any answer names, dead ones too."""
     registered = {one["node_id"]: one for one in standing.newest.get("brokers", ())}
     partitions = [one for _, one in standing.partitions()]
     voters = () if standing.quorum is None else standing.quorum.voters
@@ -96,7 +97,7 @@ def broker_rows(standing: Standing) -> list[Row]:
 
 def _broker_row(
     node_id: int,
-    standing: Standing,
+    standing: ClusterState,
     registered: Details | None,
     partitions: Sequence[PartitionDetails],
 ) -> Row:
@@ -122,7 +123,7 @@ def _broker_row(
 
 
 def _state(is_live: bool, registered: Details | None) -> str:
-    """Metadata names those in service alone; why another is not, its registration says."""
+    """Metadata names only brokers in service. The registration says why another broker is not."""
     if registered is not None and registered.get("is_stopping"):
         return "stopping"
     if registered is not None and registered.get("is_fenced"):
@@ -130,8 +131,8 @@ def _state(is_live: bool, registered: Details | None) -> str:
     return "in service" if is_live else "away"
 
 
-def quorum_row(standing: Standing, now_ms: int) -> Row | None:
-    """The quorum with its replicas; ages in ms at `now_ms`, Unix time."""
+def quorum_row(standing: ClusterState, now_ms: int) -> Row | None:
+    """Return the quorum with its replicas; ages in ms at `now_ms`, Unix time."""
     quorum = standing.quorum
     if quorum is None:
         return None
@@ -158,12 +159,13 @@ def quorum_row(standing: Standing, now_ms: int) -> Row | None:
 
 
 def _ago(moment_ms: int | None, now_ms: int) -> int | None:
-    # The clocks of two machines need not agree.
+    # The clocks of two machines can differ.
     return None if moment_ms is None else max(now_ms - moment_ms, 0)
 
 
-def partition_rows(standing: Standing) -> list[Row]:
-    """One row for each partition: under which epochs who leads, who is in sync and who may lead."""
+def partition_rows(standing: ClusterState) -> list[Row]:
+    """Return one row for each partition: leader, epochs, in-sync replicas, eligible leader
+    replicas."""
     epochs: dict[tuple[str, int], int] = {}
     for details in sorted(standing.told, key=lambda one: one.get("metadata_offset") or 0):
         for row in details.get("partition_list", ()):

@@ -1,10 +1,10 @@
-"""Topics listed, described, made, changed and deleted."""
+"""List, describe, create, change and delete topics."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from appliance.cli.output import CommandError, Exit
+from appliance.output import CommandError, Exit
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigEntry, ConfigResource
 from protocol.client.cluster import Cluster
@@ -21,8 +21,8 @@ MIN_ISR = "min.insync.replicas"
 
 
 @dataclass(frozen=True, slots=True)
-class TopicView:
-    """A topic with what was set for it, by whomever, and its settings in effect."""
+class DescribedTopic:
+    """A topic with the settings that were changed for it, at any level, and those in effect."""
 
     details: TopicDetails
     overrides: Mapping[str, str | None]
@@ -35,13 +35,13 @@ class TopicView:
 
     @property
     def topic_id(self) -> str | None:
-        """Its id as Kafka writes it; None where the cluster has none."""
+        """The topic's id as Kafka writes it; None if the cluster has no ids."""
         known = self.details.topic_id
         return None if known == ZERO_UUID else uuid_to_base64(known)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PartitionFilter:
     """Which partitions to show; all of them when every flag is off."""
 
     under_replicated: bool = False
@@ -55,7 +55,7 @@ class Problem:
         return self.under_replicated or self.unavailable or self.under_min_isr or self.at_min_isr
 
     def has(self, partition: PartitionDetails, min_isr: int | None, live: Collection[int]) -> bool:
-        """Whether a partition has one of the problems asked for."""
+        """Return whether a partition has one of the wanted problems."""
         in_sync = len(partition.in_sync_replicas)
         least = 0 if min_isr is None else min_isr
         return (
@@ -72,7 +72,7 @@ class Problem:
 async def names(
     cluster: Cluster, pattern: str | None = None, *, with_internal: bool = True
 ) -> list[str]:
-    """The names that match, sorted. Raises CommandError for a pattern that is none."""
+    """Return the matching names, sorted. Raises CommandError for a bad pattern."""
     matches = Matcher(pattern)
     return sorted(
         topic.name
@@ -82,9 +82,9 @@ async def names(
 
 
 class Matcher:
-    """Whether a whole name matches a pattern in which a comma means "or", as in Kafka's tools.
+    """Matches whole names with a pattern in which a comma means "or", as in Kafka's tools.
 
-    Raises CommandError, in Kafka's words, for a pattern that is none.
+    Raises CommandError, in Kafka's words, for a bad pattern.
     """
 
     def __init__(self, pattern: str | None) -> None:
@@ -100,13 +100,13 @@ class Matcher:
         return self._compiled is None or self._compiled.fullmatch(name) is not None
 
 
-async def views(cluster: Cluster, wanted: Sequence[str]) -> list[TopicView]:
-    """These topics with their settings, in this order; those that are gone are left out."""
+async def views(cluster: Cluster, wanted: Sequence[str]) -> list[DescribedTopic]:
+    """Return these topics with their settings, in this order; deleted ones are left out."""
     details = await describe_topics(cluster, wanted)
     there = [name for name in wanted if name in details and not details[name].error]
     settings = await settings_of(cluster, there)
     return [
-        TopicView(
+        DescribedTopic(
             details[name],
             {
                 key: entry.value
@@ -122,7 +122,7 @@ async def views(cluster: Cluster, wanted: Sequence[str]) -> list[TopicView]:
 async def settings_of(
     cluster: Cluster, wanted: Collection[str]
 ) -> dict[str, dict[str, ConfigEntry]]:
-    """The settings of topics, by name; nothing of one that is gone meanwhile."""
+    """Return the settings of topics by name, without topics that were deleted in the meantime."""
     found: dict[str, dict[str, ConfigEntry]] = {}
     if not wanted:
         return found
@@ -133,7 +133,7 @@ async def settings_of(
     except ApiError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or len(wanted) == 1:
             raise
-        # One of them was deleted meanwhile: each is asked for itself.
+        # One of them was deleted in the meantime, so each is asked for separately.
         for name in wanted:
             try:
                 found.update(await settings_of(cluster, [name]))
@@ -149,7 +149,7 @@ def _number(entry: ConfigEntry | None) -> int | None:
 
 
 def name_warning(name: str) -> str | None:
-    """What Kafka's tool says of names that its metrics cannot tell apart."""
+    """Return the warning of Kafka's tool about names that collide in metric names."""
     if "." not in name and "_" not in name:
         return None
     return (
@@ -159,7 +159,7 @@ def name_warning(name: str) -> str | None:
 
 
 def assignments_of(text: str | None) -> tuple[tuple[int, ...], ...]:
-    """The nodes of each partition, of `1:2,2:3`. Raises CommandError."""
+    """Parse the node ids of each partition from `1:2,2:3`. Raises CommandError."""
     if not text:
         return ()
     try:
@@ -180,10 +180,10 @@ def assignments_of(text: str | None) -> tuple[tuple[int, ...], ...]:
 async def grow(
     cluster: Cluster, name: str, count: int, assignments: Sequence[Sequence[int]] = ()
 ) -> None:
-    """Let a topic have so many partitions; `assignments` are those of all of them.
+    """Increase the number of partitions; `assignments` are those of all partitions.
 
-    Raises ApiError, and CommandError for a topic that does not exist: a client keeps asking for one
-    until its time is up.
+    Raises ApiError, and CommandError for a topic that does not exist: the client would ask for it
+    until its timeout.
     """
     details = (await describe_topics(cluster, [name]))[name]
     if details.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -1,4 +1,4 @@
-"""Transactions that hang: open in a partition, and forgotten by their coordinator."""
+"""Hanging transactions: open in a partition, but unknown to their coordinator."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ TRANSACTION_STATES_OF_ITS_OWN = ("Empty", "Dead", "CompleteAbort", "CompleteComm
 
 @dataclass(frozen=True, slots=True)
 class Hanging:
-    """One open transaction of one partition that nobody will end."""
+    """One open transaction of one partition that no coordinator will end."""
 
     tp: TopicPartition
     producer: ProducerDetails
@@ -31,7 +31,7 @@ class Hanging:
 async def partitions_at(
     cluster: Cluster, node_id: int | None, topic: str | None, partition: int | None
 ) -> list[TopicPartition]:
-    """The partitions of which this broker has a replica, of all topics or one."""
+    """Return the partitions of one topic or all of which this broker has a replica."""
     topics = await (list_topics(cluster) if topic is None else describe_topics(cluster, [topic]))
     return sorted(
         TopicPartition(name, one.partition)
@@ -48,7 +48,7 @@ async def find_hanging(
     open_since_ms: int,
     node_id: int | None = None,
 ) -> list[Hanging]:
-    """Transactions last written to before a moment of which their coordinator knows nothing."""
+    """Find transactions with no write since a time, that their coordinator does not know."""
     answers = await describe_producers(cluster, tps, node_id=node_id)
     candidates = [
         Hanging(tp, producer)
@@ -75,14 +75,15 @@ async def find_hanging(
 
 
 def _is_forgotten(one: Hanging, details: TransactionDetails | None) -> bool:
-    """Whether the coordinator will not end this transaction."""
+    """Return whether the coordinator will not end this transaction."""
     if details is None or details.state in TRANSACTION_STATES_OF_ITS_OWN:
         return True
     return one.tp not in details.partitions
 
 
 async def force_terminate(cluster: Cluster, transactional_id: str) -> None:
-    """Fence whoever uses a transactional id; what it left open is aborted. Raises ApiError."""
+    """Fence the producer of a transactional id; its open transaction is aborted. Raises
+    ApiError."""
     producer = Producer(cluster, transactional_id=transactional_id)
     await producer.start()
     try:
@@ -92,5 +93,5 @@ async def force_terminate(cluster: Cluster, transactional_id: str) -> None:
 
 
 def words_of(error: ApiError | ClientError) -> str:
-    """An error in the broker's own words."""
+    """Return an error in the broker's own words."""
     return error.message if isinstance(error, ApiError) else str(error)

@@ -1,4 +1,4 @@
-"""Which versions of which requests each broker offers."""
+"""Which versions of which requests each broker supports."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ from protocol.status import VERSION
 
 @dataclass(frozen=True, slots=True)
 class BrokerVersions:
-    """One broker's ranges by API key, or why it told none."""
+    """One broker's version ranges by API key, or why it did not answer."""
 
     broker: BrokerInfo
     ranges: dict[int, range] | ApiError | ClientError
 
 
 async def broker_versions(cluster: Cluster) -> list[BrokerVersions]:
-    """All brokers, asked now, by id."""
+    """Ask all brokers; return the answers by id."""
     current = await cluster.metadata((), refresh=True)
     found = []
     for node_id in sorted(current.brokers):
@@ -44,7 +44,7 @@ async def broker_versions(cluster: Cluster) -> list[BrokerVersions]:
 
 
 def usable_version(api_key: int, offered: range) -> int | None:
-    """The version that this client would use; None where it knows none of them."""
+    """Return the version that this client would use; None if it has none in common."""
     if api_key not in DECLARED:
         return None
     ours = request_class(api_key).valid_versions

@@ -1,1 +1,2 @@
-"""Kafka's own command lines: its option names and its output, over the functions of `kafka`."""
+"""Kafka's own command lines, with its option names and its output, over the functions of
+`kafka`."""

@@ -1,4 +1,4 @@
-"""`python -m appliance.kafka_tools TOOL OPTIONS`, which the scripts in `bin/` are."""
+"""`python -m appliance.kafka_tools TOOL OPTIONS`, which the scripts in `bin/` run."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from appliance import interrupts
 if __name__ == "__main__":
     interrupts.end_at_once()
 
-from appliance.cli.output import Exit, say
+from appliance.output import Exit, say
 
 TOOLS = (
     "topics",
@@ -29,7 +29,7 @@ TOOLS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tool that is named first; returns its exit code."""
+    """Run the tool named first; return its exit code."""
     if not arguments or arguments[0] not in TOOLS:
         say(f"expected one of {', '.join(TOOLS)}")
         return Exit.USAGE
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads any more; the interpreter must not complain about it at its end either.
+        # The reader of the pipe has gone; the interpreter must not complain about that at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.CLOSED_PIPE
 

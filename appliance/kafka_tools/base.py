@@ -1,8 +1,8 @@
-"""What all the tools share: how options are read, a cluster is opened, and errors end a tool.
+"""Shared by all tools: parse options, open a cluster, and turn errors into exit codes.
 
 Options are spelled as in Kafka: `--name value`, `--name=value`, or any unambiguous beginning. The
-names that Kafka 4.2 replaced are taken too, with a notice on standard error. Exit codes are ours:
-0 done, 1 refused or failed, 2 usage, 4 not found, 5 no broker, 124 time is up.
+names that Kafka 4.2 replaced are accepted too, with a notice on standard error. Exit codes are
+ours: 0 done, 1 refused or failed, 2 usage, 4 not found, 5 no broker, 124 timeout.
 """
 
 import argparse
@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from appliance.cli.output import CommandError, Exit, out, say
+from appliance.output import CommandError, Exit, out, say
 from protocol.status import VERSION
 
 KAFKA_VERSION = "4.3.1"
-"""The Kafka whose tools these are compared with."""
+"""The Kafka version whose tools these are compared with."""
 
 USABLE_PROPERTIES = frozenset(
     {
@@ -27,7 +27,7 @@ USABLE_PROPERTIES = frozenset(
     }
 )
 
-# What only says how Kafka's own client does its work, and changes nothing of the outcome.
+# Properties that only tune Kafka's own client and do not change the result.
 HARMLESS_PREFIXES = ("metadata.", "reconnect.", "retry.", "retries", "socket.", "connections.")
 
 
@@ -36,14 +36,14 @@ class UsageFault(Exception):
 
 
 class AlreadyTold(CommandError):
-    """The tool ends with `code`, and everything about it is said already."""
+    """End the tool with `code`; everything has been printed already."""
 
     def __init__(self, code: Exit) -> None:
         super().__init__("", code)
 
 
 class ToolParser(argparse.ArgumentParser):
-    """The options of one tool; the list of them is its help."""
+    """The options of one tool; their list is its help."""
 
     def __init__(self, name: str, about: str) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class ToolParser(argparse.ArgumentParser):
         self.add_argument("--version", action="store_true", help="Display the version.")
 
     def connects(self, *, with_config: bool = True) -> None:
-        """Add what every tool needs that asks a broker."""
+        """Add the options of every tool that connects to a broker."""
         self.add_argument(
             "--bootstrap-server", metavar="HOST:PORT", help="The server to connect to."
         )
@@ -67,26 +67,26 @@ class ToolParser(argparse.ArgumentParser):
             )
 
     def refuses(self, option: str, why: str) -> None:
-        """Know an option of Kafka's of which this version has nothing, and say why."""
+        """Accept an option of Kafka's that this version does not support, and say why it fails."""
 
-        class Refused(argparse.Action):
+        class RefusedOption(argparse.Action):
             def __call__(
                 self, parser: Any, namespace: Any, values: Any, option_string: Any = None
             ) -> None:
                 raise CommandError(f"{option} {why}", Exit.USAGE)
 
-        self.add_argument(option, nargs="?", action=Refused, help=f"Refused: it {why}.")
+        self.add_argument(option, nargs="?", action=RefusedOption, help=f"Refused: it {why}.")
 
     def error(self, message: str) -> NoReturn:
-        """As every complaint of argparse."""
+        """In the form of argparse's own errors."""
         raise UsageFault(message)
 
 
 def renamed(old: str, new: str) -> type[argparse.Action]:
-    """An action that takes an option's former name, and says once what it is called since."""
+    """Return an action that accepts an option's old name and prints its new one, once."""
     is_told = False
 
-    class Renamed(argparse.Action):
+    class RenamedOption(argparse.Action):
         def __call__(
             self, parser: Any, namespace: Any, values: Any, option_string: Any = None
         ) -> None:
@@ -101,11 +101,12 @@ def renamed(old: str, new: str) -> type[argparse.Action]:
             taken = [*(before or []), values] if isinstance(before, list) else values
             setattr(namespace, self.dest, taken)
 
-    return Renamed
+    return RenamedOption
 
 
 def read_properties(path: str | None) -> dict[str, str]:
-    """A file of Java properties. Raises CommandError for what this version cannot do."""
+    """Read a file of Java properties. Raises CommandError for what this version does not
+    support."""
     if path is None:
         return {}
     try:
@@ -135,7 +136,7 @@ def read_properties(path: str | None) -> dict[str, str]:
 
 
 def properties_of(pairs: Sequence[str]) -> dict[str, str]:
-    """`name=value` texts as a mapping. Raises UsageFault."""
+    """Parse `name=value` texts into a mapping. Raises UsageFault."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
@@ -146,7 +147,8 @@ def properties_of(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def one_of(options: argparse.Namespace, names: Sequence[str], complaint: str) -> str:
-    """Which one of these flags is set. Raises UsageFault with `complaint` unless exactly one is."""
+    """Return which one of these flags is set. Raises UsageFault with `complaint` unless exactly
+    one is."""
     chosen = [name for name in names if getattr(options, name.replace("-", "_"))]
     if len(chosen) != 1:
         raise UsageFault(complaint)
@@ -154,7 +156,7 @@ def one_of(options: argparse.Namespace, names: Sequence[str], complaint: str) ->
 
 
 def servers_of(options: argparse.Namespace, properties: dict[str, str] | None = None) -> str:
-    """The bootstrap servers. Raises UsageFault when there are none."""
+    """Return the bootstrap servers. Raises UsageFault when there are none."""
     found = options.bootstrap_server or (properties or {}).get("bootstrap.servers")
     if not found:
         raise UsageFault('Missing required argument "[bootstrap-server]"')
@@ -162,7 +164,7 @@ def servers_of(options: argparse.Namespace, properties: dict[str, str] | None = 
 
 
 def print_columns(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows under heads: each cell as wide as its column's widest, and a TAB after it."""
+    """Print rows under heads: each cell padded to its column's longest, and a TAB after it."""
     texts = [list(heads), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(line[place]) for line in texts) for place in range(len(heads))]
     for line in texts:
@@ -176,7 +178,7 @@ def run_tool(
     *,
     failed: Callable[[CommandError], None] | None = None,
 ) -> int:
-    """Read the options and do the work; every error becomes words and an exit code."""
+    """Parse the options and run the tool; every error becomes a message and an exit code."""
     try:
         options = parser.parse_args(list(arguments))
         if options.help:

@@ -1,15 +1,15 @@
-"""`kafka-broker-api-versions`: which requests each broker answers, in which versions."""
+"""`kafka-broker-api-versions`: which requests each broker supports, in which versions."""
 
 import argparse
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka.versions import broker_versions, usable_version
 from appliance.kafka_tools.base import ToolParser, read_properties, run_tool, servers_of
+from appliance.output import CommandError, Exit, out, say
 from protocol.errors import ApiError
 
-# Kafka's own names of the requests that its clients may send to a broker, as of 4.3.
+# Kafka's names of the requests that its clients can send to a broker, as of 4.3.
 NAMES = {
     0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata", 8: "OffsetCommit",
     9: "OffsetFetch", 10: "FindCoordinator", 11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup",
@@ -74,7 +74,8 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def lines_of(ranges: dict[int, range]) -> list[str]:
-    """One line for each request that Kafka knows, and for each that only the broker knows."""
+    """Return one line for each request that Kafka knows, and for each that only the broker
+    knows."""
     lines = []
     for api_key in sorted({*NAMES, *ranges}):
         name = f"{NAMES.get(api_key, 'UNKNOWN')}({api_key})"

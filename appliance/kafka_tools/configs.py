@@ -1,10 +1,9 @@
-"""`kafka-configs`: settings of topics, brokers and groups, described and changed."""
+"""`kafka-configs`: describe and change settings of topics, brokers and groups."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka import configs
 from appliance.kafka.configs import DEFAULT_NAME, Settings
 from appliance.kafka.session import open_cluster, run
@@ -17,6 +16,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out, say
 from protocol.client.admin_types import ConfigEntry, ConfigResource, ResourceType
 from protocol.client.cluster import Cluster
 from protocol.errors import ApiError
@@ -28,7 +28,7 @@ TYPES = {
     "client-metrics": ResourceType.CLIENT_METRICS,
     "groups": ResourceType.GROUP,
 }
-# What belongs to quotas and passwords, which this version's brokers do not have.
+# Options of quotas and passwords, which this version's brokers do not have.
 NOT_SUPPORTED = ("users", "clients", "ips")
 WITHOUT_QUOTAS = "has quotas and passwords, which this version does not know"
 
@@ -88,7 +88,7 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def _entity(options: argparse.Namespace) -> tuple[ResourceType, str | None]:
-    """Which kind of thing is meant, and which one; None for all of them."""
+    """Return the entity type and the entity's name; None for all."""
     short = {
         "topic": "topics",
         "broker": "brokers",
@@ -161,7 +161,7 @@ async def _describe(
 
 
 def head_of(resource: ConfigResource, *, all_sources: bool) -> str:
-    """The line above a resource's settings."""
+    """Return the line above a resource's settings."""
     if resource.type is ResourceType.BROKER and resource.name == DEFAULT_NAME:
         return "Default configs for brokers in the cluster are:"
     which = "All" if all_sources else "Dynamic"
@@ -175,12 +175,12 @@ def _singular(kind: ResourceType) -> str:
 
 
 def lines_of(settings: Settings) -> list[str]:
-    """Each setting with where it comes from."""
+    """Return each setting with its source."""
     return [f"  {line_of(entry)}" for entry in settings.entries]
 
 
 def line_of(entry: ConfigEntry) -> str:
-    """One setting, its value, and the places it could come from."""
+    """Return one setting: its value, and all places that could set it."""
     synonyms = ", ".join(
         f"{configs.source_name(one.source)}:{one.name}={_text(one.value)}" for one in entry.synonyms
     )
@@ -206,5 +206,5 @@ async def _alter(
 
 
 def _own_words(resource: ConfigResource, error: ApiError) -> str:
-    """The broker's words, before which our client puts whose setting it is."""
+    """Return the broker's words, without the resource name that our client puts in front."""
     return error.message.removeprefix(f"{resource.type.name.lower()} {resource.name}: ")

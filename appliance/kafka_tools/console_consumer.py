@@ -1,4 +1,4 @@
-"""`kafka-console-consumer`: records as lines."""
+"""`kafka-console-consumer`: print records as lines."""
 
 import argparse
 import sys
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, say
-from appliance.kafka.consume import Begin, Beginning, ReadRecord, Wanted, read
+from appliance.kafka.consume import BeginAt, Beginning, ReadRecord, ReadRequest, read
 from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka.topics import Matcher
@@ -20,18 +19,19 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, say
 from protocol.client.errors import UnreadableBatch
 from protocol.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter")
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
-RESETS = {"earliest": Begin.START, "latest": Begin.END}
+RESETS = {"earliest": BeginAt.START, "latest": BeginAt.END}
 NOT_PRESENT = "NOT_PRESENT"
 
 
 @dataclass(frozen=True, slots=True)
 class Formatter:
-    """Which parts of a record are printed, and between what."""
+    """Which parts of a record are printed, and with what between them."""
 
     timestamp: bool = False
     partition: bool = False
@@ -49,7 +49,7 @@ class Formatter:
     value_deserializer: Deserializer | None = None
 
     def line(self, one: ReadRecord) -> bytes:
-        """A record as it is printed, line end included."""
+        """Return a record as it is printed, line end included."""
         record = one.record
         parts = []
         if self.timestamp:
@@ -118,9 +118,9 @@ def _parser() -> ToolParser:
     add(
         "--skip-message-on-error",
         action="store_true",
-        help="Pass over records that are not decodable and batches that cannot be opened.",
+        help="Skip records that cannot be decoded and batches that cannot be opened.",
     )
-    add("--enable-systest-events", action="store_true", help="Taken, and without effect.")
+    add("--enable-systest-events", action="store_true", help="Accepted, without effect.")
     add("--command-property", action="append", default=[], metavar="NAME=VALUE")
     add("--command-config", metavar="FILE")
     for old, new in (("property", "formatter-property"), ("consumer-property", "command-property")):
@@ -172,10 +172,10 @@ def _work(options: argparse.Namespace) -> None:
         say(f"Processed a total of {count} messages")
 
 
-def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> Wanted:
-    """What the options ask for.
+def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> ReadRequest:
+    """Return what the options ask for.
 
-    Raises UsageFault for those that do not go together, CommandError for a pattern that is none.
+    Raises UsageFault for options that do not go together, CommandError for a bad pattern.
     """
     topic, include = options.topic, options.include
     if (topic is None) == (include is None):
@@ -197,7 +197,7 @@ def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> Wanted
     if options.from_beginning and options.offset is not None:
         raise UsageFault("Options from-beginning and offset cannot be specified together.")
     isolation = options.isolation_level or properties.get("isolation.level", "read_uncommitted")
-    return Wanted(
+    return ReadRequest(
         topics=() if topic is None else (topic,),
         pattern=include,
         partitions=None if options.partition is None else (options.partition,),
@@ -221,7 +221,7 @@ def _beginning(options: argparse.Namespace, properties: dict[str, str]) -> Begin
         reset = properties.get("auto.offset.reset", "latest")
         if reset not in RESETS:
             raise UsageFault(f"auto.offset.reset is {reset}, expected earliest or latest")
-        return Beginning(Begin.START if options.from_beginning else RESETS[reset])
+        return Beginning(BeginAt.START if options.from_beginning else RESETS[reset])
     if text.lower() in RESETS:
         return Beginning(RESETS[text.lower()])
     if not text.isdecimal():
@@ -229,7 +229,7 @@ def _beginning(options: argparse.Namespace, properties: dict[str, str]) -> Begin
             f"The provided offset value '{text}' is incorrect. Valid values are 'earliest',"
             " 'latest', or a non-negative long."
         )
-    return Beginning(Begin.OFFSET, int(text))
+    return Beginning(BeginAt.OFFSET, int(text))
 
 
 def _formatter(options: argparse.Namespace) -> Formatter:

@@ -1,4 +1,4 @@
-"""`kafka-console-producer`: lines as records."""
+"""`kafka-console-producer`: send lines as records."""
 
 import argparse
 import sys
@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka.lines import LineFault, LineFormat, parse_line
-from appliance.kafka.produce import Outgoing, Tally, lines_of, send
+from appliance.kafka.produce import Outgoing, ProduceTally, lines_of, send
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -19,6 +18,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit
 
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -38,17 +38,19 @@ def _parser() -> ToolParser:
     parser.connects(with_config=False)
     add = parser.add_argument
     add("--topic")
-    add("--sync", action="store_true", help="Taken; every record is awaited before the end.")
+    add("--sync", action="store_true", help="Accepted; the command waits for every record anyway.")
     add("--compression-codec", nargs="?", const="gzip", choices=CODECS)
     add("--request-required-acks", choices=[*ACKS])
     add("--batch-size", type=int)
-    add("--timeout", type=int, metavar="MS", help="How long lines wait for more of them.")
+    add(
+        "--timeout", type=int, metavar="MS", help="How long a line waits to be batched with others."
+    )
     add("--max-block-ms", type=int, default=MAX_BLOCK_MS)
     add("--request-timeout-ms", type=int)
     for name in ("message-send-max-retries", "retry-backoff-ms", "metadata-expiry-ms"):
-        add(f"--{name}", type=int, help="Taken, and without effect.")
+        add(f"--{name}", type=int, help="Accepted, without effect.")
     for name in ("socket-buffer-size", "max-memory-bytes", "max-partition-memory-bytes"):
-        add(f"--{name}", type=int, help="Taken, and without effect.")
+        add(f"--{name}", type=int, help="Accepted, without effect.")
     add("--line-reader", default=LINE_READER, metavar="CLASS")
     add("--reader-property", action="append", default=[], metavar="NAME=VALUE")
     add("--reader-config", metavar="FILE")
@@ -74,7 +76,7 @@ def _work(options: argparse.Namespace) -> int:
     form = line_format(options)
     settings = _settings(options, properties)
     servers = servers_of(options, properties)
-    tally = Tally()
+    tally = ProduceTally()
     faults: list[LineFault] = []
 
     async def records() -> AsyncIterator[Outgoing]:
@@ -85,7 +87,7 @@ def _work(options: argparse.Namespace) -> int:
             try:
                 parsed = parse_line(line, number, form)
             except LineFault as fault:
-                # What came before is sent all the same.
+                # Lines before the bad one are still sent.
                 faults.append(fault)
                 return
             yield Outgoing(parsed.key, parsed.value, parsed.headers)
@@ -113,7 +115,7 @@ def _prompt() -> None:
 
 
 def _settings(options: argparse.Namespace, properties: dict[str, str]) -> dict[str, Any]:
-    """The producer's settings: options first, then properties, then Kafka's defaults."""
+    """Return the producer's settings: options first, then properties, then Kafka's defaults."""
     acks_text = options.request_required_acks or properties.get("acks", "-1")
     codec = options.compression_codec or properties.get("compression.type", "none")
     if acks_text not in ACKS:
@@ -142,7 +144,7 @@ def _settings(options: argparse.Namespace, properties: dict[str, str]) -> dict[s
 
 
 def line_format(options: argparse.Namespace) -> LineFormat:
-    """How lines are divided. Raises UsageFault."""
+    """Return how lines are split. Raises UsageFault."""
     if options.line_reader.rsplit(".", 1)[-1] != LINE_READER:
         raise UsageFault(f"--line-reader {options.line_reader}: expected {LINE_READER}")
     given: dict[str, str] = {}

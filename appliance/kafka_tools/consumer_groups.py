@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka import groups
 from appliance.kafka.groups import Group
 from appliance.kafka.session import NOT_FOUND, open_cluster, run
@@ -18,6 +17,7 @@ from appliance.kafka_tools.base import (
     servers_of,
 )
 from appliance.kafka_tools.group_tables import members_table, offsets_table, state_table
+from appliance.output import CommandError, Exit, out, say
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
 from protocol.client.group_admin import delete_group_offsets, delete_groups, list_groups
@@ -30,7 +30,7 @@ COMPLAINT = f"Command must include exactly one action: --{', --'.join(ACTIONS)}.
 TIMEOUT_MS = 5_000
 TYPES = ("Consumer", "Classic")
 TYPE_UNKNOWN = "Unknown"
-"""What is printed of a group's type: the versions of ListGroups spoken here do not tell it."""
+"""The group type to print, because the ListGroups versions used here do not report it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -110,7 +110,7 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def _named(what: str, text: str | None, names: Sequence[str]) -> set[str]:
-    """The words of a list, in small letters. Raises UsageFault for one that is none of `names`."""
+    """Parse a list of words, in lower case. Raises UsageFault for a word that is not in `names`."""
     wanted = {word.strip().lower() for word in (text or "").split(",") if word.strip()}
     if wanted - {name.lower() for name in names}:
         valid = f"Valid {what.removesuffix('s')}s are: {', '.join(names)}"
@@ -119,7 +119,7 @@ def _named(what: str, text: str | None, names: Sequence[str]) -> set[str]:
 
 
 async def group_ids_of(cluster: Cluster, options: argparse.Namespace) -> list[str]:
-    """The groups that the options name."""
+    """Return the groups that the options name."""
     if not options.all_groups:
         return list(dict.fromkeys(options.group))
     listed = await list_groups(cluster)
@@ -199,7 +199,7 @@ async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> None
     try:
         outcomes = await delete_group_offsets(cluster, group_id, tps) if tps else {}
     except ApiError as error:
-        # It concerns the whole group, and so each partition that was named.
+        # The error is about the whole group, so it is printed for each named partition.
         outcomes = dict.fromkeys(tps, error.code)
         out(f"\nError: {error.message}")
     else:

@@ -1,11 +1,10 @@
-"""`kafka-delete-records`: let logs begin later."""
+"""`kafka-delete-records`: move the log start offset of partitions forward."""
 
 import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, out
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -14,6 +13,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out
 from protocol.client.errors import ClientError
 from protocol.client.log_admin import delete_records
 from protocol.errors import ApiError
@@ -62,7 +62,7 @@ def _words(error: ApiError | ClientError) -> str:
 
 
 def read_plan(path: str) -> dict[TopicPartition, int]:
-    """The offsets of a file. Raises CommandError."""
+    """Read the offsets from a file. Raises CommandError."""
     try:
         plan = json.loads(Path(path).read_text(encoding="utf-8"))
         if plan.get("version", 1) != 1:

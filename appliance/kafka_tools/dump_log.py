@@ -1,13 +1,13 @@
-"""`kafka-dump-log`: log files printed and checked.
+"""`kafka-dump-log`: print and check log files.
 
-Unlike Kafka's, it ends with code 3 when it finds damage, and says all of it on standard error.
+Unlike Kafka's tool, it ends with code 3 when it finds damage, and prints every finding on standard
+error.
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.dump import lines
 from appliance.dump.decoders import Decoded, Decoder
 from appliance.dump.folder import (
@@ -21,6 +21,7 @@ from appliance.dump.folder import (
 )
 from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
 from appliance.kafka_tools.base import ToolParser, UsageFault, run_tool
+from appliance.output import CommandError, Exit, out, say
 from broker.quorum.snapshot import SnapshotId
 from protocol.wire.record import Record
 
@@ -57,7 +58,7 @@ def _parser() -> ToolParser:
 
 
 def _decoder_class(name: str) -> str:
-    """A class without its package. Raises ArgumentTypeError."""
+    """Return a class name without its package. Raises ArgumentTypeError."""
     short = name.rsplit(".", 1)[-1]
     if short not in DECODER_CLASSES:
         known = ", ".join(DECODER_CLASSES)
@@ -113,7 +114,7 @@ def _print(path: Path, options: argparse.Namespace) -> None:
         for line in found:
             out(line)
     except ValueError:
-        # What is wrong with it is told with all that is wrong.
+        # The fault is printed with all other findings.
         return
 
 
@@ -144,7 +145,7 @@ def _print_log(path: Path, name: int | SnapshotId, options: argparse.Namespace) 
 
 
 def _of_classes(options: argparse.Namespace) -> Decoder:
-    """What `--print-data-log` shows of keys and values, each read as its class has it."""
+    """Return the decoder of `--print-data-log`: each key and value as its class says."""
 
     def text(name: str | None, part: bytes | None) -> str | None:
         if part is None:

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka.offsets import filter_of_names, filter_of_ranges, offsets
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
@@ -13,6 +12,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out, say
 from protocol.types import (
     EARLIEST_TIMESTAMP,
     INT64_MAX,
@@ -26,7 +26,7 @@ TIMES = {
     "earliest": EARLIEST_TIMESTAMP,
     "max-timestamp": MAX_TIMESTAMP,
 }
-# Of tiered storage, which no broker has that this client speaks to.
+# Times of tiered storage, which no broker supports that this client can talk to.
 TIERED = {
     "-4": "earliest-local",
     "-5": "latest-tiered",
@@ -91,7 +91,7 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def timestamp_of(text: str) -> int:
-    """What a broker is asked for `--time`. Raises CommandError."""
+    """Return the timestamp to ask a broker for, from `--time`. Raises CommandError."""
     if text in TIERED:
         name = TIERED[text]
         raise CommandError(f"{name} is of tiered storage, which is not supported", Exit.FAILED)

@@ -1,4 +1,4 @@
-"""`kafka-consumer-groups --reset-offsets`: where groups shall go on."""
+"""`kafka-consumer-groups --reset-offsets`: move groups' committed offsets."""
 
 import argparse
 import csv
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka import groups, reset
 from appliance.kafka.reset import split_scope
 from appliance.kafka_tools.base import AlreadyTold, ToolParser, UsageFault
+from appliance.output import CommandError, Exit, out, say
 from protocol.client import group_offset_reset
 from protocol.client.cluster import Cluster
 from protocol.client.group_admin import list_groups
@@ -67,9 +67,9 @@ def _chosen(options: argparse.Namespace) -> list[str]:
 
 
 async def work(cluster: Cluster, options: argparse.Namespace) -> None:
-    """Print where each group would go on, and with --execute have it so.
+    """Print each group's new offsets and, with --execute, commit them.
 
-    A group that has members stays as it is, and does not keep the others from it.
+    A group that has members is not changed; the other groups are.
     """
     group_ids = list(dict.fromkeys(options.group))
     if options.all_groups:
@@ -103,7 +103,8 @@ async def work(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def _note(text: str) -> None:
-    """What was adjusted: a fallback where Kafka prints it, a log line where Kafka logs it."""
+    """Report an adjustment: print a fallback where Kafka prints it, log a line where Kafka logs
+    it."""
     (out if text.startswith("\nWarn") else say)(text)
 
 
@@ -126,7 +127,7 @@ def _target(options: argparse.Namespace) -> ResetTarget:
 
 
 def moment_ms(text: str) -> int:
-    """Unix milliseconds of `YYYY-MM-DDTHH:mm:SS.sss`, in UTC unless a zone is given."""
+    """Return the Unix milliseconds of `YYYY-MM-DDTHH:mm:SS.sss`, in UTC unless a zone is given."""
     match = _MOMENT.match(text)
     if match is None:
         expected = "expected YYYY-MM-DDTHH:mm:SS.sss, with Z or +HH:MM after it for a zone"
@@ -142,7 +143,7 @@ def moment_ms(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of an ISO 8601 duration of days and less, `PnDTnHnMnS`."""
+    """Return the milliseconds of an ISO 8601 duration of days and less, `PnDTnHnMnS`."""
     match = _DURATION.match(text)
     if match is None or text.endswith(("P", "T")):
         raise CommandError(f"found {text!r}, expected PnDTnHnMnS, such as PT1H30M", Exit.USAGE)
@@ -187,7 +188,7 @@ def _print(rows: list[tuple[str, TopicPartition, int]]) -> None:
 async def known_partitions(
     cluster: Cluster, texts: Sequence[str]
 ) -> tuple[list[TopicPartition], list[str]]:
-    """The partitions that `t` or `t:0,1` mean, and the topics of them that do not exist."""
+    """Return the partitions of `t` or `t:0,1`, and the topics that do not exist."""
     wanted = [split_scope(text) for text in texts]
     details = await describe_topics(cluster, {name for name, _ in wanted})
     tps: list[TopicPartition] = []

@@ -10,7 +10,8 @@ NOTHING = "-"
 
 
 def offsets_table(group: Group, verbose: bool) -> list[str]:
-    """Partitions with offsets and lag; members that have none last. Empty without any."""
+    """Return partitions with offsets and lag; members without partitions last. Empty without
+    any."""
     rows = []
     for row in group.rows:
         member = row.member
@@ -40,7 +41,7 @@ def _who(member: MemberDescription | None) -> list[object]:
 
 
 def members_table(group: Group, verbose: bool) -> list[str]:
-    """Members, and what is assigned to them."""
+    """Return the members and their assignments."""
     members = group.description.members
     has_static = any(member.group_instance_id for member in members)
     heads = ["GROUP", "CONSUMER-ID"]
@@ -63,7 +64,7 @@ def members_table(group: Group, verbose: bool) -> list[str]:
 
 
 def assignment_text(tps: frozenset[TopicPartition]) -> str | None:
-    """`t:0,1;u:2`; None for nothing."""
+    """Format an assignment as `t:0,1;u:2`; None if it is empty."""
     by_topic: dict[str, list[int]] = {}
     for tp in sorted(tps):
         by_topic.setdefault(tp.topic, []).append(tp.partition)
@@ -71,7 +72,7 @@ def assignment_text(tps: frozenset[TopicPartition]) -> str | None:
 
 
 def state_table(group: Group, coordinator: str, verbose: bool) -> list[str]:
-    """The group as a whole."""
+    """Return the group as a whole."""
     one = group.description
     heads = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     heads += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"] if verbose else []
@@ -94,7 +95,8 @@ def _lines(
     *,
     pads_last: bool = False,
 ) -> list[str]:
-    """Cells in columns of at least these widths; those in `grown` take their longest cell."""
+    """Align cells in columns of at least these widths; columns in `grown` fit their longest
+    cell."""
     widths = [
         max([width, *(len(row[place]) for row in rows)]) if place in grown else width
         for place, width in enumerate(least)

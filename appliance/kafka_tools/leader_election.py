@@ -1,11 +1,10 @@
-"""`kafka-leader-election`: let preferred replicas lead again, or anyone where nobody in sync is."""
+"""`kafka-leader-election`: elect preferred replicas, or any live replica if none is in sync."""
 
 import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.cli.output import CommandError, Exit, out
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -16,6 +15,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out
 from protocol.client.election_admin import ElectionType, elect_leaders
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
@@ -37,21 +37,21 @@ def _parser() -> ToolParser:
         dest="command_config",
         action=renamed("admin.config", "command-config"),
         metavar="FILE",
-        help="The former name of --command-config.",
+        help="The old name of --command-config.",
     )
     parser.add_argument(
         "--election-type",
         type=str.upper,
         choices=[one.name for one in ElectionType],
         metavar="preferred|unclean",
-        help="preferred: the first replica, if it is in sync; unclean: any that is alive, where"
-        " none is in sync, and what it lacks is lost.",
+        help="preferred: the first replica, if it is in sync; unclean: any live replica if"
+        " none is in sync, which loses the records it lacks.",
     )
     parser.add_argument("--topic", metavar="TOPIC", help="With --partition, the one to elect for.")
     parser.add_argument("--partition", type=int, metavar="NUMBER", help="Only with --topic.")
     parser.add_argument("--path-to-json-file", metavar="FILE", help=EXPECTED)
     parser.add_argument(
-        "--all-topic-partitions", action="store_true", help="All partitions that need it."
+        "--all-topic-partitions", action="store_true", help="All partitions that need an election."
     )
     return parser
 
@@ -71,7 +71,7 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def _partitions(options: argparse.Namespace) -> set[TopicPartition] | None:
-    """Those that are named; None for all. Raises UsageFault and CommandError."""
+    """Return the named partitions; None for all. Raises UsageFault and CommandError."""
     complaint = f"One and only one of the following options is required: {', '.join(CHOICES)}"
     chosen = one_of(options, CHOICES, complaint)
     if chosen != "topic" and options.partition is not None:
@@ -86,7 +86,7 @@ def _partitions(options: argparse.Namespace) -> set[TopicPartition] | None:
 
 
 def read_partitions(path: str) -> set[TopicPartition]:
-    """The partitions that a file names. Raises CommandError."""
+    """Read partitions from a file. Raises CommandError."""
     try:
         rows = json.loads(Path(path).read_text(encoding="utf-8"))["partitions"]
         named = [TopicPartition(str(one["topic"]), int(one["partition"])) for one in rows]

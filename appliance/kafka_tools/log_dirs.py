@@ -1,11 +1,10 @@
-"""`kafka-log-dirs`: which replicas lie where, and how large they are."""
+"""`kafka-log-dirs`: where replicas are, and how large they are."""
 
 import argparse
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from appliance.cli.output import CommandError, Exit, out
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -14,6 +13,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out
 from protocol.client.log_admin import LogDir, describe_log_dirs
 from protocol.errors import ApiError
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> ToolParser:
-    parser = ToolParser("log-dirs", "Show which replicas lie where, and how large they are.")
+    parser = ToolParser("log-dirs", "Show where replicas are, and how large they are.")
     parser.connects()
     parser.add_argument("--describe", action="store_true")
     parser.add_argument("--topic-list", metavar="a,b")
@@ -64,7 +64,7 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def broker_json(node_id: int, dirs: Sequence[LogDir], topics: Sequence[str]) -> dict[str, Any]:
-    """One broker's folders, with all replicas or those of some topics."""
+    """Return one broker's folders, with all replicas or those of some topics."""
     return {
         "broker": node_id,
         "logDirs": [

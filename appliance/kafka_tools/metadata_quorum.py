@@ -1,11 +1,10 @@
-"""`kafka-metadata-quorum describe`: who leads the metadata quorum, and how far each replica is."""
+"""`kafka-metadata-quorum describe`: the leader of the metadata quorum, and each replica's lag."""
 
 import argparse
 import json
 import time
 from collections.abc import Iterator, Sequence
 
-from appliance.cli.output import CommandError, Exit, out
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -15,6 +14,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out
 from protocol.client.quorum_admin import QuorumInfo, QuorumReplica, describe_quorum
 from protocol.types import ZERO_UUID, uuid_to_base64
 
@@ -33,7 +33,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> ToolParser:
-    parser = ToolParser("metadata-quorum", "Show the metadata quorum: who leads, who is behind.")
+    parser = ToolParser(
+        "metadata-quorum", "Show the metadata quorum: its leader, and the lag of each replica."
+    )
     parser.connects()
     parser.add_argument("command", choices=COMMANDS, metavar="describe", nargs="?")
     parser.refuses("--bootstrap-controller", "is a port for controllers only: ask a broker")
@@ -41,9 +43,7 @@ def _parser() -> ToolParser:
         parser.refuses(option, f"belongs to {' and '.join(COMMANDS[1:])}, which {NOT_YET}")
     parser.add_argument("--status", action="store_true", help="Leader, voters, greatest lag.")
     parser.add_argument("--replication", action="store_true", help="One line for each replica.")
-    parser.add_argument(
-        "--human-readable", action="store_true", help="Times as how long they are ago."
-    )
+    parser.add_argument("--human-readable", action="store_true", help="Show times as ages.")
     return parser
 
 
@@ -77,7 +77,8 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def status_lines(quorum: QuorumInfo, cluster_id: str | None) -> Iterator[str]:
-    """What `--status` prints. As in Kafka the lag is that of the voter whose log is shortest."""
+    """Return the output of `--status`. As in Kafka, the lag is that of the voter with the
+    shortest log."""
     leader = quorum.leader
     last = min(quorum.voters, key=_end_of, default=None)
     lag = lag_ms = UNKNOWN
@@ -111,7 +112,7 @@ def _node(replica: QuorumReplica, quorum: QuorumInfo) -> dict[str, object]:
 
 
 def replication_rows(quorum: QuorumInfo, now_ms: int | None) -> Iterator[tuple[str, ...]]:
-    """What `--replication` prints below its heads; with `now_ms` times are ages."""
+    """Return the rows of `--replication`; with `now_ms`, times are ages."""
     leader = quorum.leader
     followers = [one for one in quorum.voters if one is not leader]
     named = [

@@ -3,10 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit, out
 from appliance.kafka import topics
 from appliance.kafka.session import open_cluster, run
-from appliance.kafka.topics import Problem, TopicView
+from appliance.kafka.topics import DescribedTopic, PartitionFilter
 from appliance.kafka_tools.base import (
     ToolParser,
     UsageFault,
@@ -16,6 +15,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit, out
 from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
@@ -42,7 +42,7 @@ ACTIONS_OF = {
     "if-not-exists": ("create",),
     "exclude-internal": ("list", "describe"),
 }
-"""Which actions an option belongs to; in any other it would be passed over in silence."""
+"""Which actions an option belongs to; any other action would ignore it silently."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,15 +60,15 @@ def _parser() -> ToolParser:
     add("--topic-id", help="With --describe: the id of a topic.")
     add("--partitions", type=int)
     add("--replication-factor", type=int)
-    add("--replica-assignment", metavar="1:2,2:3", help="Which brokers hold which partition.")
+    add("--replica-assignment", metavar="1:2,2:3", help="The replicas of each partition.")
     add("--config", action="append", default=[], metavar="NAME=VALUE")
     add("--if-exists", action="store_true")
     add("--if-not-exists", action="store_true")
     add("--exclude-internal", action="store_true")
     for flag in (OVERRIDES, *PROBLEMS):
         add(f"--{flag}", action="store_true")
-    add("--delete-config", action="append", help="Taken, and without effect, as in Kafka.")
-    add("--partition-size-limit-per-response", type=int, help="Taken, and without effect.")
+    add("--delete-config", action="append", help="Accepted, without effect, as in Kafka.")
+    add("--partition-size-limit-per-response", type=int, help="Accepted, without effect.")
     return parser
 
 
@@ -95,7 +95,7 @@ def _work(options: argparse.Namespace) -> None:
 def _check(options: argparse.Namespace, action: str) -> None:
     """Raise UsageFault for options of another action, and for two that exclude each other.
 
-    Raises CommandError for replicas that are none.
+    Raises CommandError for a bad replica assignment.
     """
     given = [name for name in ACTIONS_OF if getattr(options, name.replace("-", "_"))]
     for name in given:
@@ -128,7 +128,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> None:
     names = await _matching(cluster, options)
     if not names and options.topic and not options.if_exists:
         raise _missing(options.topic)
-    problem = Problem(
+    problem = PartitionFilter(
         options.under_replicated_partitions,
         options.unavailable_partitions,
         options.under_min_isr_partitions,
@@ -153,8 +153,8 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> None:
                 out(partition_line(view.name, partition))
 
 
-def topic_line(view: TopicView) -> str:
-    """A topic's own line of `--describe`."""
+def topic_line(view: DescribedTopic) -> str:
+    """Return a topic's own line of `--describe`."""
     words = [f"Topic: {view.name}"]
     if view.topic_id is not None:
         words.append(f"TopicId: {view.topic_id}")
@@ -168,7 +168,7 @@ def topic_line(view: TopicView) -> str:
 
 
 def partition_line(topic: str, partition: PartitionDetails) -> str:
-    """A partition's line of `--describe`."""
+    """Return a partition's line of `--describe`."""
     leader = "none" if partition.leader_id is None else str(partition.leader_id)
     return "\t".join(
         (
@@ -238,7 +238,7 @@ def _missing(pattern: str) -> CommandError:
 
 
 def _without_name(name: str, error: ApiError) -> CommandError:
-    """The broker's own words, before which our client puts the topic."""
+    """Return the broker's words, without the topic that our client puts in front."""
     return CommandError(str(error.detail or error).removeprefix(f"{name}: "), Exit.FAILED)
 
 

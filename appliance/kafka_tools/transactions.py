@@ -1,11 +1,10 @@
-"""`kafka-transactions`: transactions and producers, looked at and ended."""
+"""`kafka-transactions`: show transactions and producers, and abort hanging transactions."""
 
 import argparse
 import re
 import time
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit
 from appliance.kafka import transactions
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
@@ -16,6 +15,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
+from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
 from protocol.client.transaction_admin import (
     ProducerDetails,
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> ToolParser:
-    parser = ToolParser("transactions", "Look at transactions, and end those that hang.")
+    parser = ToolParser("transactions", "Show transactions, and abort those that hang.")
     parser.connects()
     add = parser.add_argument
     add("command", choices=COMMANDS, metavar="COMMAND", nargs="?", help=", ".join(COMMANDS))

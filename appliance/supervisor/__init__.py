@@ -1,1 +1,1 @@
-"""Starts the parts in order, watches them, restarts them, stops them in order."""
+"""Start the parts in order, watch them, restart them, and stop them in order."""

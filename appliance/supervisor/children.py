@@ -1,7 +1,7 @@
-"""Makes the parts' processes, and deals with those an earlier supervisor left behind.
+"""Start the parts' processes, and end those that an earlier supervisor left behind.
 
-A child leads a process group of its own, so that everything it starts can be ended with it, and
-ends by itself when its supervisor dies. What it is stands in `data/run/<part>.json`.
+A child leads a process group of its own, so everything it starts can be ended with it. It ends when
+its supervisor dies. `data/run/<part>.json` has the record of its process.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import Iterable
 
-from appliance.home import Home
-from appliance.processes import PARENT_VARIABLE, ProcessRecord, read_record, record_of
+from appliance.machine.processes import PARENT_VARIABLE, ProcessRecord, read_record, record_of
+from appliance.mill.home import Home
 from appliance.supervisor.logs import open_log
 from protocol.log import fields
 
 LEFTOVER_STOP_S = 40.0
-"""How long a part of an earlier run may take to end before it is killed."""
+"""How long a part of an earlier run can take to end before it is killed."""
 KILLED_WAIT_S = 5.0
 POLL_S = 0.05
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 async def start(home: Home, part: str, command: list[str] | None = None) -> Process:
-    """Start a part's process; its output goes to its log. Raises OSError when it cannot be made."""
+    """Start a part's process; its output goes to its log. Raises OSError if that fails."""
     command = command or [sys.executable, "-m", "appliance", "run", part]
     environment = {
         **os.environ,
@@ -55,14 +55,14 @@ async def start(home: Home, part: str, command: list[str] | None = None) -> Proc
         try:
             record.write(home.part_record(part))
         except OSError as error:
-            # It runs all the same, and must not be taken for one that could not be made. Should the
-            # supervisor be killed, it ends by itself.
+            # The process runs although its record could not be written, so this is no failed start.
+            # If the supervisor is killed, the process ends too.
             logger.warning("its process is not noted", extra=fields(part=part, why=error))
     return process
 
 
 def end_group(pid: int, number: signal.Signals) -> None:
-    """Signal everything in the group a child leads; what is gone is gone."""
+    """Signal every process in the group that a child leads; ignore processes that are gone."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -70,7 +70,7 @@ def end_group(pid: int, number: signal.Signals) -> None:
 
 
 def leftovers(home: Home) -> dict[str, ProcessRecord]:
-    """Parts of an earlier supervisor that still run."""
+    """Return parts of an earlier supervisor that still run."""
     found = {}
     for path in sorted(home.run.glob("*.json")):
         record = read_record(path)
@@ -80,14 +80,14 @@ def leftovers(home: Home) -> dict[str, ProcessRecord]:
 
 
 async def end_leftovers(home: Home, timeout_s: float = LEFTOVER_STOP_S) -> list[str]:
-    """Stop what an earlier supervisor left behind, kill what does not stop; returns the names.
+    """Stop what an earlier supervisor left behind, kill what does not stop; return the names.
 
-    They have been told to end when their supervisor died; a database may need a while for it.
+    These parts got SIGTERM when their supervisor died, but a database can need a while to end.
     """
     found = leftovers(home)
     for name, record in found.items():
         logger.warning(
-            "a part of an earlier run is stopped first", extra=fields(part=name, pid=record.pid)
+            "stopping a part of an earlier run first", extra=fields(part=name, pid=record.pid)
         )
         record.signal(signal.SIGTERM)
     await asyncio.to_thread(_wait_for_end, found.values(), timeout_s)

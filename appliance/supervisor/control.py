@@ -1,4 +1,4 @@
-"""The supervisor's side of its socket: `protocol/control.py` is how one asks."""
+"""The supervisor's side of its socket; `protocol/control.py` is the client's side."""
 
 import socket
 from pathlib import Path
@@ -9,8 +9,10 @@ __all__ = ["TIMEOUT_S", "NoSupervisor", "ask", "bind"]
 
 
 def bind(path: Path) -> socket.socket:
-    """A listening socket at a path. The caller holds the supervisor's lock, so what is there is
-    a leftover."""
+    """Listen at a path.
+
+    The caller holds the supervisor's lock, so a socket that exists there is a leftover.
+    """
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with short_path(path) as name:

@@ -1,33 +1,41 @@
-"""The supervisor's judgement: what to start, probe, restart and stop, and when.
+"""The supervisor's core decides what to start, probe, restart and stop, and when.
 
 Pure: time comes as `now_ms`, chance as a `random.Random`, outputs are effects that the driver
-performs in the order given. A part moves through these states:
+performs in the given order. A part moves through these states:
 
     WAITING ─▶ STARTING ─▶ HEALTHY ◀─▶ UNHEALTHY
        ▲          │           │            │        any live state ─▶ STOPPING ─▶ STOPPED
        │          ▼           ▼            ▼        exit code 75 or 2 ─▶ FAILED
        └────────── BACKING_OFF ◀───────────┘
 
-A part waits until every part of a lower start rank has been healthy once. Later deaths of those do
-not stop it: each part bears the absence of the others. A part that answers "not ready" is left
-alone however long that lasts; one that gives no answer at all for `HANG_MS` is killed and started
-again.
+A part waits until every part of a lower start rank has been healthy once. If one of those dies
+later, the part keeps running, because each part copes with the absence of the others. A part that
+answers "not ready" is left alone, however long that lasts. A part that gives no answer at all for
+`HANG_MS` is killed and started again.
 
-Parts that take turns, the brokers of a cluster, are asked to stop one at a time: the next when the
-one before has ended and, where it starts again by `replace`, when all of them are healthy and no
-copy of a partition lags behind (`turns`). When everything stops nobody waits for copies: what makes
-work has ended before, and none of the last ones can be in sync.
+Parts that take turns (the brokers of a cluster) are asked to stop one at a time. The next one stops
+when the one before has ended. If `replace` restarts them, all brokers must also be healthy and all
+replicas in sync (`turns`). When the whole mill stops, no broker waits for replicas: the parts that
+produce have ended before, and the last brokers cannot have in-sync replicas.
 """
 
 import random
 from collections.abc import Collection, Iterable
 
-from appliance.parts import Part
+from appliance.mill.parts import Part
 from appliance.supervisor import one_part
-from appliance.supervisor.effects import LIVE, AllStopped, Answer, Ask, Effect, Note, State
+from appliance.supervisor.effects import (
+    LIVE,
+    AllStopped,
+    Effect,
+    Note,
+    PartPhase,
+    ProbePart,
+    ProbeResult,
+)
 from appliance.supervisor.one_part import PROBE_STARTING_MS
-from appliance.supervisor.part_state import PartState
-from appliance.supervisor.turns import IN_SYNC_MS, Turns
+from appliance.supervisor.part_state import PartEntry
+from appliance.supervisor.turns import IN_SYNC_MS, RestartTurns
 
 PROBE_HEALTHY_MS = 2_000
 
@@ -36,18 +44,18 @@ EXIT_FENCED = 75
 
 
 class Supervisor:
-    """Holds all parts; every method returns what the driver must do now."""
+    """The state of all parts. Every method returns what the driver must do now."""
 
     def __init__(self, parts: Iterable[Part], chance: random.Random) -> None:
-        self.parts = {part.name: PartState(part) for part in parts}
+        self.parts = {part.name: PartEntry(part) for part in parts}
         self.is_stopping = False
-        self.turns = Turns()
+        self.turns = RestartTurns()
         self._chance = chance
         self._is_over = False
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `tick` must be called at the latest; None when only an input can change anything."""
+        """The latest time for the next `tick`; None if only an input can change anything."""
         moments: list[int | None] = [self.turns.next_deadline_ms]
         for entry in self.parts.values():
             moments += [entry.act_at_ms, None if entry.is_asked else entry.probe_at_ms]
@@ -55,11 +63,11 @@ class Supervisor:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every part is."""
-        return all(entry.state is State.HEALTHY for entry in self.parts.values())
+        """Whether every part is healthy."""
+        return all(entry.state is PartPhase.HEALTHY for entry in self.parts.values())
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Do what is due."""
+        """Return the effects that are due."""
         effects: list[Effect] = []
         for entry in list(self.parts.values()):
             self._tick_part(entry, now_ms, effects)
@@ -76,13 +84,13 @@ class Supervisor:
         return effects
 
     def on_started(self, name: str, pid: int, now_ms: int) -> list[Effect]:
-        """A process was made."""
+        """A process was started."""
         entry = self.parts[name]
         entry.pid = pid
         return [Note(name, f"started as process {pid}")]
 
     def on_exit(self, name: str, code: int, now_ms: int) -> list[Effect]:
-        """A process ended, or could not be made; a negative code is the signal that ended it."""
+        """A process ended or could not be started; a negative code is the signal that ended it."""
         entry = self.parts[name]
         effects: list[Effect] = []
         was = entry.state
@@ -93,15 +101,15 @@ class Supervisor:
         if entry.is_changing and not self.is_stopping:
             effects.append(Note(name, f"stopped for another configuration ({ended})"))
             self._exchange(entry)
-        elif was is State.STOPPING and not entry.starts_again:
-            entry.state, entry.reason = State.STOPPED, ""
+        elif was is PartPhase.STOPPING and not entry.starts_again:
+            entry.state, entry.reason = PartPhase.STOPPED, ""
             effects.append(Note(name, f"stopped ({ended})"))
-        elif was is State.STOPPING:
+        elif was is PartPhase.STOPPING:
             entry.starts_again = False
-            entry.state, entry.reason = State.WAITING, "being restarted"
+            entry.state, entry.reason = PartPhase.WAITING, "being restarted"
             effects.append(Note(name, f"stopped for a restart ({ended})"))
         elif code in (EXIT_FENCED, EXIT_SETTINGS):
-            entry.state = State.FAILED
+            entry.state = PartPhase.FAILED
             entry.reason = (
                 "a newer owner has taken over, so it is not started again"
                 if code == EXIT_FENCED
@@ -111,27 +119,27 @@ class Supervisor:
         else:
             effects += one_part.back_off(entry, ended, was, self._chance, now_ms)
             if self.is_stopping:
-                entry.state, entry.act_at_ms = State.STOPPED, None
+                entry.state, entry.act_at_ms = PartPhase.STOPPED, None
         effects.extend(self.tick(now_ms))
         return effects
 
-    def on_probe(self, name: str, answer: Answer, reason: str, now_ms: int) -> list[Effect]:
-        """A probe came back; answers that arrive after the process is gone change nothing."""
+    def on_probe(self, name: str, answer: ProbeResult, reason: str, now_ms: int) -> list[Effect]:
+        """A probe was answered; an answer after the end of the process changes nothing."""
         entry = self.parts.get(name)
         if entry is None:
             return []
         entry.is_asked = False
-        if entry.state not in (State.STARTING, State.HEALTHY, State.UNHEALTHY):
+        if entry.state not in (PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY):
             return []
         effects: list[Effect] = []
-        if answer is not Answer.SILENT:
+        if answer is not ProbeResult.SILENT:
             entry.silent_since_ms = None
-        if answer is Answer.OK:
+        if answer is ProbeResult.OK:
             effects += one_part.found_healthy(entry, now_ms)
         else:
             effects += one_part.found_unwell(entry, answer, reason, now_ms)
-        if entry.state in (State.STARTING, State.HEALTHY, State.UNHEALTHY):
-            wait = PROBE_STARTING_MS if entry.state is State.STARTING else PROBE_HEALTHY_MS
+        if entry.state in (PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY):
+            wait = PROBE_STARTING_MS if entry.state is PartPhase.STARTING else PROBE_HEALTHY_MS
             entry.probe_at_ms = now_ms + wait
         effects.extend(self.tick(now_ms))
         return effects
@@ -139,7 +147,7 @@ class Supervisor:
     def on_copies(
         self, number: int, not_in_sync: int | None, why: str, now_ms: int
     ) -> list[Effect]:
-        """A `Look` came back; None with the reason where nobody could tell."""
+        """A `Look` was answered; `not_in_sync` is None if it is unknown for the reason `why`."""
         if self.is_stopping:
             return []
         effects: list[Effect] = []
@@ -153,35 +161,35 @@ class Supervisor:
 
     @property
     def round_ended(self) -> str:
-        """Why some parts still run as they were, though their round is over; else nothing."""
+        """Why some parts were not restarted although their round is over; empty if all were."""
         waiting = [entry.part.name for entry in self._awaiting_turns()]
         if not self.turns.is_over or not waiting:
             return ""
         return (
-            f"{', '.join(waiting)} run as before: {IN_SYNC_MS // 1000} s were not enough for "
+            f"not restarted: {', '.join(waiting)}. {IN_SYNC_MS // 1000} s were not enough for "
             f"{self.turns.waits_for}. `./millrace broker describe` shows the partitions; when all "
-            "is well, `./millrace up --apply` goes on"
+            "are in sync, continue with `./millrace up --apply`"
         )
 
-    def reason_of(self, entry: PartState) -> str:
-        """Why a part is as it is, or still waits for its turn."""
+    def reason_of(self, entry: PartEntry) -> str:
+        """Return why a part is in its state, or still waits for its turn."""
         if entry.reason or not entry.awaits_its_turn or not self.turns.waits_for:
             return entry.reason
         if self.turns.is_over:
-            return "runs as before, for its turn has not come"
-        return f"starts anew in its turn; waits for {self.turns.waits_for}"
+            return "not restarted, because its turn has not come"
+        return f"restarts in its turn; waits for {self.turns.waits_for}"
 
     def stop(self, now_ms: int) -> list[Effect]:
-        """Stop everything, in order. `AllStopped` comes when it is done."""
+        """Stop all parts in order. The effect `AllStopped` comes at the end."""
         self.is_stopping = True
         for entry in self.parts.values():
             entry.starts_again = False
             if entry.state not in LIVE:
-                entry.state, entry.act_at_ms, entry.reason = State.STOPPED, None, ""
+                entry.state, entry.act_at_ms, entry.reason = PartPhase.STOPPED, None, ""
         return self.tick(now_ms)
 
     def restart(self, name: str, now_ms: int) -> list[Effect]:
-        """Stop one part and start it again at once; a failed or waiting one is simply started."""
+        """Stop one part and start it again at once; a failed or waiting part is just started."""
         entry = self.parts[name]
         if self.is_stopping:
             return []
@@ -189,10 +197,10 @@ class Supervisor:
         entry.attempts = 0
         if entry.state in LIVE:
             entry.starts_again = True
-            if entry.state is not State.STOPPING:
+            if entry.state is not PartPhase.STOPPING:
                 effects += one_part.begin_stop(entry, now_ms)
         else:
-            entry.state, entry.act_at_ms, entry.reason = State.WAITING, None, ""
+            entry.state, entry.act_at_ms, entry.reason = PartPhase.WAITING, None, ""
         effects.extend(self.tick(now_ms))
         return effects
 
@@ -204,21 +212,21 @@ class Supervisor:
         effects: list[Effect] = []
         entry.starts_again = False
         if entry.awaits_its_turn:
-            # Whenever it starts, it reads the configuration that holds then.
+            # When it starts later, it reads the configuration in effect then.
             entry.successor = None
         if entry.state not in LIVE:
-            entry.state, entry.act_at_ms, entry.reason = State.STOPPED, None, ""
-        elif entry.state is not State.STOPPING:
+            entry.state, entry.act_at_ms, entry.reason = PartPhase.STOPPED, None, ""
+        elif entry.state is not PartPhase.STOPPING:
             effects += one_part.begin_stop(entry, now_ms)
         effects.extend(self.tick(now_ms))
         return effects
 
     def replace(self, parts: Iterable[Part], changed: Collection[str], now_ms: int) -> list[Effect]:
-        """Go over to these parts: the changed ones start anew, those not among them leave.
+        """Replace the parts by these: changed parts restart, missing ones are removed.
 
-        What is to end ends in the order of stopping, all of it before anything of it starts again;
-        but parts that take turns and stay where they are start anew one after the other. Parts that
-        are neither changed nor new go on untouched.
+        Parts that must end are stopped in stop order, all of them before any of them starts again.
+        Parts that take turns and keep their address restart one after the other instead. Parts that
+        are neither changed nor new keep running.
         """
         if self.is_stopping:
             return []
@@ -232,52 +240,52 @@ class Supervisor:
                 self._exchange(entry)
         for name, part in wanted.items():
             if name not in self.parts:
-                self.parts[name] = PartState(part)
+                self.parts[name] = PartEntry(part)
         return self.tick(now_ms)
 
-    def _exchange(self, entry: PartState) -> None:
-        """Make of a part without a process what it was asked to become."""
+    def _exchange(self, entry: PartEntry) -> None:
+        """Replace or remove a part that has no process."""
         if entry.is_leaving:
             del self.parts[entry.part.name]
         elif entry.successor is not None:
-            self.parts[entry.part.name] = PartState(
+            self.parts[entry.part.name] = PartEntry(
                 entry.successor,
                 restarts=entry.restarts,
                 last_exit_code=entry.last_exit_code,
-                # Where others do its work meanwhile, nobody has to wait for it.
+                # Other brokers do its work in the meantime, so no part waits for it.
                 was_healthy=entry.was_healthy and entry.awaits_its_turn,
             )
 
-    def _tick_part(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
+    def _tick_part(self, entry: PartEntry, now_ms: int, effects: list[Effect]) -> None:
         due = entry.act_at_ms is not None and now_ms >= entry.act_at_ms
         name = entry.part.name
-        if entry.state is State.BACKING_OFF and due:
-            entry.state, entry.act_at_ms = State.WAITING, None
-        if entry.state is State.WAITING:
+        if entry.state is PartPhase.BACKING_OFF and due:
+            entry.state, entry.act_at_ms = PartPhase.WAITING, None
+        if entry.state is PartPhase.WAITING:
             missing = self._missing_for(entry)
             if missing:
                 entry.reason = f"waits for {', '.join(missing)}"
             else:
                 effects += one_part.start(entry, now_ms)
-        elif entry.state is State.STARTING and due:
+        elif entry.state is PartPhase.STARTING and due:
             entry.act_at_ms = None
             effects.append(Note(name, f"not healthy in time: {entry.reason}", True))
             effects += one_part.kill(entry)
-        elif entry.state is State.STOPPING and due:
+        elif entry.state is PartPhase.STOPPING and due:
             entry.act_at_ms = None
             effects.append(Note(name, "did not stop in time, so it is killed", True))
             effects += one_part.kill(entry)
         if (
-            entry.state in (State.STARTING, State.HEALTHY, State.UNHEALTHY)
+            entry.state in (PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY)
             and not entry.is_asked
             and entry.probe_at_ms is not None
             and now_ms >= entry.probe_at_ms
         ):
             entry.is_asked = True
-            effects.append(Ask(name))
+            effects.append(ProbePart(name))
 
-    def _missing_for(self, entry: PartState) -> list[str]:
-        """The parts of lower rank that have not been healthy yet, and those that must end first."""
+    def _missing_for(self, entry: PartEntry) -> list[str]:
+        """Return parts of lower rank that were never healthy, and parts that must end first."""
         return [
             other.part.name
             for other in self.parts.values()
@@ -286,26 +294,31 @@ class Supervisor:
         ]
 
     def _stop_lowest(
-        self, entries: Iterable[PartState], now_ms: int, effects: list[Effect]
+        self, entries: Iterable[PartEntry], now_ms: int, effects: list[Effect]
     ) -> None:
-        """Stop the lowest rank of these that still runs; the next one follows when it is gone."""
+        """Stop the lowest stop rank that still runs; the next rank follows when it has ended."""
         running = [entry for entry in entries if entry.state in LIVE]
         rank = min((entry.part.stop_rank for entry in running), default=0)
         for entry in running:
-            if entry.part.stop_rank != rank or entry.state is State.STOPPING:
+            if entry.part.stop_rank != rank or entry.state is PartPhase.STOPPING:
                 continue
             if not (entry.part.takes_turns and self._is_a_turn_taken()):
                 effects += one_part.begin_stop(entry, now_ms)
 
-    def _awaiting_turns(self) -> list[PartState]:
-        """Who is to start anew while the others do its work: those that are unwell first, for what
-        they are told next may be what heals them."""
+    def _awaiting_turns(self) -> list[PartEntry]:
+        """Return parts that will restart while others do their work.
+
+        Parts that are not healthy come first, because their new settings can heal them.
+        """
         waiting = [entry for entry in self.parts.values() if entry.awaits_its_turn]
-        return sorted(waiting, key=lambda one: one.state is State.HEALTHY)
+        return sorted(waiting, key=lambda one: one.state is PartPhase.HEALTHY)
 
     def _take_turns(self, now_ms: int, effects: list[Effect]) -> None:
-        """Let the next part start anew that may: one at which nobody is missed, or one while all
-        others of its kind are healthy and hold everything."""
+        """Restart the next part whose turn has come.
+
+        A part that is not healthy restarts at once. A healthy part waits until all parts of its
+        kind are healthy and all replicas are in sync.
+        """
         waiting = self._awaiting_turns()
         if not waiting:
             self.turns.begin()
@@ -313,21 +326,21 @@ class Supervisor:
             return
         elif self._is_a_turn_taken():
             self.turns.hold("")
-        elif waiting[0].state is not State.HEALTHY:
+        elif waiting[0].state is not PartPhase.HEALTHY:
             self.turns.hold("")
             effects += one_part.begin_stop(waiting[0], now_ms)
         else:
             kind = [entry for entry in self.parts.values() if entry.part.takes_turns]
-            absent = [entry.part.name for entry in kind if entry.state is not State.HEALTHY]
+            absent = [entry.part.name for entry in kind if entry.state is not PartPhase.HEALTHY]
             if absent:
                 self.turns.hold(", ".join(absent))
             else:
                 effects += self.turns.look(tuple(entry.part.name for entry in kind), now_ms)
 
     def _is_a_turn_taken(self) -> bool:
-        """Whether one of the parts that take turns is being stopped."""
+        """Return whether one of the parts that take turns is being stopped."""
         return any(
-            entry.part.takes_turns and entry.state is State.STOPPING
+            entry.part.takes_turns and entry.state is PartPhase.STOPPING
             for entry in self.parts.values()
         )
 
@@ -335,12 +348,12 @@ class Supervisor:
         if any(entry.state in LIVE for entry in self.parts.values()):
             return
         for entry in self.parts.values():
-            entry.state, entry.act_at_ms = State.STOPPED, None
+            entry.state, entry.act_at_ms = PartPhase.STOPPED, None
         if not self._is_over:
             self._is_over = True
             effects.append(AllStopped())
 
 
 def exit_text(code: int) -> str:
-    """An exit code in words."""
+    """Return an exit code in words."""
     return f"signal {-code}" if code < 0 else f"exit code {code}"

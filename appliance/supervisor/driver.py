@@ -1,8 +1,8 @@
-"""The supervisor's process: performs what the core decides, on one event loop.
+"""The supervisor's process: it performs the core's effects on one event loop.
 
-It holds `data/supervisor.lock` as long as it lives, so there is never a second one; answers the
-command line on `data/supervisor.sock`; and stops the mill in order on SIGTERM or SIGINT. Its
-children end by themselves when it is killed.
+It holds `data/supervisor.lock` as long as it lives, so there is never a second supervisor. It
+answers the command line on `data/supervisor.sock`, and stops the mill in order on SIGTERM or
+SIGINT. If it is killed, the kernel ends its children.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from appliance.config.faults import ConfigFaults
-from appliance.copies import not_in_sync
 from appliance.errors import Failure
-from appliance.home import Home
-from appliance.parts import Part
-from appliance.processes import record_of
+from appliance.machine.processes import record_of
+from appliance.mill.home import Home
+from appliance.mill.parts import Part
 from appliance.supervisor import children, control
+from appliance.supervisor.copies import not_in_sync
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     LIVE,
     AllStopped,
-    Ask,
+    AskReplicas,
     Effect,
-    Look,
     Note,
+    PartPhase,
+    ProbePart,
     Start,
-    State,
     Terminate,
 )
-from appliance.supervisor.following import Following
+from appliance.supervisor.following import ConfigFollower
 from appliance.supervisor.logs import last_words, rotate, tail
-from appliance.supervisor.part_state import PartState
+from appliance.supervisor.part_state import PartEntry
 from appliance.supervisor.pausing import Pausing
 from appliance.supervisor.probes import probe
 from protocol.log import fields
@@ -49,18 +49,18 @@ ROTATE_EVERY_S = 10.0
 IDLE_WAIT_S = 3_600.0
 WORDS_LINES_MAX = 50
 LOOKED_AT_S = 0.5
-"""Whoever looks whether a mill runs (`lifecycle.is_running`) holds its lock for far less."""
+"""`lifecycle.is_running` holds the lock for a moment, far less than this."""
 LOCK_PAUSE_S = 0.01
 
 logger = logging.getLogger(__name__)
 
 
-class AlreadyRunning(Exception):
+class MillAlreadyRunning(Exception):
     """Another supervisor holds this mill."""
 
 
 def take_lock(home: Home) -> int:
-    """The lock that only one supervisor of a mill can hold; freed by the kernel at its death."""
+    """Take the lock that only one supervisor of a mill can hold; the kernel frees it at its end."""
     home.data.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOOKED_AT_S
@@ -71,7 +71,7 @@ def take_lock(home: Home) -> int:
             if time.monotonic() >= deadline:
                 os.close(descriptor)
                 said = f"another supervisor runs the mill in {home.folder}"
-                raise AlreadyRunning(said) from error
+                raise MillAlreadyRunning(said) from error
             time.sleep(LOCK_PAUSE_S)
         else:
             return descriptor
@@ -86,7 +86,7 @@ class Driver:
         parts: Sequence[Part],
         *,
         version: str,
-        following: Following,
+        following: ConfigFollower,
         commands: dict[str, list[str]] | None = None,
         leftover_stop_s: float = children.LEFTOVER_STOP_S,
     ) -> None:
@@ -151,7 +151,7 @@ class Driver:
         return round(time.monotonic() * 1000)
 
     def _enqueue(self, effects: list[Effect]) -> None:
-        """Have effects performed after everything decided before them."""
+        """Queue effects behind those that were decided before."""
         for effect in effects:
             self._effects.put_nowait(effect)
         self._changed.set()
@@ -161,9 +161,9 @@ class Driver:
             match await self._effects.get():
                 case Start(name):
                     await self._start(name)
-                case Ask(name):
+                case ProbePart(name):
                     self._spawn(self._ask(name))
-                case Look(names, number):
+                case AskReplicas(names, number):
                     self._spawn(self._look(names, number))
                 case Terminate(name, force):
                     self._terminate(name, force)
@@ -187,7 +187,7 @@ class Driver:
 
     async def _await_exit(self, name: str, process: Process) -> None:
         code = await process.wait()
-        # What the part started and left behind must not meet its successor.
+        # Processes that the part has left behind must end before its successor starts.
         children.end_group(process.pid, signal.SIGKILL)
         if self._processes.get(name) is process:
             del self._processes[name]
@@ -201,7 +201,7 @@ class Driver:
             return
         answer, reason = await probe(entry.part, self.home)
         if process is None or self._processes.get(name) is not process:
-            # The answer is about a process that is gone, or a stranger's on the same port.
+            # The answer came from a process that is gone, or from another program on the same port.
             return
         self._enqueue(self.core.on_probe(name, answer, reason, self._now_ms()))
 
@@ -235,8 +235,8 @@ class Driver:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            # A supervisor that has lost track must not go on as if it had not: its end ends the
-            # parts cleanly, and the next `up` starts afresh.
+            # After a failed task the supervisor's state is unreliable. If it ends, the kernel ends
+            # the parts cleanly, and the next `up` starts everything again.
             logger.critical("the supervisor failed and ends", exc_info=error)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -250,7 +250,7 @@ class Driver:
                         logger.info("log rotated", extra=fields(file=path.name))
                     too_large.discard(path.name)
                 except OSError as error:
-                    # A disk that is full now may have room the next time.
+                    # A full disk can have space the next time.
                     if path.name not in too_large:
                         logger.warning(
                             "log cannot be kept small", extra=fields(file=path.name, why=error)
@@ -264,7 +264,7 @@ class Driver:
                 await asyncio.to_thread(self.following.read)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request of the command line."""
+        """Serve one request of the command line."""
         try:
             async with asyncio.timeout(control.TIMEOUT_S):
                 request = json.loads(await reader.readuntil(b"\n"))
@@ -277,7 +277,7 @@ class Driver:
             writer.close()
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a request does, and what it is told."""
+        """Perform a request and return its answer."""
         command, name = request.get("command"), request.get("part")
         if command == "status":
             return self.snapshot()
@@ -300,7 +300,7 @@ class Driver:
         return {"ok": False, "error": f"not understood: {request!r}"}
 
     async def _apply(self, sha256: str | None) -> dict[str, Any]:
-        """Take the edited file over, and have the parts that it concerns start anew."""
+        """Apply the edited file, and restart the parts that it concerns."""
         try:
             found = await asyncio.to_thread(self.following.take_over, sha256)
         except (ConfigFaults, Failure, OSError) as error:
@@ -308,14 +308,16 @@ class Driver:
         self._enqueue(self.core.replace(found.parts, found.changed, self._now_ms()))
         return {"ok": True}
 
-    def _words(self, entry: PartState) -> str | None:
-        """What a part that has given up, or ends again and again, said last; None otherwise."""
-        if entry.state is not State.FAILED and (entry.state is State.HEALTHY or not entry.restarts):
+    def _words(self, entry: PartEntry) -> str | None:
+        """Return the last message in the log of a part that failed or restarted; None otherwise."""
+        if entry.state is not PartPhase.FAILED and (
+            entry.state is PartPhase.HEALTHY or not entry.restarts
+        ):
             return None
         return last_words(tail(self.home.part_log(entry.part.name), WORDS_LINES_MAX))
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything known about the parts, for `status`."""
+        """Return the state of the mill and its parts, for `status`."""
         now_ms = self._now_ms()
         return {
             "ok": True,

@@ -1,4 +1,4 @@
-"""The words of the supervisor's judgement: where a part is, what a probe found, what is to be done.
+"""The effects of the supervisor's core: the state of a part, the result of a probe, what to do.
 
 Pure data.
 """
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class State(StrEnum):
-    """Where a part is."""
+class PartPhase(StrEnum):
+    """The state of a part."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -20,12 +20,12 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-LIVE = frozenset({State.STARTING, State.HEALTHY, State.UNHEALTHY, State.STOPPING})
-"""The states in which there is a process."""
+LIVE = frozenset({PartPhase.STARTING, PartPhase.HEALTHY, PartPhase.UNHEALTHY, PartPhase.STOPPING})
+"""The states in which the part has a process."""
 
 
-class Answer(StrEnum):
-    """What a probe found."""
+class ProbeResult(StrEnum):
+    """The result of a probe."""
 
     OK = "ok"
     NOT_READY = "not ready"
@@ -40,16 +40,18 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ProbePart:
     """Probe this part; the driver answers with `on_probe`."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Ask these parts how many partitions are out of sync; the driver answers with `on_copies`, and
-    this number."""
+class AskReplicas:
+    """Ask these parts how many partitions are out of sync.
+
+    The driver answers with `on_copies` and this number.
+    """
 
     parts: tuple[str, ...]
     number: int
@@ -57,7 +59,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Ask this part's process to stop; `force` ends its whole process group at once."""
+    """Ask this part's process to stop; `force` kills its whole process group at once."""
 
     part: str
     force: bool
@@ -65,7 +67,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth a line in the supervisor's log."""
+    """A line for the supervisor's log."""
 
     part: str
     text: str
@@ -74,7 +76,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class AllStopped:
-    """Nothing runs any more and nothing will: the supervisor may end."""
+    """No part runs, and none will: the supervisor can end."""
 
 
-Effect = Start | Ask | Look | Terminate | Note | AllStopped
+Effect = Start | ProbePart | AskReplicas | Terminate | Note | AllStopped

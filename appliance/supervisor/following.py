@@ -1,7 +1,7 @@
-"""The configuration of a mill that runs: the file people edit, and the copy its parts start with.
+"""The configuration of a running mill: the edited file, and the copy that its parts start with.
 
-What of a change the stream can take while it runs goes into the copy, which the stream looks at.
-Anything else, and a file with faults, leaves the copy as it is and is said.
+A change that running parts can apply goes into the copy, which these parts watch. Any other change,
+and a file with faults, leaves the copy unchanged and is reported.
 """
 
 import hashlib
@@ -11,38 +11,38 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from appliance.changes import differences
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import digest_of, load, load_bytes
 from appliance.config.model import MillConfig
 from appliance.errors import Failure
-from appliance.files import write_atomically
-from appliance.home import Home
-from appliance.init import initialise
-from appliance.parts import Part, Placement, broker_names
-from appliance.settings import Mill
+from appliance.machine.files import write_atomically
+from appliance.mill.home import Home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Part, Placement, broker_names
+from appliance.mill.settings import Mill
+from appliance.supervisor.changes import differences
 from collector.config.reloading import later_keys as later_collector_keys
 from protocol.log import fields
 from protocol.settling import Settling, Signature, signature_of
 from stream.config.changes import LIVE_KEYS, changed_section, later_keys
 
 REMOVAL_TOLD_S = 3_600
-"""For so long after it, a saved file that takes metrics away is said."""
+"""For this long after a saved file has removed metrics, `status` reports that."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """The parts that a configuration asks for, and which of them must start anew."""
+    """The parts of a new configuration, and which of them must restart."""
 
     parts: tuple[Part, ...]
     changed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
-    """Metrics that a saved file took away: those there were before, and until when to say so."""
+class RemovedMetrics:
+    """Metrics that a saved file removed: the metrics before, and until when to report it."""
 
     before: frozenset[str]
     text: str
@@ -50,11 +50,12 @@ class Removal:
 
 
 class NotWhatWasChecked(Failure):
-    """The file was saved again behind the checks, or another file was checked."""
+    """The file was saved again after the checks, or another file was checked."""
 
 
-class Following:
-    """`digest` names the configuration that holds; `problem` says why the file is another one."""
+class ConfigFollower:
+    """`digest` is that of the configuration in effect; `problem` says why the file differs from
+    it."""
 
     def __init__(
         self, home: Home, digest: str, clock_s: Callable[[], float] = time.monotonic
@@ -62,22 +63,22 @@ class Following:
         self.digest = digest
         self.problem: str | None = None
         self._clock_s = clock_s
-        self._removal: Removal | None = None
+        self._removal: RemovedMetrics | None = None
         self._home = home
         self._settling = Settling(known_signature(home))
 
     def is_to_be_read(self, now_s: float) -> bool:
-        """Whether the file has changed and come to rest."""
+        """Return whether the file has changed and is no longer being written."""
         return self._settling.look(signature_of(self._home.edited_config), now_s)
 
     @property
     def notice(self) -> str | None:
-        """Which metrics were taken away within the last hour, and how to take that back."""
+        """Which metrics were removed within the last hour, and how to restore them."""
         removal = self._removal
         return removal.text if removal and self._clock_s() < removal.until_s else None
 
     def read(self) -> None:
-        """Take over what the file says, or say why not; waits for the disk."""
+        """Apply the file, or set `problem` to the reason why not; blocks on the disk."""
         file, copy = self._home.edited_config, self._home.started_config
         try:
             data = file.read_bytes()
@@ -90,7 +91,7 @@ class Following:
         except ConfigFaults as error:
             first, others = error.faults[0], len(error.faults) - 1
             more = f" (and {others} more: `./millrace config check`)" if others else ""
-            self._say(f"{first}{more}; the mill goes on with the configuration before")
+            self._say(f"{first}{more}; the mill continues with the previous configuration")
             return
         except OSError as error:
             self._say(f"{file} cannot be taken over: {error}")
@@ -102,16 +103,17 @@ class Following:
         logger.info("the configuration has changed", extra=fields(digest=self.digest))
 
     def take_over(self, sha256: str | None) -> Takeover:
-        """Make what the file says what holds, whatever parts it concerns; waits for the disk.
+        """Apply the file, whatever parts it concerns; blocks on the disk.
 
-        `sha256` is that of the file which was checked, in hexadecimal: no other one is taken over.
-        Raises ConfigFaults, Failure and OSError, and has then changed nothing that runs.
+        `sha256` is that of the file which was checked, in hexadecimal; no other file is applied.
+        Raises ConfigFaults, Failure and OSError; then nothing has changed for the running parts.
         """
         file, copy = self._home.edited_config, self._home.started_config
         data = file.read_bytes()
         if sha256 != hashlib.sha256(data).hexdigest():
             raise NotWhatWasChecked(
-                f"{file}, by which the mill runs, is not what was checked; was it saved meanwhile?"
+                f"{file}, which the mill uses, is not the file that was checked; was it saved in"
+                " the meantime?"
             )
         found = load_bytes(data, file, self._home.folder).config
         wanted = Mill(self._home, found, Placement())
@@ -124,9 +126,10 @@ class Following:
         return Takeover(wanted.parts, frozenset(what.changed))
 
     def _note_removal(self, started: MillConfig, wanted: MillConfig, data: bytes) -> None:
-        """A file cut short while it was saved looks like one whose author took metrics out.
+        """Report metrics that a saved file removed.
 
-        What was there before is kept until an hour has passed without a further removal.
+        A file that was saved incompletely looks like one whose author removed metrics. So the
+        configuration before is kept until an hour has passed without a further removal.
         """
         known = self._removal if self.notice is not None else None
         names = {metric.name for metric in started.stream.metrics}
@@ -143,20 +146,20 @@ class Following:
         moment = datetime.now(UTC)
         file = self._home.edited_config
         text = (
-            f"{file.name}, saved at {moment:%H:%M:%S} UTC, takes {len(gone)} of {len(before)}"
-            f" metrics away: {', '.join(gone)}. They are counted no longer; what was counted stays."
-            f" `cp {self._home.config_before} {file}` takes that back"
+            f"{file.name}, saved at {moment:%H:%M:%S} UTC, removes {len(gone)} of {len(before)}"
+            f" metrics: {', '.join(gone)}. They are no longer counted; their counts are kept."
+            f" `cp {self._home.config_before} {file}` restores the metrics"
         )
-        self._removal = Removal(before, text, self._clock_s() + REMOVAL_TOLD_S)
-        logger.warning("metrics were taken away", extra=fields(metrics=", ".join(gone)))
+        self._removal = RemovedMetrics(before, text, self._clock_s() + REMOVAL_TOLD_S)
+        logger.warning("metrics were removed", extra=fields(metrics=", ".join(gone)))
 
     def _say(self, problem: str) -> None:
         self.problem = problem
-        logger.warning("the changed configuration is not taken over", extra=fields(why=problem))
+        logger.warning("the changed configuration is not applied", extra=fields(why=problem))
 
 
 def known_signature(home: Home) -> Signature | None:
-    """What the edited file is now, if the copy is still one of it."""
+    """Return the signature of the edited file if the copy still equals it."""
     signature = signature_of(home.edited_config)
     try:
         is_copied = home.edited_config.read_bytes() == home.started_config.read_bytes()
@@ -166,7 +169,7 @@ def known_signature(home: Home) -> Signature | None:
 
 
 def keys_for_a_restart(started: MillConfig, wanted: MillConfig) -> list[str]:
-    """The keys that differ and that no part takes over while it runs."""
+    """Return the keys that differ and that no running part can apply."""
     keys = [
         key
         for key in MillConfig.model_fields
@@ -175,7 +178,7 @@ def keys_for_a_restart(started: MillConfig, wanted: MillConfig) -> list[str]:
     keys += later_collector_keys(started.collector, wanted.collector)
     keys += later_keys(started.stream, wanted.stream)
     if bool(started.stream.metrics) != bool(wanted.stream.metrics):
-        # There is a stream only where there are metrics.
+        # The stream runs only if there are metrics.
         keys.append("stream.metrics")
     live = changed_section(started.stream, wanted.stream)
     assert keys or live == wanted.stream, f"{LIVE_KEYS} are all that differs"

@@ -1,8 +1,8 @@
-"""Keeps log files within bounds.
+"""Keep log files within bounds.
 
-A part writes straight into its own file, opened for appending, so that nothing it says is lost when
-the supervisor dies. A file beyond the limit is copied aside and cut to nothing in place; the few
-lines written between the two steps are the price of that.
+A part writes directly into its own file, opened for appending, so nothing it prints is lost when
+the supervisor dies. A file beyond the limit is copied and then truncated to 0 in place. The few
+lines written between the two steps are lost.
 """
 
 import os
@@ -17,24 +17,24 @@ OLD_FILES = 3
 
 
 _HARMLESS = frozenset({"DEBUG", "INFO", "WARN", "WARNING"})
-"""What stands behind the time in a record of ours that tells of no error."""
+"""The levels of our own records that report no error."""
 
 _OF_THE_JVM = ("Warning: ", "WARNING: ")
-"""How warnings begin that a JVM writes before there is a log."""
+"""The beginnings of warnings that a JVM prints before its log is set up."""
 
 _FRAME = re.compile(r"\s+(at [\w.$/<>]+\(.*\)|\.\.\. \d+ more)\s*\Z")
 
 
 def open_log(path: Path) -> int:
-    """A descriptor at which a child may write; each write lands at the file's end."""
+    """Open a descriptor for a child's output; each write appends to the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
 
 
 def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX, old_files: int = OLD_FILES) -> bool:
-    """Move a log that has grown too large to `.1`, older ones up by one; True when it did.
+    """Move a log that is too large to `.1`, older ones up by one; return True if it was moved.
 
-    Raises OSError where there is no room for the copy, and leaves all as it was.
+    Raises OSError if there is no space for the copy; then nothing has changed.
     """
     try:
         if path.stat().st_size <= bytes_max:
@@ -56,12 +56,12 @@ def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX, old_files: int = OLD_FILE
 
 
 def numbered(path: Path, number: int) -> Path:
-    """The name of an older log; 1 is the youngest, 0 one that is being made."""
+    """Return the name of an older log; 1 is the newest, 0 a copy in progress."""
     return path.with_name(f"{path.name}.{number}")
 
 
 def tail(path: Path, lines: int, bytes_max: int = TAIL_BYTES_MAX) -> list[str]:
-    """The last lines of a log; empty when there is none."""
+    """Return the last lines of a log; empty if there is none."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -72,18 +72,19 @@ def tail(path: Path, lines: int, bytes_max: int = TAIL_BYTES_MAX) -> list[str]:
 
 
 def end_of(said: str, lines: int) -> str:
-    """The last lines of what a process said, without the frames of Java's traces.
+    """Return the last lines of a process's output, without the frames of Java's stack traces.
 
-    A trace of fifty frames would leave no room for what it is about.
+    A trace of fifty frames would leave no space for its message.
     """
     told = [line for line in said.splitlines() if line.strip() and not _FRAME.match(line)]
     return "\n".join(told[-lines:])
 
 
 def last_words(lines: list[str]) -> str | None:
-    """The last error of a log as its part said it, without time and part; else its last line.
+    """Return the last error in a log without time and part; else its last line.
 
-    None where that is a record of one of our parts that tells of no error: it is not why it ended.
+    None if the last line is a record of one of our parts that reports no error, because it does not
+    say why the part ended.
     """
     for line in reversed(lines):
         pieces = line.split(" ", 3)

@@ -1,13 +1,13 @@
-"""What becomes of one part by itself: started, found well or unwell, ended, stopped.
+"""The transitions of a single part: started, found healthy or not, ended, stopped.
 
-Pure. Each function changes what is known of the part, and returns what the driver must do. When
-which of them happens, and what the parts are to each other, is the supervisor's (`core`).
+Pure. Each function changes the state of the part and returns what the driver must do. `core`
+decides when to call them, and how parts depend on each other.
 """
 
 import random
 
-from appliance.supervisor.effects import Answer, Effect, Note, Start, State, Terminate
-from appliance.supervisor.part_state import PartState
+from appliance.supervisor.effects import Effect, Note, PartPhase, ProbeResult, Start, Terminate
+from appliance.supervisor.part_state import PartEntry
 
 PROBE_STARTING_MS = 250
 FAILURES_TO_UNHEALTHY = 3
@@ -16,15 +16,15 @@ BACK_OFF_MS_MIN = 250
 BACK_OFF_MS_MAX = 30_000
 BACK_OFF_JITTER = 0.2
 ATTEMPTS_MAX = 16
-"""Attempts are not counted further: the delay has long stopped to grow."""
+"""Attempts are not counted further, because the delay has reached its maximum long before."""
 
 STEADY_MS = 30_000
-"""A part healthy for so long has recovered: its next restart is a quick one again."""
+"""A part that was healthy for this long has recovered: its next restart is quick again."""
 
 
-def start(entry: PartState, now_ms: int) -> list[Effect]:
-    """Its turn to start has come."""
-    entry.state, entry.reason = State.STARTING, "starting"
+def start(entry: PartEntry, now_ms: int) -> list[Effect]:
+    """Start the part."""
+    entry.state, entry.reason = PartPhase.STARTING, "starting"
     entry.started_at_ms = now_ms
     entry.failures = 0
     entry.is_asked = False
@@ -33,70 +33,72 @@ def start(entry: PartState, now_ms: int) -> list[Effect]:
     return [Start(entry.part.name)]
 
 
-def found_healthy(entry: PartState, now_ms: int) -> list[Effect]:
-    """A probe has found it well."""
+def found_healthy(entry: PartEntry, now_ms: int) -> list[Effect]:
+    """A probe has found the part healthy."""
     effects: list[Effect] = []
-    if entry.state is not State.HEALTHY:
+    if entry.state is not PartPhase.HEALTHY:
         effects.append(Note(entry.part.name, "healthy"))
         entry.healthy_since_ms = now_ms
         entry.act_at_ms = None
     elif now_ms - entry.healthy_since_ms >= STEADY_MS:
         entry.attempts = 0
-    entry.state, entry.reason = State.HEALTHY, ""
+    entry.state, entry.reason = PartPhase.HEALTHY, ""
     entry.was_healthy = True
     entry.failures = 0
     return effects
 
 
-def found_unwell(entry: PartState, answer: Answer, reason: str, now_ms: int) -> list[Effect]:
-    """A probe has found it not ready, or had no answer; once is no reason to worry."""
+def found_unwell(entry: PartEntry, answer: ProbeResult, reason: str, now_ms: int) -> list[Effect]:
+    """A probe has found the part not ready, or got no answer. One such probe changes nothing."""
     entry.failures += 1
-    if entry.state is State.STARTING:
+    if entry.state is PartPhase.STARTING:
         entry.reason = reason
-        if answer is Answer.NOT_READY:
-            # It lives and says what it waits for: the time to start begins anew.
+        if answer is ProbeResult.NOT_READY:
+            # The part lives and says what it waits for, so its time to start begins again.
             entry.act_at_ms = now_ms + entry.part.start_timeout_ms
         return []
     effects: list[Effect] = []
-    if entry.failures >= FAILURES_TO_UNHEALTHY or entry.state is State.UNHEALTHY:
-        if entry.state is State.HEALTHY:
+    if entry.failures >= FAILURES_TO_UNHEALTHY or entry.state is PartPhase.UNHEALTHY:
+        if entry.state is PartPhase.HEALTHY:
             effects.append(Note(entry.part.name, f"unhealthy: {reason}", True))
-        entry.state, entry.reason = State.UNHEALTHY, reason
-    if answer is not Answer.SILENT:
+        entry.state, entry.reason = PartPhase.UNHEALTHY, reason
+    if answer is not ProbeResult.SILENT:
         return effects
     if entry.silent_since_ms is None:
         entry.silent_since_ms = now_ms
     elif now_ms - entry.silent_since_ms >= HANG_MS:
-        effects.append(Note(entry.part.name, "hangs: killed to be started again", True))
+        effects.append(
+            Note(entry.part.name, "does not answer, so it is killed and started again", True)
+        )
         entry.silent_since_ms = now_ms
         effects += kill(entry)
     return effects
 
 
 def back_off(
-    entry: PartState, ended: str, was: State, chance: random.Random, now_ms: int
+    entry: PartEntry, ended: str, was: PartPhase, chance: random.Random, now_ms: int
 ) -> list[Effect]:
-    """It has ended by itself: start it again after a while, a longer one each time."""
-    if was is State.HEALTHY and now_ms - entry.healthy_since_ms >= STEADY_MS:
+    """The part has ended unasked: start it again after a delay, which grows each time."""
+    if was is PartPhase.HEALTHY and now_ms - entry.healthy_since_ms >= STEADY_MS:
         entry.attempts = 0
     delay_ms = min(BACK_OFF_MS_MIN * 2**entry.attempts, BACK_OFF_MS_MAX)
     delay_ms = round(delay_ms * chance.uniform(1 - BACK_OFF_JITTER, 1 + BACK_OFF_JITTER))
     entry.attempts = min(entry.attempts + 1, ATTEMPTS_MAX)
     entry.restarts += 1
-    entry.state = State.BACKING_OFF
+    entry.state = PartPhase.BACKING_OFF
     entry.reason = ended
     entry.act_at_ms = now_ms + delay_ms
-    return [Note(entry.part.name, f"ended by itself ({ended}); again in {delay_ms} ms", True)]
+    return [Note(entry.part.name, f"ended unasked ({ended}); starts again in {delay_ms} ms", True)]
 
 
-def begin_stop(entry: PartState, now_ms: int) -> list[Effect]:
-    """Ask its process to stop; in `stop_timeout_ms` it is killed."""
-    entry.state, entry.reason = State.STOPPING, "stopping"
+def begin_stop(entry: PartEntry, now_ms: int) -> list[Effect]:
+    """Ask its process to stop; it is killed after `stop_timeout_ms`."""
+    entry.state, entry.reason = PartPhase.STOPPING, "stopping"
     entry.probe_at_ms = None
     entry.act_at_ms = now_ms + entry.part.stop_timeout_ms
     return [Terminate(entry.part.name, force=False)]
 
 
-def kill(entry: PartState) -> list[Effect]:
-    """End its process group at once; the exit follows as an input."""
+def kill(entry: PartEntry) -> list[Effect]:
+    """Kill its process group at once; the exit follows as an input."""
     return [Terminate(entry.part.name, force=True)]

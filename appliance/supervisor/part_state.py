@@ -1,20 +1,17 @@
-"""What the supervisor knows about one part.
-
-Pure data.
-"""
+"""The state of one part. Pure data."""
 
 from dataclasses import dataclass
 
-from appliance.parts import Part
-from appliance.supervisor.effects import State
+from appliance.mill.parts import Part
+from appliance.supervisor.effects import PartPhase
 
 
 @dataclass(slots=True)
-class PartState:
-    """What the supervisor knows about one part."""
+class PartEntry:
+    """The state of one part, as the supervisor knows it."""
 
     part: Part
-    state: State = State.WAITING
+    state: PartPhase = PartPhase.WAITING
     pid: int | None = None
     reason: str = ""
     restarts: int = 0
@@ -30,18 +27,19 @@ class PartState:
     act_at_ms: int | None = None
     """When to start again (BACKING_OFF), to give up a start (STARTING), or to kill (STOPPING)."""
     starts_again: bool = False
-    """A stop that a restart asked for: start at once when the process is gone."""
+    """The stop belongs to a restart: start at once when the process is gone."""
     successor: Part | None = None
-    """What the part becomes when its process is gone; None while nobody asked for a change."""
+    """What the part becomes when its process is gone; None if no change was asked for."""
     is_leaving: bool = False
-    """Nobody asks for the part any more: it is forgotten when its process is gone."""
+    """The configuration no longer has the part, so it is removed when its process is gone."""
 
     @property
     def is_changing(self) -> bool:
-        """Whether its process must end for another one, or for none."""
+        """Whether its process must end so that the part is replaced or removed."""
         return self.is_leaving or self.successor is not None
 
     @property
     def awaits_its_turn(self) -> bool:
-        """Whether it starts anew where it listens, while others of its kind do its work."""
+        """Whether the part will restart at the same address, while others of its kind do its
+        work."""
         return self.part.takes_turns and self.successor == self.part

@@ -1,7 +1,8 @@
-"""Has parts stand still for a moment and go on, so that what is on the disk is of one moment.
+"""Pause parts for a moment, so that what is on the disk is the state of one moment.
 
-SIGSTOP stops a part's process group wherever its threads are: what lies on the disk then is what
-`kill -9` of all of them at that moment would have left. A pause ends by itself when nobody ends it.
+SIGSTOP stops a part's process group wherever its threads are. So the disk has what `kill -9` of all
+parts at that moment would have left. A pause ends after a time limit unless a request ends it
+earlier.
 """
 
 import asyncio
@@ -17,10 +18,11 @@ from appliance.supervisor.children import end_group
 from protocol.log import fields
 
 PAUSE_MS_MAX = 5_000
-"""Sessions, and those who probe parts, bear so much."""
+"""Client sessions and probes tolerate a pause of this length."""
 
 STOP_MS_MAX = 2_000
-"""How long threads may take to stop: one that waits for the disk stops when that has answered."""
+"""How long threads can take to stop: a thread that waits for the disk stops when the disk has
+answered."""
 
 POLL_S = 0.002
 
@@ -28,17 +30,17 @@ logger = logging.getLogger(__name__)
 
 
 class Pausing:
-    """At most one pause at a time."""
+    """The current pause; there is at most one."""
 
     def __init__(self, processes: Mapping[str, Process]) -> None:
-        """`processes` are the parts' own, by name, as they come and go."""
+        """`processes` maps the name of each part to its process; the driver keeps it up to date."""
         self._processes = processes
         self._paused: dict[str, int] = {}
         self._names: tuple[str, ...] = ()
         self._end: asyncio.TimerHandle | None = None
 
     async def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What a request to pause or to resume is told."""
+        """Answer a request to pause or to resume."""
         if request.get("command") == "resume":
             return self._resume()
         match request:
@@ -64,7 +66,7 @@ class Pausing:
         return {"ok": True}
 
     def _resume(self) -> dict[str, Any]:
-        """End the pause; `held` tells whether all parts stood still until now, and none came."""
+        """End the pause; `held` says whether the same processes were paused from start to end."""
         held = self._end is not None and self._paused == self._pids()
         self._run_on()
         return {"ok": True, "held": held}
@@ -73,18 +75,18 @@ class Pausing:
         return {name: self._processes[name].pid for name in self._names if name in self._processes}
 
     def _run_on(self) -> None:
-        """Let everything go on; who has ended meanwhile is missed by nobody."""
+        """Resume all paused processes; those that have ended are ignored."""
         if self._end is None:
             return
         self._end.cancel()
         self._end = None
         for pid in self._paused.values():
             end_group(pid, signal.SIGCONT)
-        logger.info("parts stood still for a backup", extra=fields(parts=", ".join(self._paused)))
+        logger.info("parts were paused for a backup", extra=fields(parts=", ".join(self._paused)))
 
 
 def stand_still(groups: Iterable[int]) -> bool:
-    """Whether every thread of these process groups is stopped, or has ended."""
+    """Return whether every thread of these process groups is stopped or has ended."""
     wanted = set(groups)
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
@@ -96,11 +98,12 @@ def stand_still(groups: Iterable[int]) -> bool:
                 if _fields(thread / "stat")[0] not in ("T", "t", "Z", "X"):
                     return False
         except OSError:
-            # It ended while it was looked at.
+            # The process ended while it was examined.
             continue
     return True
 
 
 def _fields(stat: Path) -> list[str]:
-    """State, parent, group and so on: what follows the name, which may hold anything."""
+    """Return the fields behind the name in parentheses, which can contain anything: state,
+    parent, group and so on."""
     return stat.read_text().rpartition(")")[2].split()

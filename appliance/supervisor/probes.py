@@ -1,32 +1,32 @@
-"""Asks parts whether they work: `/healthz`, Redis's PING, a MySQL log-in. Never blocks the loop.
+"""Ask parts whether they work: `/healthz`, Redis's PING, a MySQL login. Never blocks the loop.
 
-Each probe tells "not ready" (it answered, and said why it cannot work yet) from "no answer", since
-only a part that gives no answer at all may be hanging.
+A probe distinguishes "not ready" (the part answered, and said why it cannot work yet) from "no
+answer", because only a part that gives no answer at all can be hanging.
 """
 
 import asyncio
 import os
 
-from appliance.home import Home
-from appliance.init import InitError, read_secret
-from appliance.parts import Part, Probe
-from appliance.settings import READER
-from appliance.supervisor.effects import Answer
+from appliance.mill.home import Home
+from appliance.mill.init import InitError, read_secret
+from appliance.mill.parts import Part, ProbeKind
+from appliance.mill.settings import READER
+from appliance.supervisor.effects import ProbeResult
 
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 16 * 1024
 MYSQL_ACCESS_DENIED = 1045
 
-Found = tuple[Answer, str]
+Found = tuple[ProbeResult, str]
 
 
 async def probe(part: Part, home: Home) -> Found:
-    """What the part says now, within TIMEOUT_S."""
-    if part.probe is Probe.HTTP:
+    """Return the part's answer within TIMEOUT_S."""
+    if part.probe is ProbeKind.HTTP:
         return await probe_http(part.host, part.port)
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            if part.probe is Probe.REDIS:
+            if part.probe is ProbeKind.REDIS:
                 return await _probe_redis(part.host, part.port)
             return await asyncio.to_thread(_probe_mysql, part.host, part.port, home)
     except (TimeoutError, OSError) as error:
@@ -34,7 +34,7 @@ async def probe(part: Part, home: Home) -> Found:
 
 
 async def probe_http(host: str, port: int) -> Found:
-    """What `/healthz` at an address says, within TIMEOUT_S."""
+    """Return the answer of `/healthz` at an address within TIMEOUT_S."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await _probe_http(host, port)
@@ -44,10 +44,10 @@ async def probe_http(host: str, port: int) -> Found:
 
 def _silent(host: str, port: int, error: Exception) -> Found:
     if isinstance(error, OSError) and error.errno is not None:
-        # The loop's own text repeats the address; a name that is not known has a negative number.
+        # asyncio's own text repeats the address; an unknown host has a negative error number.
         reason = os.strerror(error.errno) if error.errno > 0 else error.strerror
-        return Answer.SILENT, f"{host}:{port}: {reason}"
-    return Answer.SILENT, f"no answer from {host}:{port} within {TIMEOUT_S:.0f} s"
+        return ProbeResult.SILENT, f"{host}:{port}: {reason}"
+    return ProbeResult.SILENT, f"no answer from {host}:{port} within {TIMEOUT_S:.0f} s"
 
 
 async def _exchange(host: str, port: int, request: bytes, until: bytes | None) -> bytes:
@@ -74,11 +74,11 @@ async def _probe_http(host: str, port: int) -> Found:
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1."):
-        return Answer.SILENT, f"{host}:{port} answered something that is not HTTP"
+        return ProbeResult.SILENT, f"{host}:{port} answered something that is not HTTP"
     if words[1] == b"200":
-        return Answer.OK, ""
+        return ProbeResult.OK, ""
     reason = body.decode(errors="replace").strip()[:500]
-    return Answer.NOT_READY, reason or f"/healthz answered {words[1].decode(errors='replace')}"
+    return ProbeResult.NOT_READY, reason or f"/healthz answered {words[1].decode(errors='replace')}"
 
 
 async def _probe_redis(host: str, port: int) -> Found:
@@ -86,10 +86,10 @@ async def _probe_redis(host: str, port: int) -> Found:
     answers = (await _exchange(host, port, request, None)).decode(errors="replace").split("\r\n")
     text = next((answer for answer in answers if answer != "+OK"), "")
     if text == "+PONG":
-        return Answer.OK, ""
+        return ProbeResult.OK, ""
     if text.startswith("-"):
-        return Answer.NOT_READY, text[1:]
-    return Answer.SILENT, f"{host}:{port} answered something that is not Redis"
+        return ProbeResult.NOT_READY, text[1:]
+    return ProbeResult.SILENT, f"{host}:{port} answered something that is not Redis"
 
 
 def _probe_mysql(host: str, port: int, home: Home) -> Found:
@@ -105,10 +105,10 @@ def _probe_mysql(host: str, port: int, home: Home) -> Found:
             read_timeout=3,
         )
     except InitError as error:
-        return Answer.NOT_READY, str(error)
+        return ProbeResult.NOT_READY, str(error)
     except pymysql.MySQLError as error:
         code, text = (*error.args, "", "")[:2]
-        answer = Answer.NOT_READY if code == MYSQL_ACCESS_DENIED else Answer.SILENT
+        answer = ProbeResult.NOT_READY if code == MYSQL_ACCESS_DENIED else ProbeResult.SILENT
         return answer, f"{text} ({code})"
     connection.close()
-    return Answer.OK, ""
+    return ProbeResult.OK, ""

@@ -1,63 +1,65 @@
-"""When the next of several parts that replace each other may be stopped: the brokers of a cluster.
+"""Decide when the next of several parts that replace each other can stop: the brokers of a cluster.
 
-Pure. All others must be healthy, and, what their health does not say, no copy of a partition may
-lag behind: a broker that has come back is healthy before it holds everything again, and the next
-one to stop would leave partitions with fewer copies in sync than their writes need. So the parts
-are looked at (`Look`) until nothing is out of sync. A round that waits in vain ends, and says so:
-whatever keeps copies away, more restarts would make it worse (decision 0069).
+Pure. All other brokers must be healthy, and all replicas must be in sync. Health alone is not
+enough: a restarted broker is healthy before its replicas have caught up, and stopping the next one
+would leave partitions with fewer in-sync replicas than writes need. So the brokers are asked
+(`AskReplicas`) until no partition is out of sync. A round that makes no progress ends and reports
+that, because more restarts would only make the cause worse (decision 0069).
 """
 
-from appliance.supervisor.effects import Look
+from appliance.supervisor.effects import AskReplicas
 
 LOOK_EVERY_MS = 1_000
 IN_SYNC_MS = 300_000
-"""For so long a round waits without any partition coming in sync."""
+"""A round ends after this time without any partition coming in sync."""
 
 
-class Turns:
-    """One round of turns, from the first part that waits for its own to the last."""
+class RestartTurns:
+    """One round of restarts, from the first part that waits for its turn to the last."""
 
     def __init__(self) -> None:
         self.waits_for = ""
-        """Why nobody's turn comes, for people."""
+        """Why no part's turn comes, for people."""
         self.is_over = False
-        """Whether the round has ended before all had their turn."""
+        """Whether the round has ended before all parts had their turn."""
         self.number = 0
-        """Of the newest look; the answer to an earlier one tells of another state of things."""
+        """The number of the newest question; answers to earlier ones are outdated."""
         self._is_looking = False
         self._look_at_ms: int | None = None
         self._fewest: int | None = None
         self._since_ms: int | None = None
-        """Since when no fewer partitions than `_fewest` have been out of sync."""
+        """Since when the number of partitions out of sync has not fallen below `_fewest`."""
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `look` has something to ask; None while an answer is awaited, or nobody waits."""
+        """When `look` will ask next; None while an answer is awaited, or nothing waits."""
         return None if self._is_looking else self._look_at_ms
 
     def begin(self) -> None:
-        """Another round: whoever still waits from the one before takes part in it."""
+        """Start another round; parts that still wait from the previous one take part in it."""
         self.hold("")
         self.is_over = False
 
     def hold(self, waits_for: str) -> None:
-        """Nobody's turn can come now, whatever the copies are like; what was asked is void."""
+        """No turn can come now, whatever the replicas are like; a pending answer is ignored."""
         self.waits_for = waits_for
         self.number += 1
         self._is_looking = False
         self._look_at_ms = self._fewest = self._since_ms = None
 
-    def look(self, parts: tuple[str, ...], now_ms: int) -> list[Look]:
-        """Ask how the copies are, if that is due."""
+    def look(self, parts: tuple[str, ...], now_ms: int) -> list[AskReplicas]:
+        """Ask about the replicas, if that is due."""
         if self._is_looking or (self._look_at_ms is not None and now_ms < self._look_at_ms):
             return []
         self._is_looking = True
         self.number += 1
-        return [Look(parts, self.number)]
+        return [AskReplicas(parts, self.number)]
 
     def found(self, number: int, not_in_sync: int | None, why: str, now_ms: int) -> bool:
-        """So many partitions are out of sync, None: nobody can tell, as `why` says. Whether the
-        next turn may begin now."""
+        """Take an answer; return whether the next turn can begin now.
+
+        `not_in_sync` is the number of partitions out of sync, None if unknown for the reason `why`.
+        """
         if number != self.number or self.is_over:
             return False
         self._is_looking = False
@@ -77,7 +79,7 @@ class Turns:
 
 
 def not_in_sync_text(count: int) -> str:
-    """As `status` says it."""
+    """Return the number as `status` shows it."""
     return (
         "1 partition that is not in sync"
         if count == 1

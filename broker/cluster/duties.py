@@ -2,7 +2,8 @@
 
 Room: cluster. Pure. A message that must wait until something is durable waits for a number: the
 count of all duties queued so far. Only one duty runs at a time, so nothing overtakes a vote or a
-truncation.
+truncation. A write that the disk rejects is undone before the quorum handles any other event
+(`quorum_driver._take_back`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ Room: cluster. The rules are in `controller/liveness`. A `Liveness` exists for e
 this node's controller is active. Its time is lived time, and after a stall of this process the
 sockets are read before any broker is judged. The controller's own node is a broker like the others,
 except that its link cannot break.
+
+A broker is identified by the connection on which it last registered or sent a heartbeat. A broker
+whose connection has ended registers again at once. Otherwise the controller would not notice when
+that broker dies, until the session times out.
 """
 
 from __future__ import annotations

@@ -134,7 +134,11 @@ class Loader:
 
     def _next(self) -> bytes | None:
         end_offset = self.image.end_offset
-        if not self._batches and end_offset < self._committed_offset and not self._log.is_cutting:
+        if (
+            not self._batches
+            and end_offset < self._committed_offset
+            and not self._log.is_truncating
+        ):
             found = self._log.batches(end_offset, self._committed_offset, SLICE_BYTES)
             if not found:
                 self._log.again(self._go_on)

@@ -27,7 +27,7 @@ from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
-from broker.storage.recovery import Loaded
+from broker.storage.recovery import LoadedLog
 from broker.storage.truncation import Truncation
 from broker.storage.walk import check_region
 from broker.world import Clock, Jobs, World
@@ -77,7 +77,7 @@ class MetadataLog:
         self.duties = Duties(lambda: self.advanced())
         self.vote_number = 0
         """The number of the last duty that saves a vote."""
-        self.is_cutting = False
+        self.is_truncating = False
         """Whether the log is being truncated or reset. It cannot be read in the meantime."""
         self._disk = disk
         self._logs = logs
@@ -146,7 +146,7 @@ class MetadataLog:
 
         Raises DiskError, and WireError for an invalid batch. Nothing is written then.
         """
-        assert not self.is_cutting, "append to a log that is being truncated"
+        assert not self.is_truncating, "append to a log that is being truncated"
         now_ms = self._clock.now_ms()
         self.log.follower_append(memoryview(b"".join(batches)), now_ms)
         try:
@@ -216,7 +216,7 @@ class MetadataLog:
         """Remove everything from the offset on, durably."""
 
         def begin(finish: Done) -> None:
-            def cut() -> None:
+            def truncated() -> None:
                 done()
                 finish()
 
@@ -227,11 +227,11 @@ class MetadataLog:
                 except DiskError as error:
                     self._wait(error, attempt)
                 else:
-                    self._cut(job, cut)
+                    self._truncate(job, truncated)
 
             attempt()
 
-        self.is_cutting = True
+        self.is_truncating = True
         self.duties.give(begin)
 
     def begin_anew(self, offset: int) -> None:
@@ -240,14 +240,14 @@ class MetadataLog:
         self.log.truncated(job.perform())
         self.log.advance_high_watermark(offset)
 
-    def _cut(self, job: Truncation | None, done: Done) -> None:
-        def taken_over(loaded: Loaded) -> None:
+    def _truncate(self, job: Truncation | None, done: Done) -> None:
+        def taken_over(loaded: LoadedLog) -> None:
             self.log.truncated(loaded)
-            self.is_cutting = False
+            self.is_truncating = False
             done()
 
         if job is None:
-            self.is_cutting = False
+            self.is_truncating = False
             done()
         else:
             self._insist(lambda: self._hands.files, job.perform, taken_over)
@@ -301,7 +301,7 @@ class MetadataLog:
                 if snapshot is None:
                     give_up()
                     return
-                self.is_cutting = True
+                self.is_truncating = True
 
                 def begun_anew() -> None:
                     # The log is empty, so its high watermark can move to the end of the snapshot.
@@ -311,7 +311,7 @@ class MetadataLog:
 
                 now_ms = self._clock.now_ms()
                 reset = self._logs.begin_reset(self.log, snapshot_id.end_offset, now_ms)
-                self._cut(reset, begun_anew)
+                self._truncate(reset, begun_anew)
 
             def give_up() -> None:
                 spoiled()

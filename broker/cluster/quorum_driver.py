@@ -204,7 +204,7 @@ class QuorumDriver:
             self._store(ready.snapshot)
         if (offset := ready.truncate_to) is not None:
             assert offset >= self._committed_offset, "a truncation below the committed offset"
-            log.truncate_to(offset, lambda: self._cut(offset))
+            log.truncate_to(offset, lambda: self._truncated(offset))
         refusal = self._append(ready.append)
         for send in ready.sends:
             if refusal is None or send.barrier is not Barrier.SYNC:
@@ -245,7 +245,7 @@ class QuorumDriver:
 
         self._log.store(snapshot_id, stored, lambda: self.handle(SnapshotSpoiled(snapshot_id)))
 
-    def _cut(self, offset: int) -> None:
+    def _truncated(self, offset: int) -> None:
         committed_offset = self._committed_offset
         # The loader could not read during the truncation, so announce the commits again.
         self._news.append(lambda: self._follower().committed(committed_offset))

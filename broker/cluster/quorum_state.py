@@ -40,7 +40,11 @@ class Identity(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """The initial state of a metadata replica. The log continues where the snapshot ends."""
+    """The initial state of a metadata replica. The log continues where the snapshot ends.
+
+    With snapshots the metadata log does not start at offset 0. Load the newest snapshot first: the
+    log always reaches its end.
+    """
 
     snapshot: MetadataSnapshot
 

@@ -33,7 +33,7 @@ from broker.metadata.records import (
     ConfigRecord,
     MetadataRecord,
 )
-from broker.settings import VALUE_LENGTH_MAX, Fault, Kind, Setting, nearest, parse, text
+from broker.settings import VALUE_LENGTH_MAX, ConfigType, Fault, Setting, nearest, parse, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -273,7 +273,7 @@ def _apply(change: AlterableConfig, settings: dict[str, str], target: ConfigTarg
         return
     if operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"operation {operation} is not known")
-    if row.kind is not Kind.LIST:
+    if row.kind is not ConfigType.LIST:
         raise ApiError(target.fault_code, f"{change.name} is no list")
     words = [word for word in target.value_of(row).split(",") if word]
     for word in (part.strip() for part in value.split(",")):

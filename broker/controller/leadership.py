@@ -132,6 +132,9 @@ def change(
 ) -> PartitionChangeRecord:
     """Return the record that makes `wanted` true, with all consequences.
 
+    Every record that changes the leader or the in-sync replicas must be made here. A record that is
+    made elsewhere can leave replicas eligible that must not be (decision 0048).
+
     The record may change only the partition epoch; use `differs` to avoid such records. `min_isr`
     is the topic's. The partition's is at most its number of replicas.
     """

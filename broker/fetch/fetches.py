@@ -1,9 +1,9 @@
-"""Fetch: answered at once when there is enough, parked until there is, or until its time is up.
+"""Fetch: answered at once if there is enough data, else parked until there is or time is up.
 
-Floor: fetch. `reading` looks at the logs; here is when. A parked fetch keeps everything behind it
-on its connection waiting. When a ListOffsets of a partition it reads is among that, or so much that
-nothing more is read, it is completed early, but not before it has waited a little, or an idle
-consumer that asks for offsets between two fetches would fetch in a circle.
+Floor: fetch. `reading` reads the logs; this module decides when. A parked fetch blocks all later
+requests on its connection. If a later request is a ListOffsets for a partition of the fetch, or the
+read buffer is full, the fetch is completed early. But it first waits a few milliseconds, because
+otherwise an idle consumer that sends ListOffsets between fetches would fetch in a tight loop.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from random import Random
 
 from broker.alarm import Alarm
 from broker.config import BROKER_LISTENER, InForce
-from broker.fetch.reading import Reading, ReadingPorts
+from broker.fetch.reading import FetchReading, ReadingPorts
 from broker.metrics.metrics import Metrics
-from broker.purgatory import Parked, Purgatory
+from broker.purgatory import ParkedRequest, Purgatory
 from broker.replicas.replica import READ_COMMITTED, READ_UNCOMMITTED, Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FetchSession, FetchSessions
@@ -30,12 +30,12 @@ from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.types import TopicPartition
 
 EARLY_AFTER_MS = 5
-"""The least time a fetch stays parked before a request behind it may end its wait."""
+"""The least time that a fetch stays parked before a later request can end its wait."""
 
 ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
 
 Awaited = tuple[Replica, int]
-"""A partition read at one isolation level: its readable end is what a parked fetch waits for."""
+"""A partition and isolation level. A parked fetch waits for its readable end to advance."""
 
 END_OF_TIME_MS = 2**63
 
@@ -72,15 +72,15 @@ class ParkedFetch:
         self.deadline_ms = parked_ms + request.max_wait_ms
         self.is_hastened = False
         self.seen_count = 0
-        """How many frames behind it have been looked at; none of them starts while it waits."""
+        """How many later frames have been inspected. None of them starts while the fetch waits."""
         self.thresholds: list[tuple[Awaited, int]] = []
-        self.entry: Parked[Awaited, ParkedFetch] | None = None
+        self.entry: ParkedRequest[Awaited, ParkedFetch] | None = None
 
     def hasten(self, behind: Iterable[bytes]) -> None:
-        """End the wait soon if one of these frames asks for offsets of what it reads.
+        """End the wait soon if one of these frames asks for offsets of a partition it reads.
 
-        Spark's connector does so (decision 0055); whatever else comes behind a Fetch waits for its
-        answer, as it does at Kafka's. Followers are not hurried.
+        Spark's connector sends such requests (decision 0055). Every other request after a Fetch
+        waits for its answer, as in Kafka. Fetches of followers are not ended early.
         """
         if self.is_hastened or self.call.listener_name == BROKER_LISTENER:
             return
@@ -96,17 +96,17 @@ class ParkedFetch:
             self._fetches.hasten(self)
 
     def forget(self) -> None:
-        """Its connection is gone."""
+        """Remove the fetch, because its connection is closed."""
         self._fetches.forget(self)
 
     def drop(self) -> None:
-        """Nobody waits for its answer: it is done, and its place in the line is free."""
+        """Remove the fetch without an answer, and free its place in the pipeline."""
         self._fetches.forget(self)
         self.call.answer_nothing()
 
 
 class Fetches:
-    """All Fetch requests under way."""
+    """All Fetch requests in progress."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Fetches:
         self._ports = ReadingPorts(replicas, metrics, settings, self.sessions)
 
     def start(self, call: Call, request: FetchRequest) -> FetchResponse | None:
-        """The answer, or None when the fetch has been parked."""
+        """Return the answer, or None if the fetch was parked."""
         now_ms = self._clock.monotonic_ms()
         try:
             session = self.sessions.open(
@@ -142,17 +142,17 @@ class Fetches:
             )
         except ApiError as error:
             return FetchResponse(error_code=error.code)
-        reading = Reading(self._ports, call, request, session)
+        reading = FetchReading(self._ports, call, request, session)
         if request.max_wait_ms <= 0 or reading.is_enough():
             return reading.finish(now_ms)
         self._park(ParkedFetch(self, call, request, session, now_ms), reading)
         return None
 
-    def _park(self, parked: ParkedFetch, reading: Reading) -> None:
+    def _park(self, parked: ParkedFetch, reading: FetchReading) -> None:
         parked.call.session.parked_fetch = parked
         is_committed = parked.request.isolation_level == READ_COMMITTED
         isolation_level = READ_COMMITTED if is_committed else READ_UNCOMMITTED
-        # Any record beyond what is readable now is worth another look.
+        # Try again as soon as one more record is readable.
         parked.thresholds = [
             ((partition, isolation_level), partition.readable_end(isolation_level) + 1)
             for partition in reading.partitions
@@ -164,7 +164,7 @@ class Fetches:
         self._alarm.wake_by(parked.deadline_ms)
 
     def advanced(self, partition: Replica) -> None:
-        """The partition's high watermark has moved: look again at the fetches that wait for it."""
+        """Retry the fetches that wait for this partition, because its high watermark has moved."""
         if not self._parked.waiting:
             return
         for isolation_level in ISOLATION_LEVELS:
@@ -177,13 +177,13 @@ class Fetches:
                     self._park(parked, reading)
 
     def lost(self, partition: Replica) -> None:
-        """The partition is not led here any more: its fetchers learn so."""
+        """Answer the fetches of a partition that this broker no longer leads."""
         for isolation_level in ISOLATION_LEVELS:
             for parked in self._parked.release_all((partition, isolation_level)):
                 self._complete(parked, self._read(parked))
 
     def expire(self, now_ms: int) -> None:
-        """Answer the fetches whose time is up with what there is."""
+        """Answer the fetches whose time is up with the available data."""
         for parked in self._parked.expire(now_ms):
             if parked.is_hastened:
                 self._metrics.fetch_completed_early()
@@ -191,7 +191,7 @@ class Fetches:
 
     @property
     def parked_count(self) -> int:
-        """Requests that wait for data."""
+        """Number of requests that wait for data."""
         return len(self._parked)
 
     @property
@@ -199,7 +199,7 @@ class Fetches:
         return self._parked.next_deadline_ms
 
     def hasten(self, parked: ParkedFetch) -> None:
-        """End the wait of a fetch as soon as it has waited a little."""
+        """End the wait of a fetch as soon as it has waited a few milliseconds."""
         now_ms = self._clock.monotonic_ms()
         deadline_ms = max(now_ms, parked.parked_ms + EARLY_AFTER_MS)
         if deadline_ms < parked.deadline_ms:
@@ -209,32 +209,32 @@ class Fetches:
             self._enter(parked)
 
     def forget(self, parked: ParkedFetch) -> None:
-        """Its connection is gone."""
+        """Remove a fetch whose connection is closed."""
         if parked.entry is not None:
             self._parked.remove(parked.entry)
 
     def complete_all(self) -> None:
-        """The broker stops: answer every fetch with what there is."""
+        """Answer every fetch with the available data, because the broker stops."""
         for parked in self._parked.expire(END_OF_TIME_MS):
             self._complete(parked, self._read(parked))
 
-    def _read(self, parked: ParkedFetch) -> Reading:
-        return Reading(self._ports, parked.call, parked.request, parked.session)
+    def _read(self, parked: ParkedFetch) -> FetchReading:
+        return FetchReading(self._ports, parked.call, parked.request, parked.session)
 
-    def _complete(self, parked: ParkedFetch, reading: Reading) -> None:
+    def _complete(self, parked: ParkedFetch, reading: FetchReading) -> None:
         parked.call.session.parked_fetch = None
         parked.call.answer(reading.finish(self._clock.monotonic_ms()))
 
 
 def _lists_offsets_of(parked: ParkedFetch, frame: bytes) -> bool:
-    """Whether a frame is a ListOffsets of a partition that the fetch waits for."""
+    """Return True if a frame is a ListOffsets for a partition of the fetch."""
     try:
         header, position = decode_request_header(frame)
         if header.request_api_key != ApiKey.LIST_OFFSETS:
             return False
         request, _ = ListOffsetsRequest.decode(frame, header.request_api_version, position)
     except WireError:
-        # What is wrong with it is said when its turn comes.
+        # The error is reported when this frame is handled.
         return False
     read = {replica.topic_partition for (replica, _), _ in parked.thresholds}
     return any(

@@ -1,12 +1,13 @@
-"""ListOffsets: the ends of logs are told at once, records are looked for by their time in turns.
+"""ListOffsets: log ends are answered at once, timestamps are searched over several loop turns.
 
-Floor: fetch. Finding a record by its time opens a batch, and a small batch may be a large one once
-it is decompressed; a request may name thousands of them. So such searches of all connections stand
-in one line. Each turn of the loop works them off for a short time, one partition of each request
-after the other, and everybody else is served in between.
+Floor: fetch. Searching a timestamp opens a batch, a small batch can be large when decompressed, and
+a request can name thousands of partitions. So the searches of all connections are in one queue.
+Each turn of the loop works on the queue for a short time, one partition per request in rotation,
+and all other requests are served in between. Put any work that must open
+batches into this queue, and not into a handler.
 
-A client that says it is a replica is answered like any other, as in Kafka: a development version of
-kafka-python does. Only Fetch depends on who asks, for there a replica reads what is not committed.
+A client that sends a replica id is answered like any other, as in Kafka; a development version of
+kafka-python sends one. Only Fetch distinguishes replicas, because they read uncommitted data.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ from protocol.types import (
 )
 
 TURN_NS_MAX = 20_000_000
-"""In one turn of the loop no search begins after this much time."""
+"""In one turn of the loop, no search begins after this much time."""
 
 MAX_TIMESTAMP_SINCE = 7
-"""ListOffsets -3; the special timestamps below it are not served in any version offered."""
+"""ListOffsets -3. No supported version has the special timestamps below it."""
 
 LEADER_EPOCH_SINCE = 4
 
 NOT_AVAILABLE_SINCE = 5
-"""From this version on a client knows OFFSET_NOT_AVAILABLE."""
+"""The first version whose clients know OFFSET_NOT_AVAILABLE."""
 
 _ENDS = (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
 
 
 class Listing:
-    """One ListOffsets request, and which of its partitions still have to be searched."""
+    """One ListOffsets request, and the partitions that must still be searched."""
 
     def __init__(self, replicas: Replicas, call: Call, request: ListOffsetsRequest) -> None:
-        """Everything but the searches is done here."""
+        """Answer everything that needs no search."""
         self.call = call
         self.response = ListOffsetsResponse()
         self._replicas = replicas
@@ -83,11 +84,11 @@ class Listing:
 
     @property
     def is_done(self) -> bool:
-        """Whether the answer is complete, or nobody waits for it any more."""
+        """True if the answer is complete or the session is closed."""
         return not self._searches or self.call.session.is_closed
 
     def search_one(self) -> None:
-        """Answer the next partition; the last one lets the answer leave."""
+        """Answer the next partition. After the last one, send the answer."""
         self._answer(*self._searches.popleft())
         if not self._searches:
             self.call.answer(self.response)
@@ -140,7 +141,9 @@ class Listing:
             answer.leader_epoch = leader_epoch
 
     def _refuse_floor(self, partition: Replica) -> None:
-        """Where the leader before may have committed more, the end would go back (KIP-207)."""
+        """Refuse while the previous leader may have committed more: the end could go back
+        (KIP-207).
+        """
         if partition.state.is_high_watermark_floor:
             is_known = self.call.version >= NOT_AVAILABLE_SINCE
             raise ApiError(
@@ -149,7 +152,7 @@ class Listing:
 
 
 class Listings:
-    """All ListOffsets requests under way."""
+    """All ListOffsets requests in progress."""
 
     def __init__(self, replicas: Replicas, soon: Soon, turn_ns: Callable[[], int]) -> None:
         self._replicas = replicas
@@ -158,7 +161,7 @@ class Listings:
         self._line: deque[Listing] = deque()
 
     def start(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
-        """The answer, or None when something has to be searched for it."""
+        """Return the answer, or None if a search is needed first."""
         listing = Listing(self._replicas, call, request)
         if listing.is_done:
             return listing.response
@@ -168,7 +171,7 @@ class Listings:
         return None
 
     def _turn(self) -> None:
-        """Search until the time is up; what is left goes on in the loop's next turn."""
+        """Search until the time is up. The loop's next turn continues."""
         line = self._line
         end_ns = self._turn_ns() + TURN_NS_MAX
         while True:

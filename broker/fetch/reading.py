@@ -1,7 +1,7 @@
-"""One look at everything that a fetch asks for, and the answer made of it.
+"""One attempt to read everything that a fetch asks for, and the answer made from it.
 
-Floor: fetch. Answers hold regions of files, never bytes; `output` sends them. A fetch that waits
-is looked at several times, so nothing outside is changed before `finish`, when its answer leaves.
+Floor: fetch. Answers contain file regions, not bytes; `output` sends them. A waiting fetch is
+attempted several times, so nothing else changes before `finish`, when its answer is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.replication.fetch_session import (
 from broker.sessions.call import Call
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
-from broker.storage.outcomes import LogRead
+from broker.storage.outcomes import ReadResult
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -40,15 +40,15 @@ logger = logging.getLogger(__name__)
 ZSTD = "zstd"
 STORAGE_ERROR_SINCE = 6
 ZSTD_SINCE = 10
-"""The first version of Fetch whose clients know zstd (KIP-110)."""
+"""The first Fetch version whose clients support zstd (KIP-110)."""
 
 LISTED_BEYOND_MAX = 100
-"""Aborted transactions; with more than this the answer's own end is looked for."""
+"""With more aborted transactions than this, the list is limited to the answer's batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingPorts:
-    """What a look needs around it."""
+    """The objects that a reading uses."""
 
     replicas: Replicas
     metrics: Metrics
@@ -56,8 +56,8 @@ class ReadingPorts:
     sessions: FetchSessions
 
 
-class Reading:
-    """One look at everything a fetch asks for."""
+class FetchReading:
+    """One attempt to read everything that a fetch asks for."""
 
     __slots__ = ("_call", "_found", "_has_error", "_is_behind", "_left_bytes", "_may_read",
                  "_ports", "_readable_bytes", "_session", "_size_bytes", "partitions", "request",
@@ -66,7 +66,7 @@ class Reading:
     def __init__(
         self, ports: ReadingPorts, call: Call, request: FetchRequest, session: FetchSession | None
     ) -> None:
-        """Without a session everything in the request is looked at, and answered."""
+        """Without a session, every partition in the request is read and answered."""
         self.request = request
         self.response = FetchResponse()
         self.partitions: list[Replica] = []
@@ -93,7 +93,7 @@ class Reading:
             self.response.responses.append(answer)
 
     def _read_news(self, session: FetchSession) -> None:
-        """Only the partitions of the session that there is something to tell of."""
+        """Read only the partitions of the session that may have changed."""
         topics: dict[str, FetchableTopicResponse] = {}
         for cached in session.partitions.values():
             if self._is_quiet(cached):
@@ -107,13 +107,13 @@ class Reading:
                 topic.partitions.append(answer)
 
     def _is_quiet(self, cached: CachedPartition) -> bool:
-        """Whether the partition is as the reader knows it: most are, of a reader of a thousand."""
+        """Return True if the reader knows the partition's state, so that it needs no answer."""
         asked = cached.asked
         partition = self._ports.replicas.get(cached.topic, asked.partition)
         if partition is None or self.request.replica_id >= 0 or asked.last_fetched_epoch >= 0:
             return False
         if not self._may_read:
-            # It has to be told.
+            # The error must be answered.
             return False
         log = partition.log
         is_quiet = (
@@ -128,7 +128,7 @@ class Reading:
         return is_quiet
 
     def finish(self, now_ms: int) -> FetchResponse:
-        """The answer leaves: count what it carries, and remember what the reader is told."""
+        """Count the bytes of the answer and record in the session what the reader now knows."""
         self._ports.metrics.fetched(self._size_bytes)
         for partition, size_bytes in self._found:
             partition.bytes_out += size_bytes
@@ -147,11 +147,11 @@ class Reading:
         return self.response
 
     def is_enough(self) -> bool:
-        """Whether the answer may leave before the fetch's time is up.
+        """Return True if the answer can be sent before the fetch's time is up.
 
-        An answer is of whole batches of one segment a partition, so it may have fewer bytes than
-        are wanted though there are enough. As in Kafka, what is readable counts, up to the size
-        asked for, and a reader that is still in a closed segment does not wait at all.
+        An answer has whole batches of one segment per partition. So it can be smaller than
+        `min_bytes` although enough data exists. As in Kafka, the readable bytes are counted, up to
+        the size asked for. A reader that is still in a closed segment does not wait.
         """
         wanted_bytes = min(self.request.min_bytes, self.request.max_bytes)
         return (
@@ -219,7 +219,7 @@ class Reading:
         answer.log_start_offset = log.log_start_offset
 
     def _diverges(self, partition: Replica, asked: FetchPartition, answer: PartitionData) -> bool:
-        """Whether what the client has read last is not what our log holds there."""
+        """Return True if the client's last record differs from this log at that offset."""
         epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
         if epoch < 0:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -229,11 +229,11 @@ class Reading:
         return True
 
 
-def aborted_in(log: Log, start_offset: int, read: LogRead) -> list[AbortedTransaction]:
-    """What a reader of committed data must skip in the batches of an answer.
+def aborted_in(log: Log, start_offset: int, read: ReadResult) -> list[AbortedTransaction]:
+    """Return the aborted transactions that a read-committed consumer must skip in an answer.
 
-    One answer ends with its segment at the latest, and transactions listed beyond its last batch do
-    a client no harm; but many of them would be listed again in every answer of that segment.
+    An answer ends at the latest with its segment. Transactions listed beyond its last batch do no
+    harm, but a long list would be repeated in every answer of that segment.
     """
     end_offset = min(read.limit_offset, log.last_stable_offset)
     found = log.aborted_transactions(start_offset, end_offset)

@@ -1,6 +1,6 @@
-"""The answer to a follower's fetch, put together partition by partition.
+"""The answer to a follower's fetch, built partition by partition.
 
-Floor: fetch. Pure. What an answer says of a log besides its records, it says as of now.
+Floor: fetch. Pure. All fields of an answer except its records are as of now.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from protocol.messages.fetch import (
 from protocol.types import NO_OFFSET, Uuid
 
 
-class Answer:
-    """An answer in the making."""
+class ReplicaFetchAnswer:
+    """An answer that is being built."""
 
     __slots__ = ("_topics", "response", "size_bytes")
 
     def __init__(self, session_id: int) -> None:
         self.response = FetchResponse(session_id=session_id)
         self.size_bytes = 0
-        """Of records."""
+        """Size of the records."""
         self._topics: dict[Uuid, FetchableTopicResponse] = {}
 
     @property
     def is_empty(self) -> bool:
-        """Whether it tells nothing."""
+        """True if no partition has been added."""
         return not self._topics
 
     def add(self, topic_id: Uuid, data: PartitionData) -> None:
-        """It tells this of one partition too."""
+        """Add the answer of one partition."""
         topic = self._topics.get(topic_id)
         if topic is None:
             topic = self._topics[topic_id] = FetchableTopicResponse(topic_id=topic_id)
@@ -44,7 +44,7 @@ class Answer:
 
 
 def partition_data(index: int, replica: Replica | None, code: ErrorCode) -> PartitionData:
-    """One partition's part without records; where its log begins is told with an error too."""
+    """Return one partition's answer without records. Errors contain the log start offset too."""
     return PartitionData(
         partition_index=index,
         error_code=code,
@@ -55,7 +55,7 @@ def partition_data(index: int, replica: Replica | None, code: ErrorCode) -> Part
 
 
 def refused_data(replica: Replica, heard: FetchVerdict) -> PartitionData:
-    """The part of a partition that refuses, and says where the follower has to cut."""
+    """Return the error for one partition, with the point to which the follower must truncate."""
     data = partition_data(replica.index, replica, heard.code)
     if heard.diverging is not None:
         data.diverging_epoch = EpochEndOffset(

@@ -1,13 +1,13 @@
-"""Followers' fetches: answered to the log's end, and woken in the turn of a write.
+"""Fetches of followers: answered up to the log end offset, and woken by a write.
 
-Floor: fetch. `follower_session` judges and remembers; here are the logs, the turns and the time.
-What a fetch says of a follower is believed before anything is read for it. A follower learns of
-what is written before it is synced here, so that all sync at once; it is not woken for a high
-watermark alone.
+Floor: fetch. `follower_session` validates requests and keeps their state; this module has the logs,
+the loop turns and the time. What a fetch says about its follower is recorded before the fetch is
+answered. Followers receive written batches before the leader has synced them, so that all replicas
+sync at the same time. A new high watermark alone does not wake a follower.
 
-An answer may still stand in a socket when its log is cut and written anew at the same place, and
-would then carry other bytes, with good checksums. So when a leadership ends, the connections of
-followers that have not asked again since they were answered from that log are closed.
+An answer may still be in a socket when its log is truncated and rewritten at the same position. It
+would then contain other bytes with valid checksums. So when a leadership ends, the broker closes
+the connections of followers that may not have received an answer from that log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.alarm import Alarm
-from broker.fetch.replica_answer import Answer, partition_data, refused_data
+from broker.fetch.replica_answer import ReplicaFetchAnswer, partition_data, refused_data
 from broker.fetch.replica_read import leader_log, read
 from broker.metrics.warnings import Warnings
 from broker.replicas.replica import Replica
@@ -39,15 +39,14 @@ logger = logging.getLogger(__name__)
 SESSION_IDS_END = 2**31
 
 NEWS_MS = 1_000
-"""After a leadership has begun here its followers are still on their way to it."""
+"""How long followers may not yet know of a new leadership."""
 
 NEWS_WAIT_MS = 20
-"""Meanwhile a fetch waits no longer than this: one that was sent before its sender knew of the new
-leader would keep it from asking for the new partitions, and them from being committed."""
+"""In that time a fetch waits at most this long, so that the next one asks for new partitions."""
 
 
-class _Line:
-    """One follower: its connection, its session, and its fetch if that waits."""
+class _Follower:
+    """One follower: its connection, its session, and its waiting fetch, if any."""
 
     __slots__ = (
         "asked_again",
@@ -64,41 +63,40 @@ class _Line:
         self.fetches = fetches
         self.session = session
         self.call: Call | None = None
-        """Of the newest fetch."""
+        """The call of the newest fetch."""
         self.max_bytes = 0
         self.deadline_ms = 0
         self.is_wake_wanted = False
         self.owed: set[Replica] = set()
-        """Whose bytes are in an answer that may not have arrived."""
+        """Replicas with bytes in an answer that may not have arrived."""
         self.asked_again: set[PartitionId] = set()
-        """What it may not have been able to take. It checks what it is sent; only then is it the
-        leader's turn, which looks at no more than what it is about to send."""
+        """Partitions fetched again at the same offset: their next bytes are checked first."""
 
     @property
     def is_parked(self) -> bool:
-        """Whether a fetch waits."""
+        """True if a fetch waits."""
         return self.call is not None and self.call.session.parked_fetch is self
 
     @property
     def is_closed(self) -> bool:
-        """Whether its connection is no more."""
+        """True if its connection is closed."""
         return self.call is None or self.call.session.is_closed
 
     # The session calls these.
 
     def hasten(self, behind: Iterable[bytes]) -> None:
-        """Followers ask one thing after the other: nothing behind a fetch is in a hurry."""
+        """Do nothing, because a follower sends no request while a fetch is pending."""
 
     def make_way(self) -> None:
-        """Nothing more is read from its connection until it is answered."""
+        """End the wait, because nothing more is read from its connection before the answer."""
         self.fetches.make_way(self)
 
     def forget(self) -> None:
-        """Its connection is gone."""
+        """Remove the follower's state, because its connection is closed."""
         self.fetches.forget(self)
 
     def drop(self) -> None:
-        """Nobody waits for its answer."""
+        """Remove the fetch without an answer."""
         self.fetches.forget(self)
         assert self.call is not None
         self.call.answer_nothing()
@@ -106,36 +104,36 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetchPorts:
-    """What serving followers needs around it."""
+    """The objects that are used to serve followers."""
 
     world: World
     replicas: Replicas
     warnings: Warnings
     lived_ms: Callable[[], int]
-    """The time by which followers are late."""
+    """The clock by which followers are late."""
     heard: Callable[[Replica], None]
-    """A follower has come further: it may be time to propose it (`isr_driver`)."""
+    """Called when a follower's position advanced: it may be ready for the ISR (`isr_driver`)."""
 
 
 class ReplicaFetches:
-    """All followers' fetches at this broker. To be put among `Replicas.listeners`."""
+    """All fetches of followers at this broker. Add it to `Replicas.listeners`."""
 
     def __init__(self, ports: ReplicaFetchPorts) -> None:
         self._ports = ports
         self._clock = ports.world.clock
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _Follower] = {}
         """By the follower's node id."""
         self._alarm = Alarm(ports.world, self._on_time)
         self._news_until_ms = 0
 
     def start(self, call: Call, request: FetchRequest) -> FetchResponse | None:
-        """The answer, or None when the fetch waits."""
+        """Return the answer, or None if the fetch waits."""
         asking = request.replica_state
         if asking is None or asking.replica_id < 0:
-            # Consumers come in by the clients' listeners.
+            # Consumers use the client listeners.
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
-        fetcher = FollowerIdentity(asking.replica_id, asking.replica_epoch)
-        line = self._line(fetcher, call, request)
+        follower = FollowerIdentity(asking.replica_id, asking.replica_epoch)
+        line = self._line(follower, call, request)
         if line is None:
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         try:
@@ -156,12 +154,12 @@ class ReplicaFetches:
         except ApiError as error:
             return FetchResponse(error_code=error.code)
         line.call = call
-        # Who asks again has read all that he was answered.
+        # A follower that asks again has received all earlier answers.
         line.owed.clear()
         line.max_bytes = request.max_bytes
-        answer = Answer(line.session.session_id)
+        answer = ReplicaFetchAnswer(line.session.session_id)
         for partition, asked in named:
-            refused = self._hear(line, partition, asked, fetcher)
+            refused = self._hear(line, partition, asked, follower)
             if refused is not None:
                 line.session.put_out(partition)
                 answer.add(partition.topic_id, refused)
@@ -176,24 +174,30 @@ class ReplicaFetches:
         self._park(line)
         return None
 
-    def _line(self, fetcher: FollowerIdentity, call: Call, request: FetchRequest) -> _Line | None:
-        """The follower's line; None where it goes on with a session of another connection."""
-        known = self._lines.get(fetcher.node_id)
+    def _line(
+        self, follower: FollowerIdentity, call: Call, request: FetchRequest
+    ) -> _Follower | None:
+        """Return the follower's line; None if its session belongs to another connection."""
+        known = self._lines.get(follower.node_id)
         if request.session_epoch == FULL_EPOCH:
             session_id = self._ports.world.chance.randrange(1, SESSION_IDS_END)
-            line = self._lines[fetcher.node_id] = _Line(self, FollowerSession(session_id))
+            line = self._lines[follower.node_id] = _Follower(self, FollowerSession(session_id))
             if known is not None and known.is_parked:
-                # Of a connection that its follower has given up.
-                self._answer(known, Answer(known.session.session_id))
+                # That fetch is on a connection that the follower has abandoned.
+                self._answer(known, ReplicaFetchAnswer(known.session.session_id))
             return line
         if known is None or known.call is None or known.call.session is not call.session:
             return None
         return known
 
     def _hear(
-        self, line: _Line, partition: PartitionId, asked: FetchPartition, fetcher: FollowerIdentity
+        self,
+        line: _Follower,
+        partition: PartitionId,
+        asked: FetchPartition,
+        follower: FollowerIdentity,
     ) -> PartitionData | None:
-        """An error or a divergence to answer; None where the fetch is good, and is believed."""
+        """Return an error or divergence to answer; None if the fetch is valid and was recorded."""
         replica = self._ports.replicas.by_id(partition)
         if replica is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -202,7 +206,7 @@ class ReplicaFetches:
             log = leader_log(replica, asked)
         except (DiskError, CorruptionError, WireError) as error:
             return self._unreadable(replica, error)
-        heard = check_fetch(replica.state, log, asked, fetcher, self._ports.lived_ms())
+        heard = check_fetch(replica.state, log, asked, follower, self._ports.lived_ms())
         if heard.is_refusal:
             return refused_data(replica, heard)
         self._ports.replicas.counting.take_over(replica)
@@ -213,8 +217,8 @@ class ReplicaFetches:
             line.asked_again.discard(partition)
         return None
 
-    def _collect(self, line: _Line, answer: Answer) -> None:
-        """Everything that there is to tell, as far as there is room."""
+    def _collect(self, line: _Follower, answer: ReplicaFetchAnswer) -> None:
+        """Add everything that the follower needs, within the size limit."""
         session = line.session
         for partition in session.due():
             if answer.size_bytes >= line.max_bytes:
@@ -232,10 +236,9 @@ class ReplicaFetches:
             answer.add(partition.topic_id, data)
 
     def _read(
-        self, line: _Line, partition: PartitionId, replica: Replica | None, taken_bytes: int
+        self, line: _Follower, partition: PartitionId, replica: Replica | None, taken_bytes: int
     ) -> PartitionData | None:
-        """What there is of one partition; None where there is nothing, or no room for its next
-        batch, which keeps its mark."""
+        """Return one partition's data; None if there is none, or no room for its next batch."""
         index = partition.partition_index
         if replica is None:
             return partition_data(index, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -269,14 +272,14 @@ class ReplicaFetches:
 
     # Waiting and leaving.
 
-    def _park(self, line: _Line) -> None:
+    def _park(self, line: _Follower) -> None:
         assert line.call is not None
         line.call.session.parked_fetch = line
         line.session.park()
         self._alarm.wake_by(line.deadline_ms)
 
-    def _leave(self, line: _Line, answer: Answer) -> FetchResponse:
-        """Whatever leaves tells of high watermarks and starts besides."""
+    def _leave(self, line: _Follower, answer: ReplicaFetchAnswer) -> FetchResponse:
+        """Add new high watermarks and log start offsets to an answer that is sent anyway."""
         for partition in line.session.also():
             replica = self._ports.replicas.by_id(partition)
             if replica is not None and replica.is_led:
@@ -285,23 +288,23 @@ class ReplicaFetches:
             line.session.served(partition)
         return answer.response
 
-    def _answer(self, line: _Line, answer: Answer) -> None:
+    def _answer(self, line: _Follower, answer: ReplicaFetchAnswer) -> None:
         assert line.call is not None
         line.session.is_parked = False
         line.call.session.parked_fetch = None
         line.call.answer(self._leave(line, answer))
 
-    def _wake_soon(self, line: _Line) -> None:
-        """Once for all that this turn writes."""
+    def _wake_soon(self, line: _Follower) -> None:
+        """Schedule one wake-up for all writes of this turn."""
         if not line.is_wake_wanted:
             line.is_wake_wanted = True
             self._ports.world.soon(self._wake, line)
 
-    def _wake(self, line: _Line) -> None:
+    def _wake(self, line: _Follower) -> None:
         line.is_wake_wanted = False
         if not line.is_parked:
             return
-        answer = Answer(line.session.session_id)
+        answer = ReplicaFetchAnswer(line.session.session_id)
         self._collect(line, answer)
         if answer.is_empty:
             line.session.park()
@@ -309,38 +312,38 @@ class ReplicaFetches:
             self._answer(line, answer)
 
     def _on_time(self, now_ms: int) -> int | None:
-        """Answer those whose time is up."""
+        """Answer the fetches whose time is up."""
         for line in list(self._lines.values()):
             if line.is_parked and line.deadline_ms <= now_ms:
-                self._answer(line, Answer(line.session.session_id))
+                self._answer(line, ReplicaFetchAnswer(line.session.session_id))
         waiting = [line.deadline_ms for line in self._lines.values() if line.is_parked]
         return min(waiting, default=None)
 
-    def forget(self, line: _Line) -> None:
-        """Its connection is gone, and its session with it."""
+    def forget(self, line: _Follower) -> None:
+        """Remove the state of a follower whose connection is closed."""
         for node_id, known in list(self._lines.items()):
             if known is line:
                 del self._lines[node_id]
 
-    def make_way(self, line: _Line) -> None:
-        """Its time is up."""
+    def make_way(self, line: _Follower) -> None:
+        """End the wait of a fetch now."""
         line.deadline_ms = self._clock.monotonic_ms()
         self._alarm.wake_by(line.deadline_ms)
 
     def complete_all(self) -> None:
-        """The broker stops: answer every fetch that waits."""
+        """Answer every waiting fetch, because the broker stops."""
         for line in list(self._lines.values()):
             if line.is_parked:
-                self._answer(line, Answer(line.session.session_id))
+                self._answer(line, ReplicaFetchAnswer(line.session.session_id))
 
     @property
     def parked_count(self) -> int:
-        """Fetches of followers that wait for something to tell."""
+        """Number of waiting fetches of followers."""
         return sum(line.is_parked for line in self._lines.values())
 
-    # What replicas tell.
+    # Notifications from replicas.
 
-    def _open_lines(self) -> Iterator[_Line]:
+    def _open_lines(self) -> Iterator[_Follower]:
         for node_id, line in list(self._lines.items()):
             if line.is_closed:
                 del self._lines[node_id]
@@ -348,7 +351,7 @@ class ReplicaFetches:
                 yield line
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Followers learn that this is the leader, or that it is not any more."""
+        """Tell followers that this broker began or stopped leading a partition."""
         if isinstance(change.before, LeaderRole) and not isinstance(change.after, LeaderRole):
             self._hang_up(replica)
         self.written(replica)
@@ -362,34 +365,34 @@ class ReplicaFetches:
                     self._alarm.wake_by(line.deadline_ms)
 
     def _hang_up(self, replica: Replica) -> None:
-        """Let nobody be sent bytes of this log that may be cut before they leave."""
+        """Close connections that may be sent bytes of this log after it is truncated."""
         for line in list(self._lines.values()):
             if replica in line.owed and line.call is not None and not line.is_closed:
                 session = line.call.session
                 logger.info(
-                    "connection of a follower is closed, for it may be sent what is cut",
+                    "closed a follower's connection: its answer may contain truncated data",
                     extra=fields(partition=replica.topic_partition, peer=session.peer),
                 )
                 session.close("a leadership has ended", is_logged=False)
 
     def gone(self, replica: Replica) -> None:
-        """Followers learn that there is no such partition here."""
+        """Tell followers that this broker no longer has the partition."""
         self.written(replica)
 
     def written(self, replica: Replica) -> None:
-        """There is something to look at: the fetch of each follower that waits for it is woken."""
+        """Wake the fetch of each follower that waits for this partition."""
         if self._lines:
             for line in self._open_lines():
                 if line.session.written(replica.partition_id):
                     self._wake_soon(line)
 
-    def counted(self, replica: Replica) -> None:
-        """What counts here followers learn by the high watermark."""
+    def durable_advanced(self, replica: Replica) -> None:
+        """Do nothing: followers learn of durable offsets by the high watermark."""
 
     def damaged(self, replica: Replica) -> None:
-        """What can be read is served until others lead."""
+        """Do nothing: undamaged data is served until another broker leads."""
 
     def moved(self, replica: Replica) -> None:
-        """The high watermark or the start has moved: the next answer tells of it."""
+        """Send the new high watermark or log start offset with the next answer."""
         for line in self._lines.values():
             line.session.moved(replica.partition_id)

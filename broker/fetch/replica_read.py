@@ -1,7 +1,7 @@
-"""A leader's log as followers read it: to the end of what is written.
+"""Reads of a leader's log by followers, up to the end of what is written.
 
-Floor: fetch. Records may have been deleted up to the middle of a batch. A log that holds nothing
-yet has to begin with all of it, so a follower with such a log may ask from below our start.
+Floor: fetch. Records may have been deleted up to the middle of a batch. An empty follower log must
+begin with the whole batch, so such a follower may read from below the log start offset.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from broker.replicas.replica import Replica
 from broker.replication.follower_session import LeaderLog
 from broker.storage.log import Log
 from broker.storage.lookup import first_batch_offset
-from broker.storage.outcomes import LogRead
+from broker.storage.outcomes import ReadResult
 from protocol.messages.fetch import FetchPartition
 from protocol.types import NO_LEADER_EPOCH
 
@@ -18,18 +18,18 @@ NO_LIMIT = 2**63 - 1
 
 
 def leader_log(replica: Replica, asked: FetchPartition) -> LeaderLog:
-    """The log at the moment of a fetch.
+    """Return the log's state at the moment of a fetch.
 
-    Raises DiskError, CorruptionError or WireError where its first batch cannot be read.
+    Raises DiskError, CorruptionError or WireError if its first batch cannot be read.
     """
     log = replica.log
-    # One that is not led here may be being cut, and is not looked into.
+    # A log that is not led here may be in truncation, so it is not read.
     start_offset = _start(log, asked) if replica.is_led else log.log_start_offset
     return LeaderLog(log.leader_epochs, start_offset, log.written_end_offset)
 
 
-def read(log: Log, asked: FetchPartition, max_bytes: int, *, min_one_batch: bool) -> LogRead:
-    """Whole batches from where a follower's log ends; ApiError where the leader's has none."""
+def read(log: Log, asked: FetchPartition, max_bytes: int, *, min_one_batch: bool) -> ReadResult:
+    """Return whole batches from the end of a follower's log. ApiError if the leader has none."""
     offset = asked.fetch_offset
     if _start(log, asked) <= offset < log.log_start_offset:
         end_offset = log.written_end_offset
@@ -38,7 +38,7 @@ def read(log: Log, asked: FetchPartition, max_bytes: int, *, min_one_batch: bool
 
 
 def _start(log: Log, asked: FetchPartition) -> int:
-    """From where on a follower may read."""
+    """Return the lowest offset from which a follower can read."""
     start_offset = log.log_start_offset
     if asked.fetch_offset < start_offset and asked.last_fetched_epoch == NO_LEADER_EPOCH:
         return first_batch_offset(log.segments, start_offset)

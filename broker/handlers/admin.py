@@ -1,4 +1,4 @@
-"""Topics made, grown and deleted: orders to the controller."""
+"""Topics created, extended and deleted: the handlers pass these requests to the controller."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from protocol.wire.schema import Message
 
 DELETION_DISABLED_SINCE = 3
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
-"""What an order is answered with that could not be written: retriable, and in every tool's book."""
+"""The error if a change could not be written: retriable, and known to every tool."""
 
 
 class TopicHandlers:
-    """Topics made, deleted and grown."""
+    """Creation, deletion and extension of topics."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -58,7 +58,8 @@ class TopicHandlers:
             return DeleteTopicsResponse(
                 responses=[
                     DeletableTopicResult(
-                        # Only a missing name is found by its id: an empty one was asked for.
+                        # Look up by id only a missing name, because an empty name was sent by the
+                        # client.
                         name=names.get(topic_id) if name is None else name,
                         topic_id=topic_id,
                         error_code=TIMED_OUT,

@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, FindCoordinator and DescribeCluster: what clients ask first."""
+"""ApiVersions, Metadata, FindCoordinator and DescribeCluster: a client's first requests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LISTENERS_SINCE = 6
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 
-# Without an authoriser everybody may do everything: the bits of Kafka's operations per resource.
+# Without an authorizer every operation is allowed: the bits of Kafka's operations.
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
@@ -65,7 +65,7 @@ _API_KEYS = [
 
 
 class ClusterHandlers:
-    """What the cluster is, and who coordinates what."""
+    """The brokers and topics of the cluster, and the coordinators of groups and transactions."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ClusterHandlers:
         self._transactions = transactions
 
     def api_versions(self, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """What is served. No features are named: they would switch clients to protocols we lack."""
+        """Return the served APIs, without features, which would enable unsupported protocols."""
         if call.version >= SOFTWARE_SINCE and not (
             _SOFTWARE.match(request.client_software_name)
             and _SOFTWARE.match(request.client_software_version)
@@ -89,7 +89,7 @@ class ClusterHandlers:
         return ApiVersionsResponse(api_keys=_API_KEYS)
 
     def metadata(self, call: Call, request: MetadataRequest) -> MetadataResponse | None:
-        """Brokers and topics; a missing topic is made first if node and request allow it."""
+        """Return brokers and topics. Creates a missing topic first if node and request allow it."""
         if call.version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
         ):
@@ -144,7 +144,7 @@ class ClusterHandlers:
         if wants_all:
             topics = [_describe_topic(topic, image, call) for topic in image.topics.values()]
         else:
-            # Each once: a request may not make an answer of many times its size.
+            # Each topic once, because a small request must not get a huge answer.
             asked = {(one.name, one.topic_id): one for one in request.topics or []}
             topics = [_asked_topic(image, call, one, refusals) for one in asked.values()]
         response = MetadataResponse(
@@ -166,7 +166,7 @@ class ClusterHandlers:
     def find_coordinator(
         self, call: Call, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse | None:
-        """Who keeps a group or a transactional id; makes the internal topic when there is none."""
+        """Return who coordinates a group or transactional id. Creates a missing internal topic."""
         keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
         shards: GroupCoordinator | TxnCoordinator
         if request.key_type == GROUP_KEY:
@@ -187,13 +187,13 @@ class ClusterHandlers:
     def _coordinator(
         self, call: Call, key: str, shards: GroupCoordinator | TxnCoordinator
     ) -> Coordinator:
-        """The leader of the key's partition, as the client's listener knows it."""
+        """Return the leader of the key's partition, with its address on the client's listener."""
         coordinator_id = shards.coordinator_id(key)
         try:
             if coordinator_id in (NO_NODE, self._settings.config.node_id):
                 shards.find(key)
         except ApiError as error:
-            # While the shard loads its place is known already.
+            # While the shard is loading, its broker is already known.
             if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
         for node_id, host, port, _ in brokers_on(self._metadata.image, call.listener_name):
@@ -206,7 +206,11 @@ class ClusterHandlers:
                     error_code=ErrorCode.NONE,
                     error_message=None,
                 )
-        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not on this listener")
+        return _no_coordinator(
+            key,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "the coordinator has no address on this listener",
+        )
 
     def _controller_id(self, call: Call) -> int:
         return controller_on(
@@ -219,7 +223,7 @@ class ClusterHandlers:
     def describe_cluster(
         self, call: Call, request: DescribeClusterRequest
     ) -> DescribeClusterResponse:
-        """The brokers as the client's listener knows them."""
+        """Return the brokers with their addresses on the client's listener."""
         if request.endpoint_type != BROKER_ENDPOINTS:
             raise ApiError(
                 ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -243,7 +247,7 @@ class ClusterHandlers:
 
 
 def _refuse_ids(request: MetadataRequest) -> MetadataResponse:
-    """Versions 10 and 11 have a place for topic ids, but nobody may ask by them yet."""
+    """Refuse topic ids: versions 10 and 11 have the field, but no request may use it."""
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(
@@ -262,7 +266,7 @@ def _asked_topic(
     asked: MetadataRequestTopic,
     refusals: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
-    """One topic by name, or by id from version 12 on."""
+    """Return one topic by name, or by id from version 12 on."""
     if asked.topic_id != ZERO_UUID:
         found = image.topic_by_id(asked.topic_id)
         if found is not None:
@@ -279,7 +283,7 @@ def _asked_topic(
     except ApiError as error:
         code = error.code
     if code is ErrorCode.POLICY_VIOLATION:
-        # Not a code of this answer; the topic is simply not there.
+        # This answer does not have that code, and no such topic exists.
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(error_code=code, name=asked.name or "")
 
@@ -310,7 +314,7 @@ def _describe_topic(topic: TopicImage, image: MetadataImage, call: Call) -> Meta
 
 
 def leader_refusal(image: MetadataImage, listener: str, leader: int) -> ErrorCode:
-    """Why clients of a listener cannot be sent to this leader; NONE when they can."""
+    """Return why clients of a listener cannot use this leader; NONE if they can."""
     broker = image.brokers.get(leader)
     if broker is None or broker.is_fenced:
         return ErrorCode.LEADER_NOT_AVAILABLE
@@ -320,12 +324,12 @@ def leader_refusal(image: MetadataImage, listener: str, leader: int) -> ErrorCod
 
 
 def offline_replicas(image: MetadataImage, listener: str, partition: PartitionImage) -> list[int]:
-    """The replicas on brokers that clients of a listener cannot reach."""
+    """Return the replicas on brokers that clients of a listener cannot reach."""
     return [one for one in partition.replicas if leader_refusal(image, listener, one)]
 
 
 def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int, str | None]]:
-    """Id, host, port and rack of the brokers that have this listener, as it is advertised."""
+    """Return id, host, port and rack of the brokers with this listener, as advertised."""
     return [
         (broker.node_id, *broker.listeners[listener], broker.rack)
         for broker in image.brokers.values()
@@ -334,11 +338,11 @@ def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int,
 
 
 def controller_on(image: MetadataImage, listener: str, leader_id: int, own_id: int) -> int:
-    """Whom clients of a listener are named as the controller: only one that they can reach.
+    """Return the broker that clients of a listener are told is the controller.
 
-    That is the controller, or else this broker, or any: each of them takes orders. Nobody (-1) is
-    named where nobody is in service. librdkafka waits a minute for one that is not in the list, as
-    a broker is not that has come up and is not in service yet.
+    It must be reachable for them: the controller, else this broker, else any, because each broker
+    accepts these requests. -1 if no broker is in service. librdkafka waits a minute for a
+    controller that is not in the list, such as a broker that started but is not yet in service.
     """
     reachable = [one[0] for one in brokers_on(image, listener)]
     wanted = (leader_id, own_id, *reachable)

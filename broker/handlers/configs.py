@@ -1,6 +1,6 @@
-"""Settings of topics and brokers: described from the image, changed by orders to the controller.
+"""Settings of topics and brokers: read from the image, changed by the controller.
 
-Beside them the levels of the process's loggers, which no metadata knows of.
+Also the levels of the process's loggers, which are not part of the metadata.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ class ConfigHandlers:
     def list_config_resources(
         self, call: Call, request: ListConfigResourcesRequest
     ) -> ListConfigResourcesResponse:
-        """ListConfigResources: version 0 asks for subscriptions to client metrics: none exist."""
+        """ListConfigResources: version 0 lists subscriptions to client metrics; there are none."""
         return ListConfigResourcesResponse()
 
 
 def _not_written(
     resources: Sequence[AlterConfigsResource | AlterConfigsRequestResource], error: ApiError
 ) -> list[AlterConfigsResourceResponse]:
-    """A time-out is retriable, and in every tool's book."""
+    """Return a timeout for each resource, because it is retriable and known to every tool."""
     return [
         AlterConfigsResourceResponse(
             error_code=ErrorCode.REQUEST_TIMED_OUT,

@@ -1,4 +1,4 @@
-"""Groups seen from outside: list, describe, delete, and deleting committed offsets."""
+"""Administration of groups: list, describe, delete, and delete committed offsets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from protocol.messages.offsets import OffsetDeleteRequest, OffsetDeleteResponse
 GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8))
 
 Done = Callable[[int, ErrorCode], None]
-"""How deleting one group of a request has ended."""
+"""The result of deleting one group of a request: its index and error code."""
 
 
 class GroupAdminHandlers:
@@ -41,7 +41,7 @@ class GroupAdminHandlers:
         self._metadata = metadata
 
     def list_groups(self, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-        """Every group of this broker; refused as a whole while a shard is still loading."""
+        """Return every group of this broker. Refused as a whole while a shard is loading."""
         if self._groups.is_loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return ListGroupsResponse(
@@ -56,9 +56,9 @@ class GroupAdminHandlers:
         )
 
     def describe_groups(self, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-        """Groups by name; one that is not known is Dead, and that is no error.
+        """Return groups by name. An unknown group is Dead, which is not an error.
 
-        A name that comes many times is answered once, or a small request would have a huge answer.
+        A repeated name is answered once, because a small request must not get a huge answer.
         """
         groups = []
         for group_id in dict.fromkeys(request.groups):
@@ -89,7 +89,7 @@ class GroupAdminHandlers:
         return described
 
     def delete_groups(self, call: Call, request: DeleteGroupsRequest) -> None:
-        """DeleteGroups: each for itself; answered when all that are deleted are so for good."""
+        """DeleteGroups: separately for each group; answered when all deletions are durable."""
         names = dict.fromkeys(request.groups_names)
         results = [DeletableGroupResult(group_id=group_id) for group_id in names]
         waiting = set(range(len(results)))
@@ -121,7 +121,7 @@ class GroupAdminHandlers:
         )
 
     def offset_delete(self, call: Call, request: OffsetDeleteRequest) -> None:
-        """OffsetDelete: answered when the offsets are gone for good."""
+        """OffsetDelete: answered when the deletion is durable."""
         groups = self._groups
         loaded = groups.find(request.group_id)
         outcome = groups.shard(request.group_id).delete_offsets(request, groups.topic_with)
@@ -141,7 +141,7 @@ def _described_member(group: ClassicGroup, member: Member) -> DescribedGroupMemb
         client_host=member.client_host,
     )
     if group.state is GroupState.STABLE:
-        # In between, what was assigned last is nobody's any more.
+        # During a rebalance the last assignment is no longer valid.
         described.member_metadata = member.metadata(group.protocol_name)
         described.member_assignment = member.assignment
     return described

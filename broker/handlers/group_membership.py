@@ -1,8 +1,8 @@
 """Members of groups: join, sync, heartbeat, leave.
 
-Floor: handlers. Translates between the requests in their versions and what groups understand; the
-rules are in `broker/coordinators`. A JoinGroup or SyncGroup that waits holds back what comes behind
-it on its connection, as in Kafka; heartbeats of other members come on other connections.
+Floor: handlers. Translates between the versions of the requests and the group coordinator. The
+rules are in `broker/coordinators`. A waiting JoinGroup or SyncGroup delays later requests of its
+connection, as in Kafka. Heartbeats of other members use other connections.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MANY_LEAVE_SINCE = 3
 
 
 class MembershipHandlers:
-    """Members join, sync, live and leave."""
+    """Requests of group members."""
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
@@ -55,10 +55,10 @@ class MembershipHandlers:
             request.member_id,
             request.group_instance_id,
             call.client_id or "",
-            # Java prints addresses so, and Kafka's tools show what they are given.
+            # Java's form of an address, which Kafka's tools display unchanged.
             f"/{call.session.peer_host}",
             request.session_timeout_ms,
-            # Version 0 has no time-out of its own for the rebalance.
+            # Version 0 has no separate timeout for the rebalance.
             request.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
             request.protocol_type,
             tuple((one.name, bytes(one.metadata)) for one in request.protocols),
@@ -89,8 +89,8 @@ class MembershipHandlers:
         try:
             loaded = self._groups.find(request.group_id)
         except ApiError as error:
-            # While loading, the running rebalance is lost anyway: the member is to begin anew with
-            # JoinGroup, without looking for the coordinator again.
+            # While the group is loading, the current rebalance is lost anyway. The member must join
+            # again, without looking for the coordinator.
             is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             answer(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
             return
@@ -108,7 +108,7 @@ class MembershipHandlers:
         groups.perform(loaded)
 
     def heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Heartbeat. While the group is loaded nobody is gone, so nobody is told to worry."""
+        """Heartbeat: succeeds while the group is loading, because no member is removed then."""
         groups = self._groups
         try:
             shard = groups.shard(request.group_id)
@@ -125,7 +125,7 @@ class MembershipHandlers:
         return HeartbeatResponse(error_code=groups.told(code))
 
     def leave_group(self, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """LeaveGroup: of one member, or from version 3 on of many, each for itself."""
+        """LeaveGroup: of one member, or from version 3 on of many, each with its own result."""
         groups = self._groups
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)

@@ -33,11 +33,11 @@ ERROR_IN_HEAD_SINCE = 2
 NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", -1)
 
 Found = tuple[int, CommittedOffset, ErrorCode]
-"""Partition, what is committed there, and whether that may be told."""
+"""Partition index, its committed offset, and an error code."""
 
 
 class OffsetHandlers:
-    """Offsets of groups."""
+    """Committed offsets of groups."""
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
@@ -61,8 +61,8 @@ class OffsetHandlers:
     def offset_fetch(self, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """OffsetFetch of one group, or from version 8 on of many.
 
-        A group or a partition that comes many times is answered once, or a small request would
-        have a huge answer.
+        A repeated group or partition is answered once, because a small request must not get a huge
+        answer.
         """
         if call.version >= MANY_GROUPS_SINCE:
             groups = {one.group_id: one for one in request.groups}.values()
@@ -141,7 +141,7 @@ def _all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitR
 
 
 def _fetch_refused(call: Call, request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
-    """The refusal in the answer's head, and for version 1, which has none, in every partition."""
+    """Return the error at the top level. Version 1 has no such field, so it is per partition."""
     topics = [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -168,7 +168,7 @@ def _asked_offsets(
     topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
     require_stable: bool,
 ) -> Iterable[tuple[str, list[Found]]]:
-    """The partitions asked for, or with None all that are committed; unknown ones as offset -1."""
+    """Return the requested partitions, or all committed ones for None. Unknown: offset -1."""
     if topics is None:
         asked = sorted(shard.offsets.of_group(group_id))
     else:
@@ -189,7 +189,7 @@ def _found(
     shard: GroupShard, group_id: str, partition: TopicPartition, require_stable: bool
 ) -> Found:
     if require_stable and shard.offsets.is_unstable(group_id, partition):
-        # The reader must wait for the transaction's end (KIP-447): it could read twice otherwise.
+        # The reader must wait for the transaction's end (KIP-447), or it could read twice.
         return partition.partition, NOTHING_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT
     committed = shard.committed(group_id, partition) or NOTHING_COMMITTED
     return partition.partition, committed, ErrorCode.NONE

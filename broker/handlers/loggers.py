@@ -1,8 +1,8 @@
-"""The process's loggers as a resource of the configuration requests: type 8, BROKER_LOGGER.
+"""The process's loggers as a resource of configuration requests: type 8, BROKER_LOGGER.
 
-Floor: handlers. The levels live in `logging` and nowhere else: nothing of it is stored, and a
-restart begins with INFO for all, as Kafka begins with its file. A logger without a level of its own
-goes by that of the nearest one above it (`broker.produce` for `broker.produce.produces`).
+Floor: handlers. The levels exist only in `logging` and are not stored. After a restart all are
+INFO, as Kafka starts with the levels of its file. A logger without its own level uses that of the
+nearest parent (`broker.produce` for `broker.produce.produces`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from broker.controller.config_changes import ConfigOperation
-from broker.metadata.configs import Source
+from broker.metadata.configs import SettingSource
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -35,11 +35,11 @@ LEVELS = {
     "DEBUG": logging.DEBUG,
     "TRACE": 5,
 }
-"""Kafka's names, loudest last."""
+"""Kafka's level names, the most verbose last."""
 
 
 def describe_loggers(resource: DescribeConfigsResource, node_id: int) -> DescribeConfigsResult:
-    """Every logger with the level it goes by."""
+    """Return every logger with its effective level."""
     result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -56,7 +56,7 @@ def describe_loggers(resource: DescribeConfigsResource, node_id: int) -> Describ
         DescribeConfigsResourceResult(
             name=name,
             value=_level_name(_logger(name).getEffectiveLevel()),
-            config_source=Source.DYNAMIC_BROKER_LOGGER,
+            config_source=SettingSource.DYNAMIC_BROKER_LOGGER,
         )
         for name in _names()
         if wanted is None or name in wanted
@@ -67,7 +67,7 @@ def describe_loggers(resource: DescribeConfigsResource, node_id: int) -> Describ
 def alter_loggers(
     resources: Sequence[AlterConfigsResource], node_id: int, *, validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
-    """Set levels or take them away; each resource as a whole or not at all."""
+    """Set or remove levels. Each resource is changed completely or not at all."""
     named = Counter(one.resource_name for one in resources)
     responses = []
     for resource in resources:
@@ -95,19 +95,19 @@ def _check_name(name: str, node_id: int) -> None:
     if name != str(node_id):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"this is broker {node_id}; ask broker '{name}' for its loggers itself",
+            f"this is broker {node_id}; send requests about loggers to broker '{name}'",
         )
 
 
 def _checked(changes: Sequence[AlterableConfig]) -> list[tuple[str, int]]:
-    """The loggers to be changed and their new levels."""
+    """Return the loggers to change with their new levels."""
     known = set(_names())
     levels: dict[str, int] = {}
     for change in changes:
         if change.name in levels:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is changed twice")
         if change.config_operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a level is set or deleted, nothing else")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a level can only be set or deleted")
         if change.name not in known:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"there is no logger '{change.name}'")
         levels[change.name] = _new_level(change)
@@ -117,7 +117,7 @@ def _checked(changes: Sequence[AlterableConfig]) -> list[tuple[str, int]]:
 def _new_level(change: AlterableConfig) -> int:
     if change.config_operation == ConfigOperation.DELETE:
         if change.name == ROOT:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "nothing lies above root: set its level")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "root has no parent logger: set its level")
         return logging.NOTSET
     if change.value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
@@ -138,5 +138,5 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_name(level: int) -> str:
-    """Kafka's name of a level; libraries may have levels between."""
+    """Return Kafka's name of a level. Libraries may have levels in between."""
     return next((name for name, least in LEVELS.items() if level >= least), "TRACE")

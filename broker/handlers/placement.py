@@ -1,7 +1,7 @@
-"""Where replicas are and who leads them: log folders, elections, reassignments.
+"""The places of replicas and their leaders: log folders, elections, reassignments.
 
-Floor: handlers. A node has one folder, and replicas stay where they were placed, so all but
-elections is answered from the image at once, with the codes that Kafka gives in the same place.
+Floor: handlers. A node has one log folder, and replicas do not move between brokers. So everything
+except elections is answered from the image at once, with Kafka's error codes.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from protocol.messages.log_dirs import (
 )
 
 ERROR_IN_HEAD_SINCE = 1
-"""Version 0 of ElectLeaders has its outcome by partition alone."""
+"""Version 0 of ElectLeaders has error codes only per partition."""
 
 UNKNOWN_BYTES = -1
 
 
 class PlacementHandlers:
-    """Where partitions lie, and who leads them."""
+    """The places of partitions, and their leaders."""
 
     def __init__(self, replicas: Replicas, settings: InForce, metadata: Metadata) -> None:
         self._replicas = replicas
@@ -59,7 +59,7 @@ class PlacementHandlers:
     def describe_log_dirs(
         self, call: Call, request: DescribeLogDirsRequest
     ) -> DescribeLogDirsResponse:
-        """The one folder, the partitions in it and their sizes, and the room on its volume."""
+        """Return the log folder, its partitions with their sizes, and the space on its volume."""
         wanted = (
             None
             if request.topics is None
@@ -94,7 +94,7 @@ class PlacementHandlers:
     def alter_replica_log_dirs(
         self, call: Call, request: AlterReplicaLogDirsRequest
     ) -> AlterReplicaLogDirsResponse:
-        """A replica may stay in the only folder there is; to any other it cannot move."""
+        """Accept the only log folder for a replica, and refuse any other."""
         own = str(Path(self._settings.config.log_dir).absolute())
         results: dict[str, AlterReplicaLogDirTopicResult] = {}
         for folder in request.dirs:
@@ -112,18 +112,18 @@ class PlacementHandlers:
         return AlterReplicaLogDirsResponse(results=list(results.values()))
 
     def _why_not_held(self, topic: str, index: int) -> ErrorCode:
-        """NONE for a replica in whichever role."""
+        """Return NONE if a replica is here in any role, else the error code."""
         try:
             self._replicas.find_held(topic, index)
         except ApiError as error:
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                # The leader is not asked for: Kafka keeps the older name of it here.
+                # The request is not for the leader only, and Kafka keeps the older code here.
                 return ErrorCode.REPLICA_NOT_AVAILABLE
             return error.code
         return ErrorCode.NONE
 
     def elect_leaders(self, call: Call, request: ElectLeadersRequest) -> None:
-        """ElectLeaders: an order for the controller, answered when who is elected leads."""
+        """ElectLeaders: sent to the controller, answered when the elected replicas lead."""
         if request.election_type not in (PREFERRED, UNCLEAN):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is not known"
@@ -137,7 +137,7 @@ class PlacementHandlers:
     def alter_partition_reassignments(
         self, call: Call, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """A partition may be assigned to where it is; to move one is not built yet, and refused."""
+        """Accept the current assignment of a partition. Moving replicas is not supported yet."""
         image = self._metadata.image
         response = AlterPartitionReassignmentsResponse()
         for topic in request.topics:
@@ -155,14 +155,14 @@ class PlacementHandlers:
     def list_partition_reassignments(
         self, call: Call, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """Nothing is ever on the move."""
+        """Return an empty list, because replicas never move."""
         return ListPartitionReassignmentsResponse()
 
 
 def _nobody_elected(
     version: int, request: ElectLeadersRequest, code: ErrorCode
 ) -> ElectLeadersResponse:
-    """The refusal for each partition that was named, and in the head where there is one."""
+    """Return the error for each named partition, and at the top level if the version has it."""
     partitions_by_topic: dict[str, dict[int, None]] = {}
     for asked in request.topic_partitions or ():
         partitions_by_topic.setdefault(asked.topic, {}).update(dict.fromkeys(asked.partitions))
@@ -182,7 +182,7 @@ def _nobody_elected(
 
 
 def _volume(folder: str) -> tuple[int, int]:
-    """Size of the volume and what is free there for us."""
+    """Return the size of the volume and the free space that this process can use."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -200,13 +200,11 @@ def _partition(image: MetadataImage, topic: str, index: int) -> PartitionImage:
 def _reassign(image: MetadataImage, topic: str, asked: ReassignablePartition) -> None:
     partition = _partition(image, topic, asked.partition_index)
     if asked.replicas is None:
-        raise ApiError(
-            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is no reassignment to be cancelled"
-        )
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is no reassignment to cancel")
     check_assignment(asked.replicas, image)
     if tuple(asked.replicas) != partition.replicas:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{topic}-{asked.partition_index} lies on {list(partition.replicas)}, and this version "
-            "moves no replicas yet",
+            f"{topic}-{asked.partition_index} is on brokers {list(partition.replicas)}; this "
+            "version cannot move replicas",
         )

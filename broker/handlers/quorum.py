@@ -1,7 +1,7 @@
-"""The quorum and its brokers, for administrators: looked at, brokers forgotten, features raised.
+"""Administration of the quorum: describe it, unregister brokers, raise feature levels.
 
-Floor: handlers. All of it is the active controller's; a broker that is not passes it on, as Kafka's
-brokers do, so that any of them may be asked.
+Floor: handlers. The active controller handles all of this. Any other broker forwards the request to
+it, as in Kafka, so that a client can ask any broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIRECTORIES_SINCE = 2
 
 
 class QuorumHandlers:
-    """What is asked of the metadata quorum's leader."""
+    """Requests for the leader of the metadata quorum."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -39,7 +39,7 @@ class QuorumHandlers:
         self._pass_on(call, request, described)
 
     def unregister_broker(self, call: Call, request: UnregisterBrokerRequest) -> None:
-        """UnregisterBroker: answered when the broker is forgotten."""
+        """UnregisterBroker: answered when the broker is unregistered."""
         self._pass_on(call, request, call.answer)
 
     def update_features(self, call: Call, request: UpdateFeaturesRequest) -> None:
@@ -56,7 +56,7 @@ class QuorumHandlers:
 
 
 def _without_places(response: DescribeQuorumResponse) -> DescribeQuorumResponse:
-    """As versions before 2 have it: they know of no directories and no addresses."""
+    """Remove the fields that versions before 2 do not have: directories and addresses."""
     response.nodes = []
     for topic in response.topics:
         for partition in topic.partitions:
@@ -66,7 +66,7 @@ def _without_places(response: DescribeQuorumResponse) -> DescribeQuorumResponse:
 
 
 def _in_latest_words(request: UpdateFeaturesRequest) -> UpdateFeaturesRequest:
-    """Version 0 says only whether a level may fall, which is version 1's safe downgrade."""
+    """Convert version 0's permission to lower a level to version 1's safe downgrade."""
     for one in request.feature_updates:
         if one.allow_downgrade:
             one.allow_downgrade, one.upgrade_type = False, SAFE_DOWNGRADE

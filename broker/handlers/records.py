@@ -1,8 +1,8 @@
-"""DeleteRecords and OffsetForLeaderEpoch: from where a log can be read, and where epochs end."""
+"""DeleteRecords and OffsetForLeaderEpoch: the start of a log, and the ends of epochs."""
 
 from __future__ import annotations
 
-from broker.commitments import Waits
+from broker.offset_waiters import Waits
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
@@ -25,11 +25,11 @@ from protocol.messages.topics import (
 from protocol.types import NO_OFFSET
 
 TO_HIGH_WATERMARK = -1
-"""In DeleteRecords: everything that is committed."""
+"""In DeleteRecords: delete everything that is committed."""
 
 
 class _Trimmed:
-    """A partition whose log begins elsewhere on its leader; waits for the other live replicas."""
+    """A partition whose leader has deleted records; waits for the other live replicas."""
 
     __slots__ = ("_deletion", "leader_epoch", "offset", "replica", "result")
 
@@ -43,22 +43,22 @@ class _Trimmed:
         self._deletion = deletion
         self.replica = replica
         self.leader_epoch = replica.leader_epoch
-        """In which the leader has deleted."""
+        """The leader epoch in which the leader has deleted."""
         self.offset = offset
-        """Below which all of them are to have deleted."""
+        """All replicas must delete the records below this offset."""
         self.result = result
 
     def reached(self) -> None:
         self.result.low_watermark = self.replica.state.low_watermark
-        self._deletion.part_ended()
+        self._deletion.wait_ended()
 
     def lost(self, code: ErrorCode) -> None:
         self.result.error_code = code
-        self._deletion.part_ended()
+        self._deletion.wait_ended()
 
 
 class _Deletion:
-    """A DeleteRecords: answered when all that it waits for has ended."""
+    """A DeleteRecords request, answered when all its waits have ended."""
 
     __slots__ = ("_open_count", "call", "deadline_ms", "response", "trimmed")
 
@@ -70,31 +70,31 @@ class _Deletion:
         self._open_count = 0
 
     def settle(self, waits: Waits) -> None:
-        """The leader's own deletions are durable: answer, now or when the others have followed."""
-        # One more, so that it is not answered between two of its parts.
+        """After the leader's own deletions are durable, wait for the followers, then answer."""
+        # One extra wait, so that it is not answered while its waits are still being added.
         self._open_count = 1 + len(self.trimmed)
         for one in self.trimmed:
             if one.replica.leads_in(one.leader_epoch):
                 waits.await_(one.replica.low_line(), one.offset, one, self.deadline_ms)
             else:
                 one.lost(one.replica.why_lost)
-        self.part_ended()
+        self.wait_ended()
 
     def refuse(self, code: ErrorCode) -> None:
-        """What the leader has deleted is not on its disk, and may come back."""
+        """Answer with an error, because the deletion is not durable and may be undone."""
         for one in self.trimmed:
             one.result.error_code = code
         self.call.answer(self.response)
 
-    def part_ended(self) -> None:
-        """One wait less; the last one lets the answer leave."""
+    def wait_ended(self) -> None:
+        """Count down the waits. The last one sends the answer."""
         self._open_count -= 1
         if not self._open_count:
             self.call.answer(self.response)
 
 
 class RecordHandlers:
-    """Records deleted, and the ends of epochs."""
+    """Deletion of records, and the ends of leader epochs."""
 
     def __init__(
         self, replicas: Replicas, checkpoints: CheckpointQueue, waits: Waits, clock: Clock
@@ -105,11 +105,12 @@ class RecordHandlers:
         self._clock = clock
 
     def delete_records(self, call: Call, request: DeleteRecordsRequest) -> None:
-        """DeleteRecords: answered once the new start of each log is on the disk here, and all live
-        replicas begin there or behind it.
+        """DeleteRecords: answered once the new start of each log is durable here, and all live
+        replicas start there or later.
 
-        Else a crash could bring back records that somebody was told are gone. A follower that has
-        not followed within the request's time: REQUEST_TIMED_OUT, though the leader has deleted.
+        Otherwise a crash could bring back records after the client was told that they are deleted.
+        If a follower is too slow for the request's timeout, the answer is REQUEST_TIMED_OUT,
+        although the leader has deleted.
         """
         deletion = _Deletion(call, self._clock.monotonic_ms() + request.timeout_ms)
         deletion.response.topics = [
@@ -151,7 +152,7 @@ class RecordHandlers:
     def offset_for_leader_epoch(
         self, call: Call, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
-        """Where the epoch of a client's last record ends: beyond it the client must truncate."""
+        """Return the end of the epoch of a client's last record, above which it must truncate."""
         response = OffsetForLeaderEpochResponse()
         for topic in request.topics:
             answer = OffsetForLeaderTopicResult(topic=topic.topic)

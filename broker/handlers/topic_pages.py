@@ -30,7 +30,7 @@ class TopicPageHandlers:
     def describe_topic_partitions(
         self, call: Call, request: DescribeTopicPartitionsRequest
     ) -> DescribeTopicPartitionsResponse:
-        """Topics in the order of their names, from the cursor on; all when none is named."""
+        """Return topics ordered by name, from the cursor on; all topics if none is named."""
         image = self._metadata.image
         cursor = request.cursor
         if cursor is not None and cursor.partition_index < 0:
@@ -78,10 +78,10 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
 def _page(
     topic: TopicImage, image: MetadataImage, listener: str, first: int, count_max: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    """A stretch of one topic's partitions.
+    """Return a part of one topic's partitions.
 
-    The lists of eligible leaders stay empty: none ever leaves the in-sync replicas here, and null
-    breaks Java clients.
+    The lists of eligible leaders stay empty, because every eligible leader is in sync here. Null
+    would break Java clients.
     """
     page = DescribeTopicPartitionsResponseTopic(
         name=topic.name,

@@ -1,4 +1,4 @@
-"""Transactions: what their producers ask of the coordinator, and what administrators see."""
+"""Transactional requests of producers for their coordinator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.cluster.metadata import Metadata
 from broker.controller.outcome import CreateOwnTopic
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.metadata.image import OFFSETS_TOPIC
-from broker.produce.judge import OF_A_PRODUCER
+from broker.produce.batch_validator import OF_A_PRODUCER
 from broker.produce.verification import (
     NO_PROOFS,
     Owner,
@@ -45,10 +45,10 @@ from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 FENCED_SINCE = 2
 INIT_FENCED_SINCE = 4
-"""From these versions on a client knows PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH says it."""
+"""The first versions whose clients know PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH."""
 
 LOADING_SINCE = 2
-"""From this version of TxnOffsetCommit on a client knows COORDINATOR_LOAD_IN_PROGRESS there."""
+"""The first TxnOffsetCommit version whose clients know COORDINATOR_LOAD_IN_PROGRESS."""
 
 
 def _code(call: Call, error: ApiError, fenced_since: int = FENCED_SINCE) -> ErrorCode:
@@ -58,7 +58,7 @@ def _code(call: Call, error: ApiError, fenced_since: int = FENCED_SINCE) -> Erro
 
 
 class TransactionHandlers:
-    """Transactions begun, filled and ended."""
+    """Begin, extend and end transactions."""
 
     def __init__(
         self,
@@ -79,8 +79,9 @@ class TransactionHandlers:
     def init_producer_id(
         self, call: Call, request: InitProducerIdRequest
     ) -> InitProducerIdResponse | None:
-        """A producer id and epoch. Without a transactional id always new ones, for nothing ties the
-        producer's old id to anything."""
+        """Return a producer id and epoch. Without a transactional id they are always new, because
+        the producer's old id has no state.
+        """
 
         def refused(error: ApiError) -> None:
             call.answer(
@@ -98,7 +99,9 @@ class TransactionHandlers:
             if (request.producer_id == NO_PRODUCER_ID) != (
                 request.producer_epoch == NO_PRODUCER_EPOCH
             ):
-                raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch go together")
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, "a producer id and its epoch must be sent together"
+                )
             if request.transactional_id is None:
                 self._producer_ids.take(given, refused)
             else:
@@ -121,13 +124,13 @@ class TransactionHandlers:
             expected = None
         elif min(request.producer_id, request.producer_epoch) < 0:
             raise ApiError(
-                ErrorCode.INVALID_REQUEST, "a producer id and its epoch are not negative"
+                ErrorCode.INVALID_REQUEST, "a producer id and its epoch must not be negative"
             )
 
         def moved(transactions: Sequence[Transaction]) -> None:
             (one,) = transactions
             if one.state is not TxnState.EMPTY:
-                # What was open is being aborted; the next try begins anew.
+                # The open transaction is being aborted. The producer must try again.
                 refused(ApiError(ErrorCode.CONCURRENT_TRANSACTIONS))
                 return
             call.answer(
@@ -150,7 +153,7 @@ class TransactionHandlers:
                 refused,
             )
 
-        # Before it is asked where the coordinator is, for no other one would allow it either.
+        # Check before locating the coordinator, because every coordinator would refuse this.
         self._transactions.refuse_timeout(request.transaction_timeout_ms)
         shard = self._transactions.shard(transactional_id)
         if shard.wants_producer_id(transactional_id, expected):
@@ -216,7 +219,8 @@ class TransactionHandlers:
 
         def add() -> None:
             try:
-                # Its coordinator may be another broker, which asks here before it writes there.
+                # The group's coordinator can be another broker, which asks here before it writes
+                # there.
                 partition = self._groups.partition_of(request.group_id)
             except ApiError as error:
                 answer(error)
@@ -229,12 +233,12 @@ class TransactionHandlers:
                 answer,
             )
 
-        # A group that has never committed may be the first one of all.
+        # The offsets topic may not exist yet, if no group has ever committed.
         with_topic(self._metadata, call, OFFSETS_TOPIC, add)
         return None
 
     def end_txn(self, call: Call, request: EndTxnRequest) -> None:
-        """EndTxn: answered when the outcome is durable; the markers follow."""
+        """EndTxn: answered when the outcome is durable. The markers follow."""
 
         def answer(error: ApiError | None) -> None:
             code = ErrorCode.NONE if error is None else _code(call, error)
@@ -254,7 +258,9 @@ class TransactionHandlers:
         )
 
     def txn_offset_commit(self, call: Call, request: TxnOffsetCommitRequest) -> None:
-        """TxnOffsetCommit: the offsets are written now and count once the transaction does."""
+        """TxnOffsetCommit: the offsets are written now and take effect when the transaction
+        commits.
+        """
 
         def refused(error: ApiError) -> None:
             code = self._groups.told(_offsets_code(call, error))
@@ -291,7 +297,7 @@ class TransactionHandlers:
         proofs: Proofs,
         refused: Callable[[ApiError], None],
     ) -> None:
-        """Write the offsets if the transaction is open; raises ApiError if nothing is written."""
+        """Write the offsets if the transaction is open. Raises ApiError if nothing was written."""
         loaded = self._groups.find(request.group_id)
         refuse_outsider(self._verifier, owner, loaded.replica, proofs)
         outcome = self._groups.shard(request.group_id).commit_in_transaction(
@@ -322,7 +328,7 @@ def _added(
 
 
 def with_topic(metadata: Metadata, call: Call, name: str, then: Callable[[], None]) -> None:
-    """Go on once an internal topic is there; it is made when there is none yet."""
+    """Continue once an internal topic exists. Creates it if it is missing."""
     if name in metadata.image.topics:
         then()
     else:
@@ -335,15 +341,15 @@ def with_topic(metadata: Metadata, call: Call, name: str, then: Callable[[], Non
 
 
 def _offsets_code(call: Call, error: ApiError) -> ErrorCode:
-    """The code that a producer knows from the group coordinator."""
+    """Convert to an error code that a producer expects from the group coordinator."""
     code = error.code
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        # Of a coordinator's answer it is unknown, which ends Kafka's own producer.
+        # Kafka's own producer stops at this code if it comes from a coordinator.
         return ErrorCode.NOT_COORDINATOR
     if code is ErrorCode.CONCURRENT_TRANSACTIONS:
-        # What is under way is the end of this very transaction: the next try learns of it.
+        # This same transaction is ending. The next attempt will get the result.
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_SINCE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""Transactions as administrators see them."""
+"""Administration of transactions: list and describe them and their producers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from protocol.messages.transactions import (
 )
 
 KNOWN_STATES = frozenset(state.title for state in TxnState) | {"PrepareEpochFence"}
-"""The names Kafka knows; the last is one of its states that never reaches a log."""
+"""Kafka's state names. The last is a state of Kafka that never reaches a log."""
 
 
 class TransactionAdminHandlers:
-    """Transactions and producers listed."""
+    """Transactions and producers listed and described."""
 
     def __init__(self, replicas: Replicas, transactions: TxnCoordinator, clock: Clock) -> None:
         self._replicas = replicas
@@ -39,8 +39,7 @@ class TransactionAdminHandlers:
     def describe_producers(
         self, call: Call, request: DescribeProducersRequest
     ) -> DescribeProducersResponse:
-        """The producers that a partition's log remembers; of each partition once, however often it
-        is asked for."""
+        """Return the producers that each partition's log remembers, each partition once."""
         asked: dict[str, dict[int, None]] = {}
         for topic in request.topics:
             asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -78,7 +77,7 @@ class TransactionAdminHandlers:
     def describe_transactions(
         self, call: Call, request: DescribeTransactionsRequest
     ) -> DescribeTransactionsResponse:
-        """Transactional ids in detail, each once and with its own refusal."""
+        """Describe transactional ids, each once and with its own error."""
         answers = []
         for transactional_id in dict.fromkeys(request.transactional_ids):
             try:
@@ -97,7 +96,7 @@ class TransactionAdminHandlers:
     def list_transactions(
         self, call: Call, request: ListTransactionsRequest
     ) -> ListTransactionsResponse:
-        """The transactional ids that pass the filters; refused while a shard is loading."""
+        """Return the transactional ids that match the filters. Refused while a shard is loading."""
         if self._transactions.is_loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now_ms = self._clock.now_ms()

@@ -1,4 +1,4 @@
-"""Answers to other brokers that leave when what they tell of is committed and in force.
+"""Answers to other brokers that are sent once the change is committed and in force.
 
 Floor: interbroker.
 """
@@ -12,7 +12,7 @@ from protocol.errors import ApiError
 
 
 def waiter_of(call: Call) -> OrderWaiter:
-    """Whoever has made a call, as one who waits for a decision; a refusal stands in the answer."""
+    """Return a waiter that answers a call with the decision, or with an error in the answer."""
 
     def refused(error: ApiError) -> None:
         call.answer(refusal(call.api_key, error))

@@ -1,7 +1,7 @@
-"""Orders of clients that another broker passes on, to be decided here (KIP-590).
+"""Requests of clients that another broker forwards to this controller (KIP-590).
 
-Floor: interbroker. What comes out of the envelope is a request as its client might have sent it; it
-is decided under the client's address. The answer goes back in an envelope of its own.
+Floor: interbroker. An envelope contains a client's request. It is handled under the client's
+address, and its answer goes back in an envelope.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocol.wire.schema import Message
 
 
 def envelope_handlers(metadata: Metadata) -> dict[ApiKey, Handler]:
-    """By API, what this broker does with what is passed on to it."""
+    """Return the handler for requests that other brokers forward."""
     return {ApiKey.ENVELOPE: partial(_open, metadata)}
 
 
@@ -30,11 +30,12 @@ def _open(metadata: Metadata, call: Call, envelope: EnvelopeRequest) -> None:
         call.answer(packed_answer(response, found))
 
     def refused(error: ApiError) -> None:
-        # It was in line when another controller took over. Whoever has passed it on must not take
-        # that for an order that was never decided, which is what NOT_CONTROLLER says.
+        # The request was queued when another controller took over, so its result is unknown. The
+        # forwarding broker must not take it for one that was never handled: NOT_CONTROLLER means
+        # that.
         is_lost = error.code is ErrorCode.NOT_CONTROLLER
         if not is_lost and holds_refusal(found.key):
-            # An envelope has a code and no words.
+            # An envelope has an error code but no message, so put the error into the answer inside.
             decided(refusal(found.key, error))
             return
         code = ErrorCode.NETWORK_EXCEPTION if is_lost else error.code

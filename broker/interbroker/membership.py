@@ -1,7 +1,7 @@
-"""What other brokers ask of the active controller to belong to the cluster.
+"""Requests of other brokers to the active controller, about their membership.
 
-Floor: interbroker. A broker that asks while this node is not the controller hears NOT_CONTROLLER in
-the answer's own field, and looks for another.
+Floor: interbroker. While this node is not the controller, the answer contains NOT_CONTROLLER, and
+the other broker looks for another controller.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BrokerHandlers:
 def membership_handlers(
     liveness: LivenessDriver, controller: ControllerDriver
 ) -> dict[ApiKey, Handler]:
-    """By API, what brokers are answered on BROKER."""
+    """Return the handlers for the BROKER listener."""
     handlers = BrokerHandlers(liveness, controller)
     return {
         ApiKey.BROKER_REGISTRATION: handlers.register,

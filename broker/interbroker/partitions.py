@@ -1,7 +1,7 @@
-"""What leaders of partitions ask of the active controller: who is in sync.
+"""Requests of partition leaders to the active controller, about in-sync replicas.
 
-Floor: interbroker. The answer ends a leader's wait and says nothing more: who is in sync comes from
-the replayed metadata log alone (decision 0029).
+Floor: interbroker. The answer only ends the leader's wait. The in-sync replicas come only from the
+replayed metadata log (decision 0029).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from protocol.messages.membership import AlterPartitionRequest
 
 
 def partition_handlers(controller: ControllerDriver) -> dict[ApiKey, Handler]:
-    """By API, what leaders are answered on BROKER."""
+    """Return the handlers for the BROKER listener."""
 
     def alter_partition(call: Call, request: AlterPartitionRequest) -> None:
         controller.submit(request, waiter_of(call))

@@ -1,7 +1,7 @@
-"""What other voters ask of this one: votes, the begin and end of epochs, the log and its snapshots.
+"""Requests of other voters: votes, begin and end of epochs, the log and its snapshots.
 
-Floor: interbroker. All of it goes to the quorum's core, which answers when what the answer tells of
-is durable.
+Floor: interbroker. All requests go to the quorum's core, which answers when the content of the
+answer is durable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocol.wire.schema import Message
 
 
 def quorum_handlers(messenger: LinkMessenger) -> dict[ApiKey, Handler]:
-    """By API, what the quorum answers."""
+    """Return the handlers of the quorum."""
 
     def ask(call: Call, request: Message) -> None:
         messenger.received(call, request)

@@ -1,14 +1,14 @@
-"""What transaction coordinators ask of leaders, and leaders of coordinators (KIP-98, KIP-890).
+"""Requests between transaction coordinators and partition leaders (KIP-98, KIP-890).
 
-Floor: interbroker. A coordinator has its markers written by WriteTxnMarkers. A leader asks by an
-AddPartitionsToTxn that adds nothing whether a producer may write in a transaction.
+Floor: interbroker. A coordinator sends WriteTxnMarkers to have its markers written. A leader sends
+AddPartitionsToTxn with `verify_only` to ask if a producer may write in a transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.commitments import Waiter
+from broker.offset_waiters import OffsetWaiter
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
@@ -34,11 +34,12 @@ from protocol.messages.transactions import (
 from protocol.types import TopicPartition
 
 MARKERS_MS_MAX = 1_000
-"""How long markers are waited for. What is not committed by then gets REQUEST_TIMED_OUT: one
-partition must not hold back the answers of all others."""
+"""How long to wait for markers. A marker that is not committed by then gets REQUEST_TIMED_OUT,
+because one partition must not delay the answers of all others.
+"""
 
-Write = Callable[[Replica, TxnMarker, Waiter, int], None]
-"""Writes one marker, and lets somebody wait for it until a deadline."""
+Write = Callable[[Replica, TxnMarker, OffsetWaiter, int], None]
+"""Writes one marker and waits for its commit until a deadline."""
 
 
 class MarkerAnswer:
@@ -57,7 +58,7 @@ class MarkerAnswer:
 
 
 class MarkerHandler:
-    """WriteTxnMarkers: of other brokers, and of kafka-transactions, which aborts what hangs."""
+    """WriteTxnMarkers of other brokers, and of kafka-transactions to abort a transaction."""
 
     def __init__(self, replicas: Replicas, clock: Clock, write: Write) -> None:
         self._replicas = replicas
@@ -86,7 +87,8 @@ class MarkerHandler:
             result = WritableTxnMarkerResult(producer_id=asked.producer_id)
             for topic in asked.topics:
                 of_topic = WritableTxnMarkerTopicResult(name=topic.name)
-                # A marker is an append: one for each partition, however often it is named.
+                # Each marker is an append, so write one per partition even if it is named
+                # repeatedly.
                 for index in dict.fromkeys(topic.partition_indexes):
                     one = WritableTxnMarkerPartitionResult(partition_index=index)
                     left += 1
@@ -103,18 +105,18 @@ class MarkerHandler:
 
 
 class NewestLinks:
-    """Lets no marker be written that comes by a link which its coordinator has given up.
+    """Refuses markers that arrive on a link that its coordinator has abandoned.
 
-    What was sent there and not answered is sent again on the next link. Should it be read here only
-    after that, the transaction may be complete, and the marker would end the producer's next one.
+    Unanswered markers are sent again on the next link. If the old ones were read here after that,
+    their transaction may be complete, and they would end the producer's next transaction.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[str | None, int] = {}
-        """By broker, its newest connection on which markers have come."""
+        """By broker, the number of the newest connection on which markers have arrived."""
 
     def admits(self, call: Call) -> bool:
-        """Whether no newer connection of this broker is known."""
+        """Return True if no newer connection of this broker is known."""
         number = call.session.number
         newest = self._numbers.get(call.client_id, number)
         if number < newest:
@@ -124,13 +126,13 @@ class NewestLinks:
 
 
 class VerificationHandler:
-    """Says what belongs to the open transactions that are coordinated here."""
+    """Verifies writes against the open transactions that are coordinated here."""
 
     def __init__(self, transactions: TxnCoordinator) -> None:
         self._transactions = transactions
 
     def verify(self, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-        """AddPartitionsToTxn between brokers: nothing is added."""
+        """AddPartitionsToTxn between brokers, which adds nothing."""
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
@@ -161,7 +163,8 @@ class VerificationHandler:
         if not asked.verify_only:
             return ErrorCode.INVALID_REQUEST
         try:
-            # A coordinator that was deposed would vouch for what another has ended.
+            # A coordinator that was replaced would confirm a transaction that its successor has
+            # ended.
             self._transactions.readable(asked.transactional_id).refuse_outsider(
                 asked.transactional_id, asked.producer_id, asked.producer_epoch, partition
             )
@@ -176,7 +179,7 @@ def transaction_handlers(
     transactions: TxnCoordinator,
     clock: Clock,
 ) -> dict[ApiKey, Handler]:
-    """By API, what brokers are answered on BROKER."""
+    """Return the handlers for the BROKER listener."""
     once = MarkerHandler(replicas, clock, markers.write_once)
     newest = NewestLinks()
 
@@ -184,7 +187,7 @@ def transaction_handlers(
         if newest.admits(call):
             once.write_txn_markers(call, request)
         else:
-            call.hang_up("markers come by a newer link")
+            call.hang_up("a newer link of this broker carries its markers")
 
     return {
         ApiKey.ADD_PARTITIONS_TO_TXN: VerificationHandler(transactions).verify,

@@ -1,8 +1,8 @@
-"""Settings of topics and brokers: what holds, and where it comes from.
+"""Settings of topics and brokers: the effective values and their sources.
 
-Floor: metadata. Pure. A topic's value is its own, else the node's under one of its synonyms, else
-the default; a node's is what was set at run time for it, else for all nodes, else what its file
-states, else the default. DescribeConfigs shows all of them, strongest first.
+Floor: metadata. Pure. A topic's value is its own, else the node's value under one of the synonyms,
+else the default. A node's value is the one set at run time for this node, else for all nodes, else
+the one in its file, else the default. DescribeConfigs shows all of them, the effective one first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.names import check_topic_name
 from broker.metadata.own_entries import own_values
 from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
-from broker.settings import Kind, Setting, Synonym, Value, scaled, text
+from broker.settings import ConfigType, Setting, Synonym, Value, scaled, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -29,8 +29,8 @@ from protocol.messages.configs import (
 from protocol.messages.topics import CreatableTopicConfigs
 
 
-class Source(IntEnum):
-    """Where a value comes from, by the numbers of DescribeConfigs."""
+class SettingSource(IntEnum):
+    """The source of a value, with the numbers of DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -42,15 +42,15 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One place where a setting has a value; the first of its layers holds."""
+    """One source in which a setting has a value. The first of its layers is effective."""
 
     name: str
     value: str
-    source: Source
+    source: SettingSource
 
 
 def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfig) -> list[Layer]:
-    """Every value there is for one topic setting, strongest first."""
+    """Return all values of one topic setting, the effective one first."""
     layers = []
     if row.key in overrides:
         layers.append(_own_layer(row, overrides[row.key]))
@@ -60,56 +60,56 @@ def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfi
 
 
 def _own_layer(row: Setting, stored: str) -> Layer:
-    """What a topic sets itself: stored as the client sent it, shown without blanks, as in Kafka."""
-    is_list = row.kind is Kind.LIST
+    """Return a topic's own value: stored as the client sent it, shown without blanks."""
+    is_list = row.kind is ConfigType.LIST
     value = ",".join(part.strip() for part in stored.split(",")) if is_list else stored.strip()
-    return Layer(row.key, value, Source.DYNAMIC_TOPIC)
+    return Layer(row.key, value, SettingSource.DYNAMIC_TOPIC)
 
 
 def _node_layers(keys: Collection[str], config: BrokerConfig) -> Iterator[Layer]:
-    """What is set on the node under these keys, by source and then in the order of the keys."""
+    """Return what the node sets under these keys, ordered by source and then by key."""
     for source, values in _node_values(config):
         for key in keys:
             if key in values:
                 yield Layer(key, text(values[key]), source)
 
 
-def _node_values(config: BrokerConfig) -> Iterator[tuple[Source, Mapping[str, Value]]]:
-    yield Source.DYNAMIC_BROKER, config.dynamic
-    yield Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_for_all
-    yield Source.STATIC_BROKER, config.given
+def _node_values(config: BrokerConfig) -> Iterator[tuple[SettingSource, Mapping[str, Value]]]:
+    yield SettingSource.DYNAMIC_BROKER, config.dynamic
+    yield SettingSource.DYNAMIC_DEFAULT_BROKER, config.dynamic_for_all
+    yield SettingSource.STATIC_BROKER, config.given
 
 
 def _default_layer(row: Setting) -> Layer:
-    """The default under the name of the broker key that carries it: the coarsest synonym."""
+    """Return the default under the broker key with the coarsest unit."""
     if not row.synonyms:
-        return Layer(row.key, text(row.default), Source.DEFAULT)
+        return Layer(row.key, text(row.default), SettingSource.DEFAULT)
     synonym = row.synonyms[-1]
     default = row.default
     if synonym.factor != 1 and isinstance(default, int) and default > 0:
         default = default // synonym.factor
-    return Layer(synonym.key, text(default), Source.DEFAULT)
+    return Layer(synonym.key, text(default), SettingSource.DEFAULT)
 
 
 def topic_value(row: Setting, layers: list[Layer], config: BrokerConfig) -> str:
-    """The value that holds, in the topic setting's own unit."""
+    """Return the effective value, in the topic setting's own unit."""
     strongest = layers[0]
-    if strongest.source is Source.DYNAMIC_TOPIC:
+    if strongest.source is SettingSource.DYNAMIC_TOPIC:
         return strongest.value
-    if strongest.source is Source.DEFAULT:
+    if strongest.source is SettingSource.DEFAULT:
         return text(row.default)
     synonym = next(one for one in row.synonyms if one.key == strongest.name)
     return text(scaled(_node_value(synonym, strongest.source, config), synonym))
 
 
-def _node_value(synonym: Synonym, source: Source, config: BrokerConfig) -> Value:
+def _node_value(synonym: Synonym, source: SettingSource, config: BrokerConfig) -> Value:
     return next(values for one, values in _node_values(config) if one is source)[synonym.key]
 
 
 def created_configs(
     settings: Mapping[str, str], config: BrokerConfig
 ) -> list[CreatableTopicConfigs]:
-    """All settings of a new topic, for the answer to CreateTopics."""
+    """Return all settings of a new topic, for the answer to CreateTopics."""
     entries = []
     for _, row in TOPIC_ROWS.values():
         layers = topic_layers(row, settings, config)
@@ -125,7 +125,7 @@ def created_configs(
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """One topic setting as it is where the topic does not set it itself."""
+    """A topic setting as it is for topics that do not set it."""
 
     row: Setting
     layers: list[Layer]
@@ -135,9 +135,9 @@ class Inherited:
 def describe_configs(
     request: DescribeConfigsRequest, image: MetadataImage, config: BrokerConfig
 ) -> DescribeConfigsResponse:
-    """DescribeConfigs for topics and for this broker; a resource named twice is described once."""
+    """Answer DescribeConfigs for topics and this broker; a repeated resource is described once."""
     asked = {(one.resource_type, one.resource_name): one for one in request.resources}
-    # What topics get from the node and the defaults is worked out once for all of them.
+    # The values from the node and the defaults are the same for all topics, so compute them once.
     inherited = {
         key: Inherited(row, layers, _entry(row, layers, topic_value(row, layers, config), request))
         for key, (_, row) in TOPIC_ROWS.items()
@@ -211,17 +211,21 @@ def _topic_entry(
 def _broker_entries(
     name: str, config: BrokerConfig, wanted: Collection[str] | None
 ) -> Iterator[tuple[Setting, list[Layer], bool]]:
-    """Row, layers, and whether it is read only."""
+    """Yield row, layers, and True if it is read-only."""
     if name and name != str(config.node_id):
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}; ask broker {name} itself"
         )
     rows = [row for key, (_, row) in BROKER_ROWS.items() if wanted is None or key in wanted]
     if not name:
-        # An empty name asks for what has been set at run time for all brokers, and for that alone.
+        # An empty name means only what was set at run time for all brokers.
         for_all = config.dynamic_for_all
         return (
-            (row, [Layer(row.key, text(for_all[row.key]), Source.DYNAMIC_DEFAULT_BROKER)], False)
+            (
+                row,
+                [Layer(row.key, text(for_all[row.key]), SettingSource.DYNAMIC_DEFAULT_BROKER)],
+                False,
+            )
             for row in rows
             if row.key in for_all
         )
@@ -231,12 +235,12 @@ def _broker_entries(
 def _own_entries(
     config: BrokerConfig, wanted: Collection[str] | None, request: DescribeConfigsRequest
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """What the node is, for tools that look it up under Kafka's keys."""
+    """Yield the node's identity, for tools that look it up under Kafka's keys."""
     for row, value in own_values(config):
         if wanted is not None and row.key not in wanted:
             continue
         if value is not None:
-            layer = Layer(row.key, value, Source.STATIC_BROKER)
+            layer = Layer(row.key, value, SettingSource.STATIC_BROKER)
             yield _entry(row, [layer], value, request, is_read_only=True)
         else:
             yield _entry(row, [], None, request, is_read_only=True)
@@ -248,25 +252,28 @@ def _foreign_entries(
     wanted: Collection[str] | None,
     request: DescribeConfigsRequest,
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """Keys set at run time that this broker has no row for, without values: they may be secrets of
-    whoever knows them, and Kafka does not show them either."""
+    """Yield keys that this broker does not know, set at run time. Their values are not shown, as in
+    Kafka, because they may be secrets.
+    """
     for_all = image.settings(BROKER_RESOURCE, "")
     own = image.settings(BROKER_RESOURCE, name) if name else {}
     for key in sorted((for_all.keys() | own.keys()) - BROKER_ROWS.keys()):
         if wanted is None or key in wanted:
-            source = Source.DYNAMIC_BROKER if key in own else Source.DYNAMIC_DEFAULT_BROKER
+            source = (
+                SettingSource.DYNAMIC_BROKER if key in own else SettingSource.DYNAMIC_DEFAULT_BROKER
+            )
             entry = _entry(foreign_setting(key), [], None, request)
             entry.config_source, entry.is_sensitive = source, True
             yield entry
 
 
 def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
-    default = Layer(row.key, text(_broker_default(row)), Source.DEFAULT)
+    default = Layer(row.key, text(_broker_default(row)), SettingSource.DEFAULT)
     return [*_node_layers([row.key], config), default]
 
 
 def _broker_default(row: Setting) -> bool | int | float | str:
-    """The default in the broker key's own unit: rows of synonyms carry the topic's."""
+    """Return the default in the broker key's own unit. Rows of synonyms have the topic's unit."""
     factor = _FACTORS.get(row.key, 1)
     if factor != 1 and isinstance(row.default, int) and row.default > 0:
         return row.default // factor
@@ -294,7 +301,7 @@ def _entry(
         name=row.key,
         value=value,
         read_only=is_read_only,
-        config_source=layers[0].source if layers else Source.DEFAULT,
+        config_source=layers[0].source if layers else SettingSource.DEFAULT,
         is_sensitive=False,
         synonyms=synonyms,
         config_type=row.kind,

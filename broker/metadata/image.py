@@ -1,9 +1,8 @@
 """The cluster's metadata at one offset of its log, immutable.
 
-Floor: metadata. Pure. An image is what replaying the log up to `end_offset` gives, and nothing
-else: whatever is not in a record is not in an image. `MetadataDelta` gathers the records of one
-commit and says, besides the next image, which topics came, went or changed, for those who keep
-something per topic.
+Floor: metadata. Pure. An image is the result of replaying the log up to `end_offset`, and contains
+nothing else. `MetadataDelta` collects the records of one commit. Besides the next image, it says
+which topics were added, removed or changed, for code that keeps state per topic.
 """
 
 from __future__ import annotations
@@ -49,21 +48,21 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = Uuid(int=1)
-"""Kafka's; no other topic gets it."""
+"""Kafka's id, which no other topic gets."""
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 """The metadata log is one partition."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
 
 
 class ImpossibleRecord(Exception):
-    """A record that does not fit those before it: nothing has changed."""
+    """A record that contradicts earlier ones. Nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """One broker as registered: `listeners` maps a listener's name to its advertised address.
+    """One registered broker. `listeners` maps a listener's name to its advertised address.
 
-    `directory_ids`: where its logs lie; none where a version registered it that did not say.
+    `directory_ids` are its log directories; empty if an older version registered it without them.
     """
 
     node_id: int
@@ -73,22 +72,23 @@ class BrokerImage:
     rack: str | None
     is_fenced: bool
     is_stopping: bool = False
-    """In controlled shutdown: it leads and is in sync nowhere any more."""
+    """True during a controlled shutdown: it leads no partition and is in no ISR."""
     directory_ids: tuple[Uuid, ...] = ()
 
     @property
     def is_active(self) -> bool:
-        """Whether it may lead and be in sync."""
+        """True if it may lead partitions and be in sync."""
         return not (self.is_fenced or self.is_stopping)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition: who holds it, who leads it, and under which epochs.
+    """One partition: its replicas, its leader, and its epochs.
 
-    `eligible_leader_replicas` hold all that was ever committed, and may lead without being in sync:
-    they left while the in-sync replicas were too few for a commit (KIP-966). `last_known_elr` were
-    such, until their disks became doubtful; they only help a person who must choose.
+    `eligible_leader_replicas` have everything that was ever committed and may lead without being in
+    sync: they left when the in-sync replicas were already too few for a commit (KIP-966).
+    `last_known_elr` were eligible until their disks became doubtful. They only help an operator who
+    must choose a leader.
     """
 
     replicas: tuple[int, ...]
@@ -102,10 +102,10 @@ class PartitionImage:
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     directories: tuple[Uuid, ...] = ()
-    """In the order of `replicas`, or none at all."""
+    """In the order of `replicas`, or empty."""
 
     def changed(self, record: PartitionChangeRecord) -> PartitionImage:
-        """The partition after a change, whatever its record leaves out unchanged."""
+        """Return the partition after a change. Fields that the record leaves out stay."""
         is_elected = record.leader != LEADER_UNCHANGED
         recovery = record.leader_recovery_state
         return PartitionImage(
@@ -133,7 +133,7 @@ def _or(changed: list[T] | None, unchanged: tuple[T, ...]) -> tuple[T, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """One topic; `partitions` by number."""
+    """One topic. `partitions` are ordered by index."""
 
     name: str
     topic_id: Uuid
@@ -146,29 +146,29 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything the cluster knows about itself below `end_offset` of the metadata log."""
+    """Everything that the cluster knows about itself below `end_offset` of the metadata log."""
 
     end_offset: int = 0
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[Uuid, str] = field(default_factory=dict)
     normalised_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Normalised name -> the topics that have it: one, but an older log may hold several."""
+    """Normalised name -> its topics: one, although an older log can have several."""
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
-    """Levels by feature; one that is not here has level 0."""
+    """Levels by feature. A missing feature has level 0."""
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def colliding(self, name: str) -> tuple[str, ...]:
-        """The topics whose names differ from this one at most in dots and underscores."""
+        """Return the topics whose names differ from this one at most in dots and underscores."""
         return self.normalised_names.get(normalised(name), ())
 
     def settings(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """What is set for a resource itself, by Kafka's key."""
+        """Return a resource's own settings, by Kafka's key."""
         return self.configs.get((resource_type, name), NO_SETTINGS)
 
     @property
@@ -177,10 +177,11 @@ class MetadataImage:
 
 
 class MetadataDelta:
-    """The records between two images. `removed` and `touched` say whom they concern.
+    """The records between two images.
 
     `removed`: topics of the old image that are gone, by id. `touched`: names of topics whose
-    partitions or settings differ in the new image. `changes_nodes`: whether settings of brokers do.
+    partitions or settings differ in the new image. `changes_nodes`: True if settings of brokers
+    differ.
     """
 
     def __init__(self, base: MetadataImage) -> None:
@@ -198,15 +199,15 @@ class MetadataDelta:
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
 
     def replay_all(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
-        """Take in records in the order of the log; ends with ImpossibleRecord at the first."""
+        """Replay records in log order. Raises ImpossibleRecord at the first contradiction."""
         for record in records:
             self.replay(record)
         return self
 
     def replay(self, record: MetadataRecord) -> None:
-        """Take in the next record of the log, or raise ImpossibleRecord and be as without it.
+        """Replay the next record of the log, or raise ImpossibleRecord without any change.
 
-        UnknownMetadataRecord when the log is of a later version, and must not be read on.
+        Raises UnknownMetadataRecord if the log is of a later version and cannot be read.
         """
         match record:
             case PartitionRecord():
@@ -238,9 +239,9 @@ class MetadataDelta:
                 self._next_producer_id = record.next_producer_id
 
     def image(self, end_offset: int) -> MetadataImage:
-        """The image after all records taken in; `end_offset` is that of their batch in the log.
+        """Return the image after all replayed records; `end_offset` is that of their batch.
 
-        It comes from the log, which also holds batches of the quorum's own.
+        It comes from the log, because the log also has batches of the quorum itself.
         """
         topics = dict(self._topics)
         for topic_id, partitions in self._partitions.items():
@@ -308,7 +309,7 @@ class MetadataDelta:
         return len(self._partitions.get(topic_id, self._topics[name].partitions))
 
     def _partitions_of(self, topic_id: Uuid) -> list[PartitionImage]:
-        """The topic's partitions, to be changed."""
+        """Return the topic's partitions as a list that can be changed."""
         partitions = self._partitions.get(topic_id)
         if partitions is None:
             name = self._topic_names[topic_id]
@@ -364,8 +365,10 @@ class MetadataDelta:
 
     def _set_config(self, record: ConfigRecord) -> None:
         if record.resource_type == TOPIC_RESOURCE and record.resource_name not in self._topics:
-            # A topic of this name that comes later would begin with it.
-            raise ImpossibleRecord(f"{record.name} is set for an unknown '{record.resource_name}'")
+            # A later topic with this name would inherit the setting.
+            raise ImpossibleRecord(
+                f"{record.name} is set for an unknown topic '{record.resource_name}'"
+            )
         key = (record.resource_type, record.resource_name)
         settings = dict(self._configs.get(key, NO_SETTINGS))
         if record.value is None:

@@ -1,4 +1,4 @@
-"""Names of topics: which there may be, and which are too much alike.
+"""Topic names: which are valid, and which collide.
 
 Floor: metadata. Pure.
 """
@@ -15,7 +15,7 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def check_topic_name(name: str | None) -> str:
-    """The name, if it is one that can be a folder's; else INVALID_TOPIC_EXCEPTION."""
+    """Return the name if it can be a folder's name, else raise INVALID_TOPIC_EXCEPTION."""
     if not name:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic's name must not be empty")
     if name in (".", ".."):
@@ -34,5 +34,5 @@ def check_topic_name(name: str | None) -> str:
 
 
 def normalised(name: str) -> str:
-    """A topic's name as names of metrics have it: there a dot and an underscore are the same."""
+    """Return the topic's name as in metric names, where a dot equals an underscore."""
     return name.replace(".", "_")

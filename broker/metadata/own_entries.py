@@ -1,7 +1,7 @@
-"""What a node is, as DescribeConfigs shows it under Kafka's keys: its id, places and listeners.
+"""A node's identity under Kafka's keys, for DescribeConfigs: its id, addresses and folder.
 
-Floor: metadata. Pure. Nobody can set these keys in `cluster.settings` or at run time: they come
-from other parts of the configuration file.
+Floor: metadata. Pure. These keys cannot be set in `cluster.settings` or at run time, because they
+come from other parts of the configuration file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.config import BrokerConfig
-from broker.settings import Kind, Setting
+from broker.settings import ConfigType, Setting
 
 OwnValue = str | None
 
@@ -17,7 +17,7 @@ PROCESS_ROLES = "broker,controller"
 
 
 def own_values(config: BrokerConfig) -> list[tuple[Setting, OwnValue]]:
-    """Each key with its value; None is what Kafka says of a key that nobody has set."""
+    """Return each key with its value; None as Kafka has it for a key that is not set."""
     return [(row, value_of(config)) for row, value_of in _OWN]
 
 
@@ -33,35 +33,38 @@ def _advertised_listeners(config: BrokerConfig) -> str:
 
 
 def _url(name: str, host: str, port: int) -> str:
-    # An IPv6 address has colons of its own.
+    # An IPv6 address contains colons.
     return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
 
-def _row(key: str, kind: Kind, why: str) -> Setting:
+def _row(key: str, kind: ConfigType, why: str) -> Setting:
     return Setting(key, kind, "", "", why, None, None, (), ())
 
 
 _OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
     (
-        _row("advertised.listeners", Kind.LIST, "where clients of each listener are sent"),
+        _row("advertised.listeners", ConfigType.LIST, "where clients of each listener are sent"),
         _advertised_listeners,
     ),
     (
-        _row("broker.id", Kind.INT, "the number of this node, under its older name"),
+        _row("broker.id", ConfigType.INT, "the number of this node, under its older name"),
         lambda config: str(config.node_id),
     ),
-    (_row("broker.rack", Kind.STRING, "where the node stands"), lambda _: None),
-    (_row("listeners", Kind.LIST, "where the node listens"), _listeners),
-    (_row("log.dirs", Kind.LIST, "the folder of all partitions"), lambda config: config.log_dir),
+    (_row("broker.rack", ConfigType.STRING, "the rack of this node"), lambda _: None),
+    (_row("listeners", ConfigType.LIST, "where the node listens"), _listeners),
     (
-        _row("node.id", Kind.INT, "the number of this node in its cluster"),
+        _row("log.dirs", ConfigType.LIST, "the folder of all partitions"),
+        lambda config: config.log_dir,
+    ),
+    (
+        _row("node.id", ConfigType.INT, "the number of this node in its cluster"),
         lambda config: str(config.node_id),
     ),
     (
-        _row("process.roles", Kind.LIST, "what this process does in its cluster"),
+        _row("process.roles", ConfigType.LIST, "what this process does in its cluster"),
         lambda _: PROCESS_ROLES,
     ),
 )
 
 OWN_KEYS = frozenset(row.key for row, _ in _OWN)
-"""Keys that are not changed at run time, by nobody."""
+"""Keys that cannot be changed at run time."""

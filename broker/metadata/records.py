@@ -1,11 +1,10 @@
-"""What the metadata log holds: one record per fact, in Kafka's own encoding.
+"""The records of the metadata log, in Kafka's encoding.
 
 Floor: metadata. Pure. A record's value is frame version 1, the record's type and its version as
 unsigned varints, then the body; keys are null. Types and fields are those of Kafka's metadata
-records, so its dump tool can read our log. A type, version or tagged field we do not know stops
-the start: an image with a hole in it would be worse than none. A record is written in the oldest
-version that carries what it holds, so that what needs nothing newer stays readable to those who
-know nothing newer.
+records, so Kafka's dump tool can read this log. An unknown type, version or tagged field stops the
+start, because an image with missing parts is worse than none. A record is written in the oldest
+version that has its fields, so that older brokers can read it if possible.
 """
 
 from __future__ import annotations
@@ -35,21 +34,22 @@ TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
 LEADER_UNCHANGED = -2
-"""In a PartitionChangeRecord: the leader stays; a real id, even the same, starts a new epoch."""
+"""In a PartitionChangeRecord: the leader stays. A broker id, even the same, starts a new epoch."""
 
 RECOVERY_UNCHANGED, RECOVERED, RECOVERING = -1, 0, 1
-"""Leader recovery states. RECOVERING: the leader came from an unclean election and has not taken
-over yet, so nobody may join it in sync."""
+"""Leader recovery states. RECOVERING: the leader came from an unclean election and has not finished
+recovery, so no replica may join the ISR.
+"""
 
 UNFENCED, FENCING_UNCHANGED, FENCED = -1, 0, 1
-"""In a BrokerRegistrationChangeRecord: what becomes of the fence."""
+"""In a BrokerRegistrationChangeRecord: the change of the fence."""
 
 IN_CONTROLLED_SHUTDOWN = 1
-"""In a BrokerRegistrationChangeRecord: the broker is stopping; there is no way back."""
+"""In a BrokerRegistrationChangeRecord: the broker is stopping, which cannot be undone."""
 
 
 class BrokerEndpoint(Struct):
-    """Where a broker is reached under one listener name; `host` and `port` are the advertised."""
+    """The advertised address of a broker for one listener name."""
 
     name: str = string()
     host: str = string()
@@ -58,7 +58,7 @@ class BrokerEndpoint(Struct):
 
 
 class BrokerFeature(Struct):
-    """A feature level range; none are declared so far."""
+    """A range of feature levels."""
 
     name: str = string()
     min_supported_version: int = int16()
@@ -66,9 +66,9 @@ class BrokerFeature(Struct):
 
 
 class RegisterBrokerRecord(Message, api_key=0, versions=(1, 3), flexible=0):
-    """A broker process has begun its life; `broker_epoch` is the offset of this record.
+    """A broker process has registered; `broker_epoch` is the offset of this record.
 
-    `log_dirs` are the ids of its directories; none where a version wrote it that did not say.
+    `log_dirs` are the ids of its directories; empty if an older version wrote the record.
     """
 
     broker_id: int = int32()
@@ -84,7 +84,7 @@ class RegisterBrokerRecord(Message, api_key=0, versions=(1, 3), flexible=0):
 
 
 class UnregisterBrokerRecord(Message, api_key=1, versions=(0, 0), flexible=0):
-    """A broker will not come back; what it registered is forgotten."""
+    """A broker was unregistered and will not return."""
 
     broker_id: int = int32()
     broker_epoch: int = int64()
@@ -100,7 +100,7 @@ class TopicRecord(Message, api_key=2, versions=(0, 0), flexible=0):
 class PartitionRecord(Message, api_key=3, versions=(0, 2), flexible=0):
     """A partition exists.
 
-    `directories` are in the order of `replicas`; none where the record does not say.
+    `directories` are in the order of `replicas`; empty if the record does not have them.
     """
 
     partition_id: int = int32(default=-1)
@@ -121,7 +121,7 @@ class PartitionRecord(Message, api_key=3, versions=(0, 2), flexible=0):
 
 
 class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
-    """A setting of a resource; None takes it away."""
+    """A setting of a resource; the value None removes the setting."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -130,7 +130,7 @@ class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
 
 
 class PartitionChangeRecord(Message, api_key=5, versions=(0, 2), flexible=0):
-    """What has changed in a partition, None for what has not; each raises its partition epoch."""
+    """Changes of a partition, None for unchanged fields. Each record raises the partition epoch."""
 
     partition_id: int = int32(default=-1)
     topic_id: Uuid = uuid_()
@@ -148,27 +148,27 @@ class PartitionChangeRecord(Message, api_key=5, versions=(0, 2), flexible=0):
 
 
 class FenceBrokerRecord(Message, api_key=7, versions=(0, 0), flexible=0):
-    """A broker is not to be reckoned with until it is unfenced; officially id and epoch."""
+    """A broker is fenced until it is unfenced. The record has its id and epoch."""
 
     broker_id: int = int32()
     broker_epoch: int = int64()
 
 
 class UnfenceBrokerRecord(Message, api_key=8, versions=(0, 0), flexible=0):
-    """A broker has caught up with its own registration and may serve; officially id and epoch."""
+    """A broker has caught up with its own registration and may serve. Has its id and epoch."""
 
     broker_id: int = int32()
     broker_epoch: int = int64()
 
 
 class RemoveTopicRecord(Message, api_key=9, versions=(0, 0), flexible=0):
-    """A topic with all its partitions and settings is gone."""
+    """A topic is removed with all its partitions and settings."""
 
     topic_id: Uuid = uuid_()
 
 
 class FeatureLevelRecord(Message, api_key=12, versions=(0, 0), flexible=0):
-    """From here on the cluster has this level of a feature; 0 takes the feature away."""
+    """The cluster has this level of a feature from here on; 0 removes the feature."""
 
     name: str = string()
     feature_level: int = int16()
@@ -183,7 +183,7 @@ class ProducerIdsRecord(Message, api_key=15, versions=(0, 0), flexible=0):
 
 
 class BrokerRegistrationChangeRecord(Message, api_key=17, versions=(0, 2), flexible=0):
-    """What has changed of a registration; `log_dirs` empty where they have not."""
+    """Changes of a registration; `log_dirs` is empty if unchanged."""
 
     broker_id: int = int32()
     broker_epoch: int = int64()
@@ -193,7 +193,7 @@ class BrokerRegistrationChangeRecord(Message, api_key=17, versions=(0, 2), flexi
 
 
 class NoOpRecord(Message, api_key=20, versions=(0, 0), flexible=0):
-    """Nothing has changed: that it is committed is what it says."""
+    """A record without effect. Its commit shows that the leader can commit."""
 
 
 MetadataRecord = (
@@ -216,18 +216,18 @@ _CLASSES: dict[int, type[Message]] = {cls.api_key: cls for cls in get_args(Metad
 
 
 class UnknownMetadataRecord(Exception):
-    """The metadata log holds a record this version cannot read; it must not start."""
+    """The metadata log has a record that this version cannot read; the broker must not start."""
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    """The value under which a record stands in the log, in the oldest version that carries it."""
+    """Encode a record's value, in the oldest version that has its fields."""
     version = _version_of(record)
     head = (encode_uvarint(number) for number in (FRAME_VERSION, record.api_key, version))
     return b"".join(head) + record.encode(version)
 
 
 def _version_of(record: Message) -> int:
-    """The first version that has every field in which the record is not as by default."""
+    """Return the first version with every field that differs from its default."""
     needed = (
         field.since
         for field in record.fields
@@ -237,7 +237,7 @@ def _version_of(record: Message) -> int:
 
 
 def decode_record(value: Buffer | None) -> MetadataRecord:
-    """Read what `encode_record` wrote; raises UnknownMetadataRecord for anything else."""
+    """Decode what `encode_record` wrote. Raises UnknownMetadataRecord for anything else."""
     try:
         if value is None:
             raise UnknownMetadataRecord("a metadata record has no value")
@@ -255,6 +255,6 @@ def decode_record(value: Buffer | None) -> MetadataRecord:
         raise UnknownMetadataRecord(f"metadata record cannot be read: {error}") from error
     if end != len(value):
         raise UnknownMetadataRecord(
-            f"metadata record type {api_key} version {version} goes on behind its end"
+            f"metadata record type {api_key} version {version} has extra bytes after its end"
         )
     return record  # type: ignore[return-value]  # one of the classes of _CLASSES

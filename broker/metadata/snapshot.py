@@ -1,7 +1,7 @@
-"""An image as records, and back: what a snapshot of the metadata log holds.
+"""Convert an image to records and back: the content of a metadata snapshot.
 
-Floor: metadata. Pure. Replayed on nothing, the records give the image they were made of, whatever
-it is: a snapshot stands for the whole log in front of it.
+Floor: metadata. Pure. Replaying the records on an empty image gives the same image, because a
+snapshot replaces the whole log before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protocol.types import NO_NODE
 
 
 def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Everything an image holds, in an order in which it can be replayed."""
+    """Yield all content of an image, in an order in which it can be replayed."""
     for name, level in image.features.items():
         yield FeatureLevelRecord(name=name, feature_level=level)
     for broker in image.brokers.values():
@@ -77,7 +77,7 @@ def _topic(topic: TopicImage) -> Iterator[MetadataRecord]:
 
 
 def between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
-    """What whoever lives by `base` has to hear when `image` takes its place."""
+    """Return the delta that code with state for `base` needs when `image` replaces it."""
     delta = MetadataDelta(base)
     delta.removed = [
         topic for topic in base.topics.values() if topic.topic_id not in image.topic_names

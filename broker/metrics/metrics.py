@@ -1,7 +1,7 @@
-"""Every notable event of the broker is one method; numbers for `/metrics` and `/status`.
+"""The broker's counters, one method per event, for `/metrics` and `/status`.
 
-Floor: metrics. Plain integers: a counter object per event would cost the hot path more than the
-event. The text format is Prometheus's.
+Floor: metrics. Plain integers, because a counter object per event would cost the hot path more than
+the event. The text format is Prometheus's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Metrics:
     """Counts since the start of the process."""
 
     def __init__(self, now_ns: Callable[[], int], clock: Clock) -> None:
-        """`now_ns`: a clock for durations."""
+        """`now_ns` is a clock for durations."""
         self._now_ns = now_ns
         self.warnings = Warnings(clock)
         self.apis: dict[ApiKey, ApiTimes] = {}
@@ -35,7 +35,7 @@ class Metrics:
         self.fetches_completed_early = 0
         self.write_failures = 0
         self.last_write_failure: tuple[int, str] | None = None
-        """When the disk refused a write last (wall clock), and what it said."""
+        """When the disk last refused a write (wall clock), and its error."""
         self.connections_refused = 0
         self.loop_lags = 0
         self.connections_total = 0
@@ -45,41 +45,43 @@ class Metrics:
         return sum(one.count for one in self.apis.values())
 
     def times_of(self, key: ApiKey) -> ApiTimes:
-        """Where the requests of one API are counted and timed."""
+        """Return the counts and times of one API's requests."""
         return self.apis.setdefault(key, ApiTimes(key, self._now_ns))
 
     def appended(self, size_bytes: int) -> None:
-        """A client's batch has been staged."""
+        """Count a client's staged batch."""
         self.bytes_in += size_bytes
 
     def fetched(self, size_bytes: int) -> None:
-        """A fetch has found this much."""
+        """Count the bytes of a fetch answer."""
         self.bytes_out += size_bytes
 
     def fetch_completed_early(self) -> None:
-        """A parked fetch made room for the request behind it."""
+        """Count a parked fetch that was completed early for a later request."""
         self.fetches_completed_early += 1
 
     def connection_came(self, refusal: str) -> None:
-        """A client has connected; the text is why it is not taken in, or empty."""
+        """Count a new connection. The text says why it was refused, or is empty."""
         if refusal:
             self.connections_refused += 1
         else:
             self.connections_total += 1
 
     def write_failed(self, topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:
-        """The disk has refused a write; producers were told to retry."""
+        """Count a write that the disk refused. Producers were told to retry."""
         self.warnings.warn(logger, "write refused", partition=topic_partition, error=error)
         self.write_failures += 1
         self.last_write_failure = (now_ms, str(error))
 
     def loop_lagged(self, lag_ms: int) -> None:
-        """The loop has come late to its duties: something held it."""
+        """Count and log that the loop was blocked and ran late."""
         self.loop_lags += 1
         logger.warning("loop came late", extra=fields(lag_ms=lag_ms))
 
     def details(self) -> dict[str, object]:
-        """The times of `/status`, in microseconds; shares of 0.99 are exact to a factor of two."""
+        """Return the times for `/status`, in microseconds. The 0.99 quantiles are exact to a factor
+        of two.
+        """
         return {
             "apis": [
                 {"api": one.name, "count": one.count}
@@ -100,9 +102,9 @@ class Metrics:
     def text(
         self, gauges: Mapping[str, int], topics: Mapping[str, Mapping[str, int]] | None = None
     ) -> str:
-        """Everything in Prometheus's text format; what the caller measured now comes with it.
+        """Return everything in Prometheus's text format, with the caller's current gauges.
 
-        `topics`: name of a metric -> topic -> value. Topics' names need no escaping there.
+        `topics`: name of a metric -> topic -> value. Topic names need no escaping there.
         """
         lines = ["# TYPE millrace_broker_requests_total counter"]
         used = [one for _, one in sorted(self.apis.items()) if one.count]

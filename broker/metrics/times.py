@@ -1,7 +1,7 @@
-"""How long things take: requests by API and phase, syncs, and the loop's own lateness.
+"""Durations: requests by API and phase, syncs, and the lateness of the loop.
 
-Floor: metrics. A clock reading costs a small request a few hundredths of its time, so only every
-sixteenth Produce and Fetch is timed, and every request of the other APIs; all are counted.
+Floor: metrics. Reading the clock costs a few percent of a small request. So only every sixteenth
+Produce and Fetch is measured, and every request of the other APIs. All are counted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Times:
             self.max_ns = duration_ns
 
     def quantile_ns(self, share: float) -> int:
-        """The duration that this share of all stays below, exact to a factor of two; 0: none."""
+        """Return the duration below which this share lies, exact to a factor of two; 0 if empty."""
         wanted = self.count * share
         seen = 0
         for bits, count in enumerate(self.buckets):
@@ -49,7 +49,7 @@ class Times:
         return 0
 
     def text(self, name: str, labels: str = "") -> Iterator[str]:
-        """The lines of one Prometheus histogram in seconds; `labels` without braces."""
+        """Yield the lines of one Prometheus histogram in seconds; `labels` without braces."""
         comma = "," if labels else ""
         seen, start = 0, 0
         for bits in BUCKET_BITS:
@@ -63,11 +63,11 @@ class Times:
 
 
 class ApiTimes:
-    """One API's requests: all counted, some timed.
+    """One API's requests: all are counted, some are measured.
 
-    `queue`: from the end of its arrival until it starts. `local`: in its handler. `remote`: from
-    there until its answer is ready, when that is later: the write at the end of a read, a sync,
-    other people's data. `send`: until the kernel has taken the answer.
+    `queue`: from arrival until the request starts. `local`: in its handler. `remote`: from then
+    until the answer is ready, if that is later, for example because of the write at the end of a
+    read, a sync, or data of others. `send`: until the kernel has taken the answer.
     """
 
     __slots__ = ("count", "local", "mask", "name", "now_ns", "queue", "remote", "send")
@@ -77,20 +77,20 @@ class ApiTimes:
         self.name = key.name.lower()
         self.count = 0
         self.mask = _SAMPLED.get(key, 0)
-        """A request is timed when its number has none of these bits."""
+        """A request is measured if its number has none of these bits."""
         self.queue = Times()
         self.local = Times()
         self.remote = Times()
         self.send = Times()
 
     def phase(self, name: str) -> Times:
-        """The times of one of PHASES."""
+        """Return the times of one of PHASES."""
         found: Times = getattr(self, name)
         return found
 
 
-class Timing:
-    """One request that is timed, from its start until its answer has left."""
+class RequestTiming:
+    """The measurement of one request, from its start until its answer has been sent."""
 
     __slots__ = ("_since_ns", "_times", "is_handled")
 
@@ -101,20 +101,20 @@ class Timing:
         self.is_handled = False
 
     def handled(self) -> None:
-        """The handler has returned."""
+        """Record that the handler has returned."""
         if not self.is_handled:
             self.is_handled = True
             self._take(self._times.local)
 
     def ready(self) -> None:
-        """The answer is there; the handler may have given it from inside."""
+        """Record that the answer is ready. The handler may have set it before it returned."""
         if self.is_handled:
             self._take(self._times.remote)
         else:
             self.handled()
 
     def sent(self) -> None:
-        """The kernel has the answer."""
+        """Record that the kernel has taken the answer."""
         self._take(self._times.send)
 
     def _take(self, times: Times) -> None:

@@ -1,7 +1,7 @@
-"""Warnings that a client can cause: so many of a kind in a minute, and then how many were left out.
+"""Warnings that a client can cause, limited per kind and minute.
 
-Floor: metrics. A client that asks for something wrong in a circle would fill the disk with lines
-that say the same. What is told of are the first of a minute; the rest is counted.
+Floor: metrics. A client that repeats a wrong request in a loop would otherwise fill the disk with
+equal lines. The first warnings of a minute are logged, and the number of the others.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ logger = getLogger(__name__)
 
 WINDOW_MS = 60_000
 IN_WINDOW_MAX = 10
-"""Lines of one kind that are written in one window."""
+"""Lines of one kind that are logged in one window."""
 
 
-class _Window:
-    """One kind's warnings since its first one."""
+class _WarningWindow:
+    """The warnings of one kind since the first one of this window."""
 
     __slots__ = ("count", "ends_ms")
 
@@ -29,21 +29,21 @@ class _Window:
 
 
 class Warnings:
-    """All kinds of warnings; a kind is the text of the line, of which there are a handful."""
+    """All kinds of warnings. A kind is the text of the line, of which there are only a few."""
 
     def __init__(self, clock: Clock) -> None:
         self.left_out_count = 0
-        """Since the start, of all kinds."""
+        """Warnings not logged since the start, of all kinds."""
         self._clock = clock
-        self._windows: dict[str, _Window] = {}
+        self._windows: dict[str, _WarningWindow] = {}
 
     def warn(self, teller: Logger, kind: str, **values: object) -> None:
-        """Write one line under the caller's logger, or count it where the minute has its share."""
+        """Log one line with the caller's logger, or only count it above the limit of the minute."""
         now_ms = self._clock.monotonic_ms()
         window = self._windows.get(kind)
         if window is None or window.ends_ms <= now_ms:
             self._close(kind)
-            window = self._windows[kind] = _Window(now_ms + WINDOW_MS)
+            window = self._windows[kind] = _WarningWindow(now_ms + WINDOW_MS)
         window.count += 1
         if window.count <= IN_WINDOW_MAX:
             teller.warning(kind, extra=fields(**values))
@@ -51,12 +51,12 @@ class Warnings:
             self.left_out_count += 1
 
     def close_due(self, now_ms: int) -> None:
-        """Tell what was left out of the windows that have ended; wanted every second or so."""
+        """Log the number of omitted warnings of ended windows. Call it about every second."""
         for kind in [kind for kind, one in self._windows.items() if one.ends_ms <= now_ms]:
             self._close(kind)
 
     def close_all(self) -> None:
-        """The broker stops: tell what was left out so far."""
+        """Log the number of omitted warnings now, because the broker stops."""
         for kind in list(self._windows):
             self._close(kind)
 

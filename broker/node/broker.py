@@ -1,7 +1,7 @@
-"""One broker, put together: the only place that constructs its parts.
+"""One broker: the only place that creates all its parts.
 
-Floor: node. `start` goes from the data folder to open listeners, `stop` the way back; the
-process around it is `real/process`.
+Floor: node. `start` goes from the data folder to open listeners, `stop` goes back. The process
+around it is `real/process`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from broker.cluster.membership_driver import MembershipDriver
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.snapshotter import SNAPSHOT_BYTES
-from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
 from broker.controller.controller import Controller
 from broker.controller.registration import Registration
@@ -24,16 +23,17 @@ from broker.metadata.image import (
     METADATA_TOPIC_ID,
 )
 from broker.metrics.metrics import Metrics
-from broker.node.joining import Joining, OwnDisk
-from broker.node.leaving import Leaving
+from broker.node.joining import ClusterJoin, OwnDisk
+from broker.node.leaving import ClusterLeave
 from broker.node.listeners import Listeners
-from broker.node.parts import Parts, put_together
+from broker.node.parts import BrokerParts, put_together
 from broker.node.publisher import NodePublisher, reconfigure
 from broker.node.replication import Replication
 from broker.node.serving import Serving
 from broker.node.tables import client_table, controller_table, quorum_table
 from broker.node.transacting import Transacting
-from broker.produce.short import QuickProduces
+from broker.offset_waiters import Waits
+from broker.produce.fast_path import QuickProduces
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import STOP_S_MAX, Flusher
 from broker.replicas.folders import Folders
@@ -59,8 +59,9 @@ from protocol.types import NO_BROKER_EPOCH, random_uuid
 logger = logging.getLogger(__name__)
 
 METADATA_CONFIG = LogConfig(segment_bytes=SNAPSHOT_BYTES, segment_ms=LONG_MAX)
-"""Settings of its own: those of the node are about what clients write. A segment goes when two
-snapshots lie behind it; its age says nothing, for what the quorum writes has no timestamps."""
+"""The node's settings are for client data. A segment is removed when two snapshots are above it.
+Its age does not count, because quorum records have no timestamps.
+"""
 
 
 class Broker:
@@ -89,10 +90,10 @@ class Broker:
         )
         self.write_failed = note_refusals(self.metrics, self._disk_died)
         self.is_serving = False
-        self.joining: Joining | None = None
+        self.joining: ClusterJoin | None = None
         self._metadata: Metadata | None = None
         self._replication: Replication | None = None
-        """None for a broker that is alone."""
+        """None for a broker without others."""
         self._transacting: Transacting | None = None
         self._is_starting = False
         self._are_clients_in = False
@@ -102,22 +103,19 @@ class Broker:
 
     @property
     def joined(self) -> Metadata | None:
-        """The metadata of the cluster; None before the broker has joined it."""
+        """The cluster metadata; None before the broker has joined."""
         return self._metadata
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata of the cluster, which the broker has joined."""
+        """The cluster metadata. The broker must have joined."""
         assert self._metadata is not None, "not joined yet"
         return self._metadata
 
     # Starting.
 
     def recover(self) -> OpenReport:
-        """Take the data folder and open every log in it; meant for a thread, it may take long.
-
-        Raises FolderError, CorruptionError or DiskError.
-        """
+        """Lock the data folder and open every log in it. Call it in a thread: it can take long."""
         new_directory_id = random_uuid(self._world.chance.randbytes(16))
         self._logs = LogManager(self._disk, self.config, new_directory_id)
         report = self._logs.open_all(self.clock.now_ms())
@@ -125,7 +123,7 @@ class Broker:
         if known and METADATA_PARTITION not in known:
             raise FolderError(
                 self.config.log_dir,
-                "there are partitions but no __cluster_metadata-0, which says whose they are; "
+                "there are partitions but no __cluster_metadata-0, which lists their topics; "
                 "put it back, or use an empty folder",
             )
         self._metadata_log = self._logs.create(
@@ -134,11 +132,10 @@ class Broker:
         return report
 
     def start(self, report: OpenReport, ready: Callable[[], None] = lambda: None) -> None:
-        """Join the cluster, register, open all partitions, come into service, open the listeners;
-        then call `ready`.
+        """Join the cluster, register, open all partitions and the listeners, then call `ready`.
 
-        A broker that is configured alone is ready when this returns. Raises what keeps it from
-        starting; a broker of several that is refused later ends its process.
+        A broker that is configured alone is ready when this returns. Raises the error that prevents
+        the start. If a broker of a cluster is refused later, its process ends.
         """
         assert self._logs is not None and self._metadata_log is not None
         self._report, self._ready = report, ready
@@ -152,7 +149,7 @@ class Broker:
         )
         own = OwnDisk(self._disk, self._logs, log, Hands(self._metadata_worker, self.worker))
         self._controller = Controller(self.config, self._world.chance)
-        joining = self.joining = Joining(
+        joining = self.joining = ClusterJoin(
             self.settings,
             self._world,
             own,
@@ -160,7 +157,7 @@ class Broker:
             self._joined,
             self,
         )
-        # Before anything else: without each other no cluster begins.
+        # First, because no cluster can begin unless the brokers reach each other.
         self.listeners.serve_brokers(quorum_table(joining.messenger, joining.birth))
         self.listeners.open_to_brokers()
         self._is_starting = True
@@ -168,7 +165,7 @@ class Broker:
         self._is_starting = False
 
     def _joined(self, metadata: Metadata) -> None:
-        """The metadata are known here, as far as they are committed."""
+        """Continue with the metadata, which are known up to the last commit."""
         self._metadata = metadata
         reconfigure(self.config, metadata.image, self.settings, self._controller)
         assert self.joining is not None
@@ -181,11 +178,11 @@ class Broker:
         self._let_clients_in()
         self._ready()
 
-    # What becomes of its membership, if it is one of several.
+    # Notifications about membership, for a broker of a cluster.
 
     def registered(self, broker_epoch: int) -> None:
-        """From here on the metadata mean this process."""
-        # In a turn of its own, for whoever says it is about to go on with what it knows.
+        """The broker is registered, and the metadata refer to this process."""
+        # In the next turn, because the caller must first finish with its own state.
         self._world.soon(self._serve_as_member, broker_epoch)
 
     def _serve_as_member(self, broker_epoch: int) -> None:
@@ -195,40 +192,40 @@ class Broker:
         try:
             self._logs.marks.running(broker_epoch)
         except DiskError as error:
-            # Without it the next start is believed less, nothing else.
+            # Without this mark the next start trusts less data. Nothing else depends on it.
             if error.is_final:
                 self.disk_failed(error)
         self._replication.start()
         self.joining.membership.ready()
 
     def unfenced(self) -> None:
-        """This broker is in service."""
+        """The broker is in service: open the client listeners."""
         self._let_clients_in()
         ready, self._ready = self._ready, lambda: None
         ready()
 
     def fenced(self) -> None:
-        """It was in service and is not any more; what it led is led by others."""
+        """The broker was taken out of service. Others lead its partitions."""
         level = logging.INFO if self._leaving.has_begun else logging.WARNING
         logger.log(level, "taken out of service", extra=fields(node_id=self.config.node_id))
 
     def may_stop(self) -> None:
-        """Nobody counts on it any more."""
+        """The broker may stop, because no other broker depends on it."""
         self._leaving.may_stop()
 
     @property
-    def _leaving(self) -> Leaving:
-        assert self.joining is not None and self.joining.leaving is not None, "it is alone"
+    def _leaving(self) -> ClusterLeave:
+        assert self.joining is not None and self.joining.leaving is not None, "no other brokers"
         return self.joining.leaving
 
     def refused(self, text: str) -> None:
-        """There is no place for this process in the cluster that it is configured for."""
+        """The cluster refuses this process: end it."""
         if self._is_starting:
             raise FolderError(self.config.log_dir, text)
         self._world.die(f"{self.config.log_dir}: {text}")
 
     def _serve(self, broker_epoch: int) -> None:
-        """Open all partitions, and be ready for clients."""
+        """Open all partitions, and get ready for clients."""
         self._broker_epoch = broker_epoch
         report, parts = self._report, self._put_together(broker_epoch)
         reconfigure(self.config, parts.metadata.image, self.settings, self._controller)
@@ -238,24 +235,26 @@ class Broker:
             self.housekeeping.unlink(files)
         parts.groups.follow()
         parts.transactions.follow()
-        self.short = QuickProduces(parts.produces, self.metrics.times_of(ApiKey.PRODUCE))
+        self.fast_path = QuickProduces(parts.produces, self.metrics.times_of(ApiKey.PRODUCE))
         self.alarm.wake_by(self.housekeeping.next_deadline_ms)
         self.is_serving = True
 
     def _let_clients_in(self) -> None:
-        """Open the listeners, once, unless it stops already.
+        """Open the client listeners once, unless the broker is already stopping.
 
-        A broker of several does so when it is in service, not before. After all have died each is
-        fenced until then, so there would be no broker to name in Metadata; and librdkafka (2.16)
-        forgets all brokers that an answer does not name, and calls nobody ever after.
+        A broker of a cluster does so only when it is in service. After all brokers have died, each
+        is fenced until then, so Metadata would name none. librdkafka (2.16) forgets brokers that an
+        answer does not name, and would then never connect again.
         """
         if self.is_serving and not self._are_clients_in:
             self._are_clients_in = True
             parts = self.parts
-            self.listeners.open_to_clients(client_table(parts), self.short, parts.produces.settle)
+            self.listeners.open_to_clients(
+                client_table(parts), self.fast_path, parts.produces.settle
+            )
 
     def _replicate(self, membership: MembershipDriver, broker_epoch: int) -> None:
-        """Keep the copies of partitions alike; before any of them is opened."""
+        """Set up the replication between brokers, before any partition is opened."""
         assert self.joining is not None
         replication = self._replication = Replication(
             FollowerIdentity(self.config.node_id, broker_epoch),
@@ -270,8 +269,8 @@ class Broker:
         )
         self.listeners.serve_brokers(replication.handlers(self.joining.messenger))
 
-    def _put_together(self, broker_epoch: int) -> Parts:
-        """Make everything that serves clients."""
+    def _put_together(self, broker_epoch: int) -> BrokerParts:
+        """Create everything that serves clients."""
         assert self._logs is not None
         world, settings, alarm, metrics = self._world, self.settings, self.alarm, self.metrics
         metadata = self.metadata
@@ -320,7 +319,7 @@ class Broker:
             self.listeners.serve_brokers(transacting.handlers())
         return self.parts
 
-    def _keep_house(self, parts: Parts) -> None:
+    def _keep_house(self, parts: BrokerParts) -> None:
         house = self.housekeeping = Housekeeping(
             self.settings,
             self._world,
@@ -333,10 +332,10 @@ class Broker:
         )
         self.serving.keep(house)
 
-    # What happens inside.
+    # Internal failures.
 
     def disk_failed(self, error: Exception) -> None:
-        """A sync has failed, or the disk takes no more writes: no answer may follow."""
+        """End the process after a failed sync or a dead disk, so that no answer follows."""
         self._disk_died(f"the disk has failed: {error}")
 
     def _disk_died(self, reason: str) -> NoReturn:
@@ -347,8 +346,9 @@ class Broker:
     # Stopping.
 
     def hand_over(self, done: Callable[[], None]) -> None:
-        """Have others lead what is led here, while all are served; then call `done`, at once if
-        there are no others. What nobody can take over is kept no longer than a few seconds."""
+        """Hand over the leaderships while still serving, then call `done`: at once without other
+        brokers, after a few seconds if no other broker can take them.
+        """
         leaving = self.joining.leaving if self.joining is not None else None
         if leaving is None or not self.is_serving:
             done()
@@ -356,7 +356,7 @@ class Broker:
             leaving.begin(done)
 
     def stop_serving(self) -> None:
-        """Accept and read no more, and answer the fetches and group members that are parked."""
+        """Accept and read nothing more, and answer parked fetches and waiting group members."""
         was_serving, self.is_serving = self.is_serving, False
         self.listeners.close()
         if not was_serving:
@@ -367,7 +367,7 @@ class Broker:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything accepted has been synced and answered."""
+        """True if everything accepted has been synced and answered."""
         return (
             self.flusher.is_idle
             and (self._metadata is None or self._metadata.is_quiet)
@@ -392,7 +392,7 @@ class Broker:
             self._metadata_worker.stop(STOP_S_MAX) and self.worker.stop() and self.flusher.stop()
         )
         if not is_synced:
-            # Their reports cannot be heard any more, and the marker would vouch for all data.
+            # The errors can no longer be reported, and a marker would claim that all is durable.
             self._disk_died("a sync has failed, or did not end, while the broker stopped")
         if self._logs is not None:
             self._logs.close_clean(self._broker_epoch)

@@ -1,7 +1,7 @@
-"""What a broker knows of its cluster and of its copies, as `/status` and `/metrics` tell it.
+"""The state of the cluster and of this broker's replicas, for `/status` and `/metrics`.
 
-Floor: node. Read when somebody asks, never in the way of a request: all of it is taken from the
-image, the quorum's core and the partitions' states. Ages are lived ms.
+Floor: node. Computed on demand and never while a request is served, from the image, the quorum's
+core and the partition states. Ages are in lived milliseconds: the time that the node was running.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ _ROLES: Mapping[type, str] = {
 }
 
 FOLLOWED_ROWS_MAX = 200
-"""Partitions whose followers are listed one by one, those that are behind first: a broker has
-thousands, is asked every two seconds, and serves nobody while it answers."""
+"""Partitions whose followers are listed, those furthest behind first. A broker has thousands, is
+asked every two seconds, and serves no request while it answers.
+"""
 
 NEEDED_NAMED_MAX = 10
-"""Partitions that are named for each broker that is needed."""
+"""Partitions named for each needed broker."""
 
 Followed = Mapping[TopicPartition, tuple[FollowerStatus, ...]]
-"""Where the followers are of each partition that is led here and has some."""
+"""The state of each follower, by partition that is led here and has followers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """Counts as Kafka's: of the partitions led here, but for `offline`, which is the cluster's."""
+class PartitionCounts:
+    """Kafka's counts, for the partitions led here; `offline` is for the whole cluster."""
 
     leads: int
     under_replicated: int
     under_min_isr: int
     offline: int
     follower_lag_max: int
-    """Offsets that the follower furthest behind lacks; 0 where none is behind."""
+    """Offsets that the furthest follower is behind; 0 if none is behind."""
 
 
 def followed_of(replicas: Iterable[Replica], now_ms: int) -> Followed:
-    """Look at all that is led here; `now_ms` is what the node has lived."""
+    """Return the followers of all partitions led here; `now_ms` is in lived milliseconds."""
     return {
         one.topic_partition: followers
         for one in replicas
@@ -57,10 +58,12 @@ def followed_of(replicas: Iterable[Replica], now_ms: int) -> Followed:
     }
 
 
-def tally_of(image: MetadataImage, replicas: Iterable[Replica], followed: Followed) -> Tally:
-    """Count."""
+def tally_of(
+    image: MetadataImage, replicas: Iterable[Replica], followed: Followed
+) -> PartitionCounts:
+    """Count the partitions."""
     led = [one for one in replicas if one.is_led]
-    return Tally(
+    return PartitionCounts(
         leads=len(led),
         under_replicated=sum(one.state.has_outsiders for one in led),
         under_min_isr=sum(one.state.is_under_min_isr for one in led),
@@ -76,10 +79,10 @@ def tally_of(image: MetadataImage, replicas: Iterable[Replica], followed: Follow
 
 
 def copies_details(image: MetadataImage, config: BrokerConfig) -> dict[str, object]:
-    """How many partitions of the cluster have a copy that is not in sync, and which brokers are
-    needed: without one of those a partition would take no writes with acks=all, or have no leader.
+    """Return how many partitions have a replica that is not in sync, and which brokers are needed.
 
-    A partition that needs all of its replicas names nobody: that is so at any time.
+    A broker is needed if without it a partition would refuse writes with acks=all, or have no
+    leader. A partition that always needs all its replicas names no broker.
     """
     not_in_sync = 0
     needed: dict[int, list[str]] = {}
@@ -109,7 +112,7 @@ def copies_details(image: MetadataImage, config: BrokerConfig) -> dict[str, obje
 
 
 def membership_details(metadata: Metadata, node_id: int) -> dict[str, object]:
-    """Who is in the cluster, what this broker is in it, and how its quorum stands."""
+    """Return the brokers of the cluster, this broker's membership, and the quorum's state."""
     quorum = metadata.quorum
     own = metadata.image.brokers.get(node_id)
     leader_id = quorum.leader_id
@@ -142,7 +145,7 @@ def _broker(broker: BrokerImage) -> dict[str, object]:
 
 
 def _quorum(metadata: Metadata) -> dict[str, object] | None:
-    """How far each replica of the metadata log is; the leader alone knows it."""
+    """Return the position of each replica of the metadata log. Only the leader knows it."""
     status = metadata.quorum.status()
     if status is None:
         return None
@@ -172,9 +175,9 @@ def _quorum(metadata: Metadata) -> dict[str, object] | None:
 def partition_details(
     image: MetadataImage, replicas: Iterable[Replica], followed: Followed
 ) -> dict[str, object]:
-    """Every partition that lies here, and of `FOLLOWED_ROWS_MAX` led here where each follower is.
+    """Return every partition with a replica here, and the followers of up to `FOLLOWED_ROWS_MAX`.
 
-    `followers_left_out` says of how many more that is not listed.
+    `followers_left_out` is the number of led partitions whose followers are not listed.
     """
     worst = sorted(followed, key=lambda one: (_ease(followed[one]), one))[:FOLLOWED_ROWS_MAX]
     shown = {one: followed[one] for one in worst}
@@ -188,13 +191,13 @@ def partition_details(
 
 
 def _ease(followers: Iterable[FollowerStatus]) -> tuple[int, int]:
-    """The lower, the sooner a partition is listed."""
+    """Return a sort key: partitions with the lowest key are listed first."""
     outsiders = [one for one in followers if not one.is_in_sync]
     return -len(outsiders), -max((one.lag or 0 for one in followers), default=0)
 
 
 def _seen(image: MetadataImage, replica: Replica) -> PartitionImage | None:
-    """The partition in the image, unless it has gone from there already."""
+    """Return the partition in the image, or None if it has been removed."""
     topic = image.topics.get(replica.topic)
     if topic is None or replica.index >= len(topic.partitions):
         return None

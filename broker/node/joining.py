@@ -1,8 +1,7 @@
-"""A broker's way into its cluster: what its disk says, birth, a seat in the quorum, membership.
+"""How a broker joins its cluster: read its disk, birth of the cluster, quorum, membership.
 
-Floor: node. A broker that is configured alone has its seat when `start` returns, without any
-thread, and needs no membership; one of several waits for others, and its disk is waited for in
-threads from the beginning.
+Floor: node. A broker that is configured alone has joined when `start` returns, without threads and
+without membership. A broker of a cluster waits for others, and always accesses its disk in threads.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from broker.config import InForce
 from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
-from broker.node.leaving import Leaving
+from broker.node.leaving import ClusterLeave
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import RoleChange
 from broker.quorum.voters import ReplicaKey
@@ -49,7 +48,7 @@ from protocol.types import random_uuid
 
 @dataclass(frozen=True, slots=True)
 class OwnDisk:
-    """What a node has of its own: folder, logs, and those who wait for the disk."""
+    """What a node owns: folder, logs, and the threads that wait for the disk."""
 
     disk: Disk
     logs: LogManager
@@ -57,8 +56,8 @@ class OwnDisk:
     hands: Hands
 
 
-class Joining:
-    """One process's way. `joined(metadata)` or `refused(why)` comes once."""
+class ClusterJoin:
+    """The joining of one process. `joined(metadata)` or `refused(why)` is called once."""
 
     def __init__(
         self,
@@ -69,8 +68,9 @@ class Joining:
         joined: Callable[[Metadata], None],
         told: MembershipListener,
     ) -> None:
-        """`joined` hears of the metadata once they are known here; `told` of the membership, and
-        why there is no place for this process. Raises FolderError for a disk that is damaged."""
+        """`joined` is called with the metadata once they are known. `told` is notified about the
+        membership, and why this process is refused. Raises FolderError for a damaged disk.
+        """
         config = self._config = settings.config
         self._settings = settings
         self._world = world
@@ -84,7 +84,7 @@ class Joining:
             for node_id, where in config.voters.items()
             if node_id != config.node_id
         }
-        # By this name others know which links are of one broker.
+        # Other brokers identify the links of one broker by this name.
         self.peers = Peers(world, f"broker-{config.node_id}", others, self._link_ended)
         self.probes = Probes(world)
         self.messenger = LinkMessenger(self.peers, world.clock)
@@ -106,18 +106,18 @@ class Joining:
         )
         self.membership: MembershipDriver | None = None
         self.liveness: LivenessDriver | None = None
-        """Of the controller, should this node have it; None for a broker that is alone."""
-        self.leaving: Leaving | None = None
-        """The way out again; None for a broker that is alone, which has nobody to hand over to."""
+        """Used while this node is the controller; None for a broker without others."""
+        self.leaving: ClusterLeave | None = None
+        """The stop procedure; None for a broker without others to hand over to."""
         self._told = told
         self._watcher: LeaderWatcher | None = None
 
     def start(self) -> None:
-        """Set out."""
+        """Begin to join."""
         self.birth.start()
 
     def stop(self) -> None:
-        """Go no further, and end all links to other brokers."""
+        """Stop joining, and close all links to other brokers."""
         self.birth.stop()
         for part in (self._watcher, self.liveness, self.membership):
             if part is not None:
@@ -129,7 +129,7 @@ class Joining:
         own, world = self._own, self._world
         log = own.metadata_log
         state = self._state or quorum_state.recover(own.disk, log)
-        assert state is not None, "whoever is born has its voters on its disk"
+        assert state is not None, "the birth has written the voters to the disk"
         quorum = Quorum(
             self._me,
             self._config.cluster_id,
@@ -162,7 +162,7 @@ class Joining:
         self._joined(metadata)
 
     def _become_member(self, metadata: Metadata, watcher: LeaderWatcher) -> None:
-        """One of several: others may have the controller, or ask for it here."""
+        """Set up the membership of a broker in a cluster, where any node can be the controller."""
         config, driver, controller = self._config, metadata.quorum, metadata.controller
         orders = OrderForwarder(
             controller, lambda: driver.leader_id, self.peers, self._world, self._settings
@@ -180,20 +180,20 @@ class Joining:
             self.registration(), self._told, controller, liveness, self.peers, self._world
         )
 
-        leaving = self.leaving = Leaving(config.node_id, membership, driver, self._world)
+        leaving = self.leaving = ClusterLeave(config.node_id, membership, driver, self._world)
 
         def role_changed(role: RoleChange) -> None:
             watcher.role(role)
             membership.role(role)
             leaving.role(role)
-            # In a turn of its own, when the quorum says who leads.
+            # In the next turn, when the quorum knows who leads.
             self._world.soon(orders.leader_changed)
 
         metadata.role_changed = role_changed
         metadata.image_moved = membership.moved
 
     def registration(self) -> BrokerRegistrationRequest:
-        """What this process says of itself to the controller, under an incarnation of its own."""
+        """Return this process's registration for the controller, with a new incarnation id."""
         config = self._config
         level = METADATA_LEVEL
         return BrokerRegistrationRequest(

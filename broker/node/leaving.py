@@ -1,9 +1,9 @@
-"""A broker's way out of its cluster: others lead what it has led before it ends.
+"""How a broker leaves its cluster: other brokers take its leaderships before it stops.
 
-Floor: node. First the partitions: the controller takes their leaderships away, this broker tells
-its clients so, and may go when all others have heard of it (`cluster/membership`). Then the quorum,
-if this node leads it: it resigns (EndQuorumEpoch), and stays until another leads, for the vote of
-this one may be needed. All the while it serves, other brokers as well as clients.
+Floor: node. First the partitions: the controller moves their leaderships, this broker tells its
+clients, and it may go when all others know (`cluster/membership`). Then the quorum, if this node
+leads it: it resigns (EndQuorumEpoch) and stays until another node leads, because its vote may be
+needed. All the time it serves other brokers and clients.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from broker.quorum.ready import FollowsLeader, RoleChange
 from broker.world import Cancel, World
 
 SUCCESSOR_MS_MAX = 1_000
-"""How long a node that has led the quorum waits for another to lead it: where none can, it goes."""
+"""How long a resigned quorum leader waits for a new one. If none can lead, it stops anyway."""
 
 
-class Leaving:
-    """One process's, which may never begin."""
+class ClusterLeave:
+    """The leaving of one process, which may never begin."""
 
     def __init__(
         self, own_id: int, membership: MembershipDriver, quorum: QuorumDriver, world: World
@@ -32,20 +32,20 @@ class Leaving:
         self._world = world
         self._done: Callable[[], None] | None = None
         self._patience: Cancel | None = None
-        """Runs out while a successor is waited for."""
+        """The timer that limits the wait for a new quorum leader."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether this broker is on its way out."""
+        """True if this broker is leaving."""
         return self._done is not None
 
     def begin(self, done: Callable[[], None]) -> None:
-        """Set out; `done` comes once, in a turn of its own."""
+        """Begin to leave. `done` is called once, in a turn of its own."""
         self._done = done
         self._membership.want_stop()
 
     def may_stop(self) -> None:
-        """Nobody counts on what this broker has led."""
+        """Finish, because no other broker depends on this broker's leaderships."""
         if self._quorum.leader_id != self._own_id:
             self._finish()
             return
@@ -53,12 +53,12 @@ class Leaving:
         self._quorum.handle(Resign())
 
     def role(self, role: RoleChange) -> None:
-        """The quorum is led by another, or by nobody."""
+        """Finish when another node leads the quorum."""
         if self._patience is not None and isinstance(role, FollowsLeader):
             self._patience.cancel()
             self._finish()
 
     def _finish(self) -> None:
-        assert self._done is not None, "nobody leaves without being told to"
+        assert self._done is not None, "it has not begun to leave"
         self._patience = None
         self._world.soon(self._done)

@@ -1,7 +1,7 @@
-"""The listeners of one broker: bound at once, and each opened when there is somebody to serve it.
+"""The listeners of one broker: bound at the start, and opened when their requests can be served.
 
-Floor: node. Clients come in by all but one, and are served by one table; other brokers come in by
-BROKER, whose table grows while this broker finds its way into the cluster.
+Floor: node. All listeners but one are for clients and share one table of handlers. Other brokers
+use BROKER, whose table grows while this broker joins the cluster.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from broker.budget import Budget, NoBudget, TurnBudget
+from broker.budget import TurnBudget, UnlimitedBudget, WorkBudget
 from broker.config import BROKER_LISTENER, InForce
 from broker.metrics.metrics import Metrics
-from broker.produce.short import lane_of
+from broker.produce.fast_path import template_of
 from broker.sessions.dispatch import Dispatcher, Handler
-from broker.sessions.reception import NoShortWay, Reception, ShortWay
+from broker.sessions.reception import FastPath, NoFastPath, Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.world import Listening, World
@@ -22,15 +22,15 @@ from protocol.messages.api import BETWEEN_BROKERS, SERVED, ApiKey
 
 
 class Listeners:
-    """All that the configuration names."""
+    """All configured listeners."""
 
     def __init__(self, settings: InForce, world: World, metrics: Metrics) -> None:
         """Binds them. Raises PortTaken."""
         self.sessions = Sessions(settings)
         self.receptions: dict[str, Reception] = {}
-        self.clients = Dispatcher({}, {}, metrics, lane_of)
-        """What clients are served, from `open_to_clients` on."""
-        self._brokers = Dispatcher({}, {}, metrics, lane_of)
+        self.clients = Dispatcher({}, {}, metrics, template_of)
+        """Serves the clients, from `open_to_clients` on."""
+        self._brokers = Dispatcher({}, {}, metrics, template_of)
         self._settings = settings
         self._world = world
         self._metrics = metrics
@@ -41,34 +41,36 @@ class Listeners:
         }
 
     def _receive(self, listener: str) -> Session:
-        """A new connection has come in."""
+        """Create the session of a new connection."""
         return Session(self.receptions[listener])
 
     def serve_brokers(self, handlers: Mapping[ApiKey, Handler]) -> None:
-        """Answer other brokers this as well, from here on."""
+        """Serve other brokers with these handlers too."""
         self._brokers.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
 
     def open_to_brokers(self) -> None:
-        """Let other brokers in, where there is a listener for them."""
+        """Open the listener for other brokers, if there is one."""
         if BROKER_LISTENER in self._listening:
-            self._open(BROKER_LISTENER, self._brokers, NoShortWay(), lambda: None, NoBudget())
+            self._open(
+                BROKER_LISTENER, self._brokers, NoFastPath(), lambda: None, UnlimitedBudget()
+            )
 
     def open_to_clients(
-        self, handlers: Mapping[ApiKey, Handler], short: ShortWay, settle: Callable[[], None]
+        self, handlers: Mapping[ApiKey, Handler], fast_path: FastPath, settle: Callable[[], None]
     ) -> None:
-        """Let clients in; `short` and `settle` are as in `Reception`."""
+        """Open the client listeners. `fast_path` and `settle` are as in `Reception`."""
         self.clients.serve(handlers, SERVED)
         for name in self._listening:
             if name != BROKER_LISTENER:
-                self._open(name, self.clients, short, settle, self._budget)
+                self._open(name, self.clients, fast_path, settle, self._budget)
 
     def _open(
         self,
         name: str,
         dispatcher: Dispatcher,
-        short: ShortWay,
+        fast_path: FastPath,
         settle: Callable[[], None],
-        budget: Budget,
+        budget: WorkBudget,
     ) -> None:
         world, metrics = self._world, self._metrics
         self.receptions[name] = Reception(
@@ -80,7 +82,7 @@ class Listeners:
             budget,
             self.sessions,
             dispatcher,
-            short,
+            fast_path,
             settle,
             metrics.connection_came,
             metrics.warnings,
@@ -88,6 +90,6 @@ class Listeners:
         self._listening[name].open()
 
     def close(self) -> None:
-        """Let nobody in any more; who is in stays."""
+        """Accept no more connections. Open connections stay."""
         for listening in self._listening.values():
             listening.close()

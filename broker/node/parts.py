@@ -1,7 +1,7 @@
-"""The parts of one broker that serve requests, once they are made.
+"""The parts of one broker that serve requests.
 
-Floor: node. Only `broker` has them made; `serving`, `tables` and `status` read them: whoever serves
-is given what it uses, and no more.
+Floor: node. Only `broker` creates them. `serving`, `tables` and `status` take from here what they
+need and give each handler only what it uses.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from broker.alarm import Alarm
 from broker.cluster.metadata import Metadata
-from broker.commitments import Waits
 from broker.config import InForce
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
 from broker.metrics.metrics import Metrics
 from broker.node.transacting import Transacting
-from broker.produce.judge import Judge
+from broker.offset_waiters import Waits
+from broker.produce.batch_validator import BatchValidator
 from broker.produce.produces import Produces
 from broker.produce.proving import Proving
 from broker.produce.verification import Verifier
@@ -32,8 +32,8 @@ from broker.world import Clock, World
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What `put_together` has made of them."""
+class BrokerParts:
+    """The parts that `put_together` has created."""
 
     settings: InForce
     clock: Clock
@@ -43,7 +43,7 @@ class Parts:
     folders: Folders
     checkpoints: CheckpointQueue
     replicas: Replicas
-    judge: Judge
+    validator: BatchValidator
     produces: Produces
     fetches: Fetches
     listings: Listings
@@ -67,13 +67,13 @@ def put_together(
     transacting: Transacting,
     producer_ids: ProducerIds,
     write_failed: WriteFailed,
-) -> Parts:
-    """Make the ways of records to a log and back, around the partitions that are held here."""
+) -> BrokerParts:
+    """Create the parts that write and read records, around the given partitions."""
     verifier = transacting.verifier
-    judge = Judge(settings, metrics, replicas, verifier)
+    validator = BatchValidator(settings, metrics, replicas, verifier)
     fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
     replicas.counting.on_advance = fetches.advanced
-    return Parts(
+    return BrokerParts(
         settings,
         world.clock,
         metrics,
@@ -82,8 +82,8 @@ def put_together(
         folders,
         checkpoints,
         replicas,
-        judge,
-        Produces(world, waits, judge, Proving(verifier, replicas), replicas, write_failed),
+        validator,
+        Produces(world, waits, validator, Proving(verifier, replicas), replicas, write_failed),
         fetches,
         Listings(replicas, world.soon, world.turn_ns),
         transacting.groups,

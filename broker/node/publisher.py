@@ -1,4 +1,4 @@
-"""What this node does when the metadata has moved: settings, partitions, coordinators follow it.
+"""Apply committed metadata on this node: settings, partitions and coordinators follow them.
 
 Floor: node.
 """
@@ -17,7 +17,7 @@ from broker.metadata.image import (
     MetadataImage,
 )
 from broker.metadata.records import BROKER_RESOURCE
-from broker.node.parts import Parts
+from broker.node.parts import BrokerParts
 from broker.settings import nearest
 from protocol.log import escape
 
@@ -25,20 +25,22 @@ logger = logging.getLogger(__name__)
 
 
 class NodePublisher:
-    """Brings commits into force on this node."""
+    """Applies commits on this node."""
 
-    def __init__(self, own_config: BrokerConfig, controller: Controller, parts: Parts) -> None:
-        """`own_config` is what the node was started with."""
+    def __init__(
+        self, own_config: BrokerConfig, controller: Controller, parts: BrokerParts
+    ) -> None:
+        """`own_config` is the configuration with which the node was started."""
         self._own_config = own_config
         self._controller = controller
         self._parts = parts
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
-        """Bring the partitions of a commit into service; `done` comes when they are."""
+        """Bring the partitions of a commit into service, then call `done`."""
         self._parts.replicas.apply(delta, image, done)
 
     def published(self, delta: MetadataDelta) -> None:
-        """The image has moved by this."""
+        """Follow the new image after this delta was applied."""
         parts = self._parts
         if delta.changes_nodes:
             self._warn_of_foreign(delta.base, parts.metadata.image)
@@ -47,7 +49,7 @@ class NodePublisher:
         if delta.removed:
             names = {topic.name for topic in delta.removed}
             parts.groups.topics_removed(names)
-            parts.judge.first_refused.topics_removed(names)
+            parts.validator.first_refused.topics_removed(names)
         if OFFSETS_TOPIC in delta.touched:
             parts.groups.follow()
         if TRANSACTIONS_TOPIC in delta.touched:
@@ -56,7 +58,7 @@ class NodePublisher:
             parts.transactions.moved()
 
     def _warn_of_foreign(self, before: MetadataImage, image: MetadataImage) -> None:
-        """Say which keys were set for this node that nothing here reads: it may be a slip."""
+        """Warn about keys set for this node that the broker does not know, as they may be typos."""
         for name in ("", str(self._own_config.node_id)):
             known = before.settings(BROKER_RESOURCE, name)
             for key in image.settings(BROKER_RESOURCE, name):
@@ -73,7 +75,7 @@ class NodePublisher:
 def reconfigure(
     own_config: BrokerConfig, image: MetadataImage, settings: InForce, controller: Controller
 ) -> None:
-    """Put the node's configuration in force, under the settings that the metadata holds."""
+    """Apply the node's configuration with the overriding settings from the metadata."""
     settings.config = controller.config = own_config.with_dynamic(
         image.settings(BROKER_RESOURCE, ""),
         image.settings(BROKER_RESOURCE, str(own_config.node_id)),

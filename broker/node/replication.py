@@ -1,6 +1,6 @@
-"""What keeps copies of partitions alike, in a broker that is one of several.
+"""The replication of partitions, in a broker of a cluster.
 
-Floor: node. It is put together before the partitions are opened, for they tell it of their roles.
+Floor: node. It is created before the partitions are opened, because they notify it of their roles.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 
 
 class Replication:
-    """Followers, those who serve them, and proposals of who is in sync."""
+    """Followers, the serving of followers, and proposals of in-sync replicas."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Replication:
         write_failed: WriteFailed,
         trim: Callable[[Log, int, Callable[[], None]], None],
     ) -> None:
-        """`me`: this process as it is registered; `files` and `trim` are as in `FollowerPorts`."""
+        """`me` is this registered process. `files` and `trim` are as in `FollowerPorts`."""
         self._isr = IsrDriver(
             world, me, replicas, membership.ask_controller, lambda: membership.lived_ms
         )
@@ -60,20 +60,20 @@ class Replication:
         replicas.listeners += [self._followers, self._fetches, damage]
 
     def start(self) -> None:
-        """Look after all that is led, from now on."""
+        """Begin to propose in-sync replicas for the partitions led here."""
         self._isr.start()
 
     def complete_all(self) -> None:
-        """The broker stops: answer the followers whose fetches are parked."""
+        """Answer the parked fetches of followers, because the broker stops."""
         self._fetches.complete_all()
 
     def stop(self) -> None:
-        """Follow and propose no more."""
+        """Stop following and proposing."""
         self._isr.stop()
         self._followers.stop()
 
     def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
-        """By API, what other brokers are served: the metadata log is the quorum's."""
+        """Return the handlers for other brokers. Fetches of the metadata log go to the quorum."""
 
         def fetch(call: Call, request: FetchRequest) -> FetchResponse | None:
             if any(topic.topic_id == METADATA_TOPIC_ID for topic in request.topics):

@@ -1,14 +1,14 @@
-"""A broker that serves: what it does by the clock, and when a partition is led by another.
+"""A serving broker: its periodic work, and what happens when it loses a leadership.
 
-Floor: node. `broker` starts and closes the parts; here is what goes on in between, over
-several of them at once.
+Floor: node. `broker` starts and closes the parts. This module does what concerns several of them in
+between.
 """
 
 from __future__ import annotations
 
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.node.listeners import Listeners
-from broker.node.parts import Parts
+from broker.node.parts import BrokerParts
 from broker.node.replication import Replication
 from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.replica import Replica
@@ -16,24 +16,26 @@ from broker.replicas.replica import Replica
 SESSION_SWEEP_MS = 1_000
 
 RETRY_MS = 2_000
-"""How often what the disk has refused is tried again: shards, folders, markers and tombstones."""
+"""How often refused disk work is tried again: shards, folders, markers and tombstones."""
 
 
 class Serving:
     """The parts of one broker at work."""
 
     _house: Housekeeping
-    """From `keep` on."""
+    """Set by `keep`."""
 
-    def __init__(self, parts: Parts, listeners: Listeners, replication: Replication | None) -> None:
-        """`replication`: None for a broker that is alone."""
+    def __init__(
+        self, parts: BrokerParts, listeners: Listeners, replication: Replication | None
+    ) -> None:
+        """`replication` is None for a broker without others."""
         self._parts = parts
         self._listeners = listeners
         self._replication = replication
         parts.replicas.on_led_late = self._follow
 
     def keep(self, house: Housekeeping) -> None:
-        """All partitions are open: give housekeeping what it does not do of itself."""
+        """Register the periodic jobs, once all partitions are open."""
         self._house = house
         parts, metadata = self._parts, self._parts.metadata
         metadata.snapshotter.trimmed = lambda offset: house.trim(metadata.log.log, offset)
@@ -62,16 +64,16 @@ class Serving:
         parts.transactions.load_again()
         parts.groups.retry()
         parts.transactions.retry()
-        # A shard may be among what is made.
+        # The created partitions can include shards.
         parts.replicas.retry(lambda: parts.metadata.image, self._follow)
 
     def _follow(self) -> None:
-        """Partitions have come to be led here, other than by a commit of the metadata."""
+        """Update the coordinators after partitions became led here without a metadata commit."""
         self._parts.groups.follow()
         self._parts.transactions.follow()
 
     def lost(self, replica: Replica) -> None:
-        """A partition is not led here any more: in the same turn nobody counts on it."""
+        """Stop serving a partition that is no longer led here, within the same turn."""
         parts = self._parts
         if replica.topic == OFFSETS_TOPIC:
             parts.groups.resigned(replica)
@@ -80,7 +82,7 @@ class Serving:
         parts.fetches.lost(replica)
 
     def on_time(self, now_ms: int) -> int:
-        """Do what is due by the monotonic clock; returns the next deadline."""
+        """Do what is due by the monotonic clock. Returns the next deadline."""
         parts, house = self._parts, self._house
         parts.waits.expire(now_ms)
         parts.fetches.expire(now_ms)
@@ -95,7 +97,7 @@ class Serving:
         return min(one for one in deadlines if one is not None)
 
     def stop(self) -> None:
-        """Read no more, answer the fetches and group members that are parked, and sync."""
+        """Read nothing more, answer parked fetches and waiting group members, and sync."""
         for session in list(self._listeners.sessions.open):
             session.stop_reading()
         self._parts.fetches.complete_all()

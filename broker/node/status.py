@@ -1,4 +1,4 @@
-"""What the broker says about itself under `/healthz`, `/status` and `/metrics`.
+"""The broker's answers to `/healthz`, `/status` and `/metrics`.
 
 Floor: node.
 """
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 RATE_MARK_MS = 1_000
 RATE_MARK_COUNT = 5
-"""Rates are taken over this many looks, at least so far apart."""
+"""Rates span this many samples, which are at least RATE_MARK_MS apart."""
 
 REFUSAL_SHOWN_MS = 30_000
-"""For so long after it a refused write counts as a problem."""
+"""How long after a refused write it is shown as a problem."""
 
 
 class _Mark(NamedTuple):
-    """What had been counted at a moment."""
+    """A sample of counters at one moment."""
 
     at_ms: int
     counts: dict[str, int]
 
 
 class BrokerStatus:
-    """Looks at the broker when asked."""
+    """Reads the broker's state when asked."""
 
     def __init__(self, broker: Broker, started_at_ms: int) -> None:
         self.state = PartState.STARTING
@@ -49,7 +49,7 @@ class BrokerStatus:
         self._marks: deque[_Mark] = deque(maxlen=RATE_MARK_COUNT)
 
     def status(self) -> PartStatus:
-        """The state of this moment."""
+        """Return the current state."""
         broker = self._broker
         problems = (*self._waits(), *(self._problems() if broker.is_serving else ()))
         state = self.state
@@ -58,7 +58,7 @@ class BrokerStatus:
         return PartStatus(
             part=broker.config.part,
             state=state,
-            # One of several opens its listeners before the others count on it.
+            # A broker of a cluster opens its listeners before it is in service.
             ready=broker.is_serving and self.state is not PartState.STARTING,
             started_at_ms=self._started_at_ms,
             now_ms=broker.clock.now_ms(),
@@ -67,7 +67,7 @@ class BrokerStatus:
         )
 
     def _waits(self) -> list[Problem]:
-        """For whom it waits, as one of several brokers."""
+        """Return which brokers this broker waits for, if it is one of a cluster."""
         broker = self._broker
         joining = broker.joining
         if joining is None or len(broker.config.configured_ids) == 1:
@@ -112,7 +112,7 @@ class BrokerStatus:
         return tuple(problems)
 
     def _damaged(self) -> dict[TopicPartition, str]:
-        """Partitions whose log cannot be opened: why, and what brings them back."""
+        """Return partitions whose log cannot be opened: why, and what to do."""
         parts, me = self._broker.parts, self._broker.config.node_id
         image, offline = parts.metadata.image, dict(parts.replicas.logs.offline)
         for topic, index in offline if len(image.brokers) > 1 else ():
@@ -127,7 +127,7 @@ class BrokerStatus:
         return offline
 
     def _quorum(self) -> dict[str, object]:
-        """What this broker knows of its cluster, or for whom it waits to be one."""
+        """Return the state of the cluster, or the brokers without which it cannot begin."""
         joining = self._broker.joining
         if joining is None:
             return {}
@@ -138,7 +138,7 @@ class BrokerStatus:
 
     @property
     def _lived_ms(self) -> int:
-        """The time by which followers are late."""
+        """The clock by which followers are late."""
         joining = self._broker.joining
         membership = None if joining is None else joining.membership
         return self._broker.clock.monotonic_ms() if membership is None else membership.lived_ms
@@ -175,7 +175,7 @@ class BrokerStatus:
         }
 
     def _topics(self) -> dict[str, dict[str, int]]:
-        """By topic, all partitions here together: what came in and left, and what is kept."""
+        """Return per topic, over all its partitions here: bytes in, bytes out, and size."""
         topics: dict[str, dict[str, int]] = {}
         for one in sorted(self._broker.parts.replicas, key=lambda one: one.topic_partition):
             counts = {
@@ -189,7 +189,7 @@ class BrokerStatus:
         return topics
 
     def _coordinators(self) -> dict[str, int]:
-        """What the coordinators have in hand."""
+        """Return the counts of groups, members and transactions."""
         parts = self._broker.parts
         rosters = [
             group.roster
@@ -212,7 +212,7 @@ class BrokerStatus:
         }
 
     def _rates(self) -> dict[str, float]:
-        """What was counted, per second, since an earlier look; nothing at the first."""
+        """Return rates per second since an earlier sample; empty at the first."""
         metrics = self._broker.parts.metrics
         now_ms = self._broker.clock.monotonic_ms()
         counts = {
@@ -230,7 +230,7 @@ class BrokerStatus:
         return rates
 
     def metrics(self) -> str:
-        """Prometheus's text."""
+        """Return the metrics in Prometheus's text format."""
         broker = self._broker
         if not broker.is_serving:
             return broker.metrics.text({})
@@ -259,7 +259,7 @@ class BrokerStatus:
         )
 
     def _cluster_gauges(self) -> dict[str, int]:
-        """This broker in its cluster, and its partitions, by the names of Kafka's own metrics."""
+        """Return this broker's cluster and partition gauges, under the names of Kafka's metrics."""
         broker, metadata = self._broker, self._broker.parts.metadata
         own = metadata.image.brokers.get(broker.config.node_id)
         replicas = broker.parts.replicas

@@ -1,4 +1,4 @@
-"""Which handler serves which API, for clients and between brokers: all that a broker answers.
+"""The tables of handlers, for clients and for other brokers: everything that a broker answers.
 
 Floor: node.
 """
@@ -28,18 +28,18 @@ from broker.interbroker.membership import membership_handlers
 from broker.interbroker.partitions import partition_handlers
 from broker.interbroker.quorum import quorum_handlers
 from broker.interbroker.transactions import MarkerHandler
-from broker.node.parts import Parts
+from broker.node.parts import BrokerParts
 from broker.sessions.dispatch import Handler
 from protocol.messages.api import ApiKey
 
 
-def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
-    """What clients and the mill's parts are served."""
+def client_table(parts: BrokerParts) -> Mapping[ApiKey, Handler]:
+    """Return the handlers for clients and for the mill's parts."""
     return {**_of_records(parts), **_of_groups(parts), **_of_cluster(parts)}
 
 
-def _of_records(parts: Parts) -> dict[ApiKey, Handler]:
-    """Batches in and out, and the transactions they belong to."""
+def _of_records(parts: BrokerParts) -> dict[ApiKey, Handler]:
+    """Produce, fetch and transactions."""
     records = RecordHandlers(parts.replicas, parts.checkpoints, parts.waits, parts.clock)
     transactions = TransactionHandlers(
         parts.producer_ids,
@@ -69,8 +69,8 @@ def _of_records(parts: Parts) -> dict[ApiKey, Handler]:
     }
 
 
-def _of_groups(parts: Parts) -> dict[ApiKey, Handler]:
-    """Members and their offsets."""
+def _of_groups(parts: BrokerParts) -> dict[ApiKey, Handler]:
+    """Consumer groups and their offsets."""
     group_admin = GroupAdminHandlers(parts.groups, parts.metadata)
     group_membership = MembershipHandlers(parts.groups)
     groups = OffsetHandlers(parts.groups)
@@ -88,8 +88,8 @@ def _of_groups(parts: Parts) -> dict[ApiKey, Handler]:
     }
 
 
-def _of_cluster(parts: Parts) -> dict[ApiKey, Handler]:
-    """What there is, who leads it, and its settings."""
+def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
+    """Topics, brokers, leaders and settings."""
     admin = TopicHandlers(parts.metadata)
     cluster = ClusterHandlers(parts.metadata, parts.settings, parts.groups, parts.transactions)
     configs = ConfigHandlers(parts.metadata, parts.settings)
@@ -121,12 +121,12 @@ def _of_cluster(parts: Parts) -> dict[ApiKey, Handler]:
 
 
 def quorum_table(messenger: LinkMessenger, birth: BirthDriver) -> Mapping[ApiKey, Handler]:
-    """What other brokers are served from the beginning, for without it no cluster begins."""
+    """Return the handlers that other brokers need before a cluster can begin."""
     return {**quorum_handlers(messenger), ApiKey.REPLICA_REPORT: birth.asked}
 
 
 def controller_table(metadata: Metadata, liveness: LivenessDriver) -> Mapping[ApiKey, Handler]:
-    """What other brokers are served as their controller, or told that it is another."""
+    """Return the handlers of the controller; on other nodes they name the controller."""
     return {
         **envelope_handlers(metadata),
         **membership_handlers(liveness, metadata.controller),

@@ -1,6 +1,6 @@
-"""Transactions of one broker: their coordinators, their markers, and who asks for them elsewhere.
+"""The transactions of one broker: coordinators, markers, and questions to other coordinators.
 
-Floor: node. A broker that is alone asks nobody and sends nothing.
+Floor: node. A broker without others sends no questions and no markers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.messages.api import ApiKey
 
 
 class Transacting:
-    """All of it, put together."""
+    """All of these parts, connected."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Transacting:
         world: World,
         peers: Peers | None,
     ) -> None:
-        """`peers`: the way to the other brokers, None for one that is alone."""
+        """`peers` has the links to other brokers; None for a broker without others."""
         self.groups = groups
         self._ports = ports
         self.markers = Markers(ports, groups)
@@ -47,11 +47,11 @@ class Transacting:
             self.verifier = ClusterVerifier(self.transactions, node_id, peers, world.clock)
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
-        """By API, what other brokers are served."""
+        """Return the handlers for other brokers."""
         ports = self._ports
         return transaction_handlers(ports.replicas, self.markers, self.transactions, ports.clock)
 
     def stop(self) -> None:
-        """Send nothing more."""
+        """Stop sending markers."""
         if self._sender is not None:
             self._sender.stop()

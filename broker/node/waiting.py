@@ -1,6 +1,6 @@
-"""For whom a broker waits that is not in its cluster yet, or has lost the quorum, as sentences.
+"""Sentences that say which brokers a broker waits for, before it joins or without a quorum.
 
-Floor: node. Read when somebody asks, like all of the status.
+Floor: node. Computed on demand, like the rest of the status.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sized
 
 from broker.cluster.found import listed
 from broker.cluster.metadata import Metadata
-from broker.node.joining import Joining
+from broker.node.joining import ClusterJoin
 from broker.sessions.peers import Peers, Silence
 from broker.world import End
 from protocol.status import Problem
@@ -19,20 +19,20 @@ _WORDS = {
     End.REFUSED: "refuses",
     End.TIMED_OUT: "gives no answer",
     End.UNREACHABLE: "cannot be reached",
-    End.UNRESOLVED: "has a name that nobody knows",
-    End.EOF: "has hung up",
-    End.RESET: "has hung up",
+    End.UNRESOLVED: "has a host name that cannot be resolved",
+    End.EOF: "has closed the connection",
+    End.RESET: "has closed the connection",
 }
 """How the last link to a node ended."""
 
 
 def waits(
-    joining: Joining, metadata: Metadata | None, node_id: int, now_ms: int, *, is_serving: bool
+    joining: ClusterJoin, metadata: Metadata | None, node_id: int, now_ms: int, *, is_serving: bool
 ) -> list[Problem]:
-    """What keeps this broker, one of several, from being of use; nothing where all is well.
+    """Return what keeps this broker of a cluster from working; empty if all is well.
 
-    `now_ms` is monotonic. `metadata` are None before the broker has joined. One that serves is not
-    told of as waiting while an election takes its moment.
+    `now_ms` is monotonic. `metadata` is None before the broker has joined. A serving broker is not
+    reported as waiting during a short election.
     """
     peers = joining.peers
     if metadata is None:
@@ -61,7 +61,7 @@ def _majority(voters: Sized) -> int:
 
 
 def _is_silent(silence: Silence | None, is_serving: bool) -> bool:
-    # Followers have nothing to ask each other while there is a leader.
+    # While there is a leader, followers have no requests for each other.
     return silence is not None and not (is_serving and silence.end is None)
 
 
@@ -77,7 +77,7 @@ def _each(node_ids: Iterable[int], peers: Peers, now_ms: int) -> str:
 
 
 def _of_node(node_id: int, peers: Peers, now_ms: int) -> str:
-    """`2 at 127.0.0.1:29093 refuses, for 12 s`; also of one that answers, and is waited for."""
+    """Return a text such as `2 at 127.0.0.1:29093 refuses, for 12 s`; also for reachable nodes."""
     address = peers.address_of(node_id)
     where = f"{node_id}" if address is None else f"{node_id} at {address.host}:{address.port}"
     silence = peers.silence_of(node_id)

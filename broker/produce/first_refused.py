@@ -1,8 +1,8 @@
-"""What partitions that could not be made yet have refused: in order it must come again.
+"""Batches refused by partitions that could not be created yet, which must come again first.
 
-Floor: produce. A producer sends its batches one behind the other. When the disk has refused to make
-a partition, the first of them is refused; if the partition is there before the second arrives, that
-one must not be taken, or the first would come behind it.
+Floor: produce. A producer sends its batches one after the other. If the disk refuses to create a
+partition, the first batch is refused. If the partition exists before the second batch arrives, that
+batch must not be accepted, because otherwise the first would be appended after it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from protocol.errors import WireError
 from protocol.wire.records import read_header
 
 REFUSED_MAX = 10_000
-"""Partitions whose refusals are remembered."""
+"""The most partitions whose refused batches are remembered."""
 
 
 class FirstRefused:
-    """By partition, the first batch of each producer that it has refused."""
+    """By partition, the first refused batch of each producer."""
 
     __slots__ = ("by_place",)
 
     def __init__(self) -> None:
         self.by_place: dict[tuple[str, int], Awaited] = {}
-        """By topic and index."""
+        """By topic and partition index."""
 
     def note(self, topic: str, index: int, batch: memoryview | None) -> None:
-        """A partition that could not be made yet has refused a producer's batch."""
+        """Record the refused batch of a producer for a partition that could not be created yet."""
         try:
             header = read_header(batch) if batch else None
         except WireError:
@@ -40,12 +40,12 @@ class FirstRefused:
         note_refused(first, header.producer_id, header.producer_epoch, header.base_sequence)
 
     def hand_over(self, replica: Replica) -> None:
-        """The partition is there: nothing of those producers may be taken before what they miss."""
+        """Tell a new partition which refused batches must come first."""
         first = self.by_place.pop((replica.topic, replica.index), {})
         for producer_id, (producer_epoch, sequence) in first.items():
             replica.log.producer_state.note_refused(producer_id, producer_epoch, sequence)
 
     def topics_removed(self, names: set[str]) -> None:
-        """What a topic's partitions have refused is no matter of its namesake's."""
+        """Forget refusals of removed topics. A new topic with the same name starts without any."""
         for place in [one for one in self.by_place if one[0] in names]:
             del self.by_place[place]

@@ -1,10 +1,12 @@
-"""Produce requests whose batches have to be opened: they go on in turns of the loop.
+"""Produce requests whose batches must be decompressed, processed over several turns of the loop.
 
-Floor: produce. Most batches are taken by their headers. Where the records have to be looked at, a
-batch of a few hundred bytes may hold twenty megabytes or 100,000 records, and a request thousands
-of such batches. Such a request is worked at for a short time at once; then it stands in one line
-with those of all connections, and each turn of the loop works the line off for a short time, one
-batch of each request after the other. At most one batch of the whole broker is open at a time.
+Floor: produce. Most batches are validated by their headers. If the records must be checked, a batch
+of a few hundred bytes can contain twenty megabytes or 100,000 records, and a request can contain
+thousands of such batches. Such a request gets a short time at once. Then it joins one queue for all
+connections. Each turn of the loop works on the queue for a short time, one batch per request in
+rotation. The whole broker has at most one batch open at a time.
+`log.append` asks for this by raising `RecordsUnseen` (decision 0014). Later requests on the same
+connection wait until all batches of the request are appended.
 """
 
 from __future__ import annotations
@@ -18,38 +20,38 @@ from broker.world import Soon
 from protocol.messages.produce import ProduceRequest
 
 TURN_NS_MAX = 20_000_000
-"""In one turn of the loop no step begins after this much time."""
+"""In one turn of the loop, no step begins after this much time."""
 
 Steps = Iterator[bool]
-"""The rest of a request, to be gone through; True whenever no batch of it is open."""
+"""The rest of a request, in steps. A step yields True when no batch of the request is open."""
 
 
 class Unfinished(Protocol):
-    """A request of which some batches may be appended, and others are still to come."""
+    """A request of which some batches may have been appended and others not yet."""
 
     @property
     def call(self) -> Call:
-        """Whom to answer."""
+        """The call to answer."""
 
 
 U = TypeVar("U", bound=Unfinished)
 
 
 class Opening(Generic[U]):
-    """One request that goes on in turns."""
+    """One request that is processed over several turns."""
 
-    __slots__ = ("_steps", "call", "is_between", "is_done", "parked")
+    __slots__ = ("_steps", "call", "is_between", "is_done", "pending")
 
-    def __init__(self, parked: U, steps: Steps) -> None:
-        self.call: Call = parked.call
-        self.parked = parked
+    def __init__(self, pending: U, steps: Steps) -> None:
+        self.call: Call = pending.call
+        self.pending = pending
         self._steps = steps
         self.is_between = True
-        """Whether it stands before a batch, and not in the middle of one."""
+        """True if the request is between two batches, not in the middle of one."""
         self.is_done = False
 
     def go_on(self, end_ns: int, turn_ns: Callable[[], int]) -> None:
-        """Work at one batch until that is done, or the time is up."""
+        """Work on one batch until it is done or the time is up."""
         for is_between in self._steps:
             self.is_between = is_between
             if is_between or turn_ns() > end_ns:
@@ -58,7 +60,7 @@ class Opening(Generic[U]):
 
 
 class Openings(Generic[U]):
-    """All such requests under way."""
+    """All such requests in progress."""
 
     def __init__(self, soon: Soon, turn_ns: Callable[[], int], settle: Callable[[], None]) -> None:
         self._soon = soon
@@ -67,28 +69,28 @@ class Openings(Generic[U]):
         self._line: deque[Opening[U]] = deque()
 
     @property
-    def parked(self) -> list[U]:
-        """The requests of which some batches may be appended, and others are still to come."""
-        return [opening.parked for opening in self._line]
+    def pending(self) -> list[U]:
+        """The requests of which some batches may have been appended and others not yet."""
+        return [opening.pending for opening in self._line]
 
-    def start(self, parked: U, request: ProduceRequest, steps: Steps) -> None:
-        """Go on with a request that stands before a batch to be opened."""
-        opening = Opening(parked, steps)
+    def start(self, pending: U, request: ProduceRequest, steps: Steps) -> None:
+        """Continue a request whose next batch must be opened."""
+        opening = Opening(pending, steps)
         if not self._line:
-            # Nobody waits: for something small a turn of its own would be a detour.
+            # The queue is empty, so a small request is finished at once, without an extra turn.
             end_ns = self._turn_ns() + TURN_NS_MAX
             while not opening.is_done and self._turn_ns() <= end_ns:
                 opening.go_on(end_ns, self._turn_ns)
             if opening.is_done:
                 return
         copy_batches(request)
-        parked.call.session.hold(parked.call.slot)
+        pending.call.session.hold(pending.call.slot)
         self._line.append(opening)
         if len(self._line) == 1:
             self._soon(self._turn)
 
     def _turn(self) -> None:
-        """Work until the time is up, and write what has been appended."""
+        """Work on the queue until the time is up, then write what has been appended."""
         line = self._line
         end_ns = self._turn_ns() + TURN_NS_MAX
         while line:
@@ -111,7 +113,7 @@ class Openings(Generic[U]):
 
 
 def copy_batches(request: ProduceRequest) -> None:
-    """Take the batches out of the read buffer, which is used again before it is their turn."""
+    """Copy the batches out of the read buffer, which will be overwritten."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             data.records = memoryview(bytearray(data.records or b""))

@@ -1,9 +1,9 @@
-"""Produce: batches appended in order of arrival, written once per read, answered when durable.
+"""Produce: batches are appended in order of arrival, written once per read, answered when durable.
 
-Floor: produce. `append` lets each batch be judged (`judge`) and staged; `settle`, called at the end
-of every read, writes each touched log once and then answers, or lets the request wait (`parked`)
-until its batches count. Where records have to be looked at, `opening` says when that goes on; what
-was appended before is written meanwhile.
+Floor: produce. `append` validates each batch (`batch_validator`) and stages it. `settle`, called
+after every read, writes each changed log once. It then answers the request, or lets it wait
+(`pending`) until its batches are acknowledged. If records must be checked, `opening` schedules
+that; batches appended before are written in the meantime.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from broker.commitments import Waits
 from broker.config import LogConfig
-from broker.produce.judge import Judge
+from broker.offset_waiters import Waits
+from broker.produce.batch_validator import BatchValidator
+from broker.produce.fast_path import ProduceTemplate, QuickProduce
 from broker.produce.opening import Openings
-from broker.produce.parked import ParkedProduce, Parking, Part
+from broker.produce.pending import Parking, PartitionAppend, PendingProduce
 from broker.produce.proving import Proving
 from broker.produce.refusing import refuse
-from broker.produce.short import Lane, QuickProduce
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from broker.storage.errors import DiskError, RecordsUnseen
-from broker.storage.outcomes import Appended, Seen
+from broker.storage.outcomes import AppendResult, CheckedRecords
 from broker.storage.validation import look_at_records
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode, WireError
@@ -40,137 +40,140 @@ REQUIRED_ACKS = (-1, 0, 1)
 
 
 class Produces:
-    """All Produce requests under way."""
+    """All Produce requests in progress."""
 
     def __init__(
         self,
         world: World,
         waits: Waits,
-        judge: Judge,
+        validator: BatchValidator,
         proving: Proving,
         replicas: Replicas,
         write_failed: WriteFailed,
     ) -> None:
         self._clock = world.clock
-        self._judge = judge
+        self._validator = validator
         self._proving = proving
         self._replicas = replicas
         self._write_failed = write_failed
-        self._staged: list[ParkedProduce | QuickProduce] = []
+        self._staged: list[PendingProduce | QuickProduce] = []
         self._now_ms = 0
-        """The time of the first short request of this read, which is that of the others."""
+        """The time of the first quick request of this read, used for all of them."""
         self._parking = Parking(waits, world.clock)
-        self._openings: Openings[ParkedProduce] = Openings(world.soon, world.turn_ns, self.settle)
+        self._openings: Openings[PendingProduce] = Openings(world.soon, world.turn_ns, self.settle)
 
     @property
     def parked_count(self) -> int:
-        """Requests that wait until their batches count."""
+        """Number of requests that wait for their acknowledgement."""
         return self._parking.count
 
     def append(self, call: Call, request: ProduceRequest) -> None:
-        """Stage the batches of one request; the answer follows by `settle`."""
-        parked = ParkedProduce(call, request)
+        """Stage the batches of one request. `settle` answers it."""
+        pending = PendingProduce(call, request)
         call.session.has_staged = True
-        if request.transactional_id is None or not self._is_to_be_proven(parked, request):
-            self._begin(parked, request)
+        if request.transactional_id is None or not self._is_to_be_proven(pending, request):
+            self._begin(pending, request)
 
-    def _is_to_be_proven(self, parked: ParkedProduce, request: ProduceRequest) -> bool:
-        """Whether a coordinator elsewhere has to be asked first; it goes on then by itself."""
+    def _is_to_be_proven(self, pending: PendingProduce, request: ProduceRequest) -> bool:
+        """Return True if a coordinator on another broker is asked first; the request then resumes
+        later.
+        """
 
         def proven() -> None:
-            parked.call.session.attempt(partial(self._begin, parked, request))
+            pending.call.session.attempt(partial(self._begin, pending, request))
             self.settle()
 
-        return self._proving.start(parked, request, proven)
+        return self._proving.start(pending, request, proven)
 
-    def _begin(self, parked: ParkedProduce, request: ProduceRequest) -> None:
+    def _begin(self, pending: PendingProduce, request: ProduceRequest) -> None:
         self._now_ms = self._clock.now_ms()
-        steps = self._append_all(parked, request)
+        steps = self._append_all(pending, request)
         if next(steps, False):
-            self._openings.start(parked, request, steps)
+            self._openings.start(pending, request, steps)
 
-    def _append_all(self, parked: ParkedProduce, request: ProduceRequest) -> Iterator[bool]:
-        """Judge and stage every batch; steps only where records have to be looked at."""
+    def _append_all(self, pending: PendingProduce, request: ProduceRequest) -> Iterator[bool]:
+        """Validate and stage every batch. Yields only if records must be checked."""
         for topic in request.topic_data:
             answer = TopicProduceResponse(name=topic.name)
-            parked.response.responses.append(answer)
+            pending.response.responses.append(answer)
             for data in topic.partition_data:
                 one = PartitionProduceResponse(index=data.index, base_offset=-1)
                 answer.partition_responses.append(one)
-                config = self._append_one(parked, topic.name, data, one)
+                config = self._append_one(pending, topic.name, data, one)
                 if config is not None:
-                    yield from self._look_and_append(parked, topic.name, data, one, config)
-        self._staged.append(parked)
+                    yield from self._look_and_append(pending, topic.name, data, one, config)
+        self._staged.append(pending)
 
     def _look_and_append(
         self,
-        parked: ParkedProduce,
+        pending: PendingProduce,
         topic: str,
         data: PartitionProduceData,
         answer: PartitionProduceResponse,
         config: LogConfig,
     ) -> Iterator[bool]:
-        """The same for one batch whose records have to be looked at, step by step."""
+        """Do the same for one batch whose records must be checked, step by step."""
         wanted: LogConfig | None = config
         while wanted is not None:
             config = wanted
             yield True
             try:
-                # Not in a name of ours: the batch may lie elsewhere when this goes on.
+                # Do not keep `data.records` in a local variable, because the batch can move between
+                # steps.
                 seen = yield from look_at_records(data.records, config, self._clock.now_ms())
             except ApiError as error:
                 refuse(answer, error)
                 return
             self._now_ms = self._clock.now_ms()
-            # Once more if the topic's settings have changed meanwhile.
-            wanted = self._append_one(parked, topic, data, answer, seen)
+            # Repeat if the topic's settings have changed in the meantime.
+            wanted = self._append_one(pending, topic, data, answer, seen)
 
     def _append_one(
         self,
-        parked: ParkedProduce,
+        pending: PendingProduce,
         topic: str,
         data: PartitionProduceData,
         answer: PartitionProduceResponse,
-        seen: Seen | None = None,
+        seen: CheckedRecords | None = None,
     ) -> LogConfig | None:
-        """Stage one batch or refuse it; or say under which settings its records must be seen."""
+        """Stage or refuse one batch. Returns the settings if its records must be checked first."""
         batch = data.records
         try:
-            if parked.required_acks not in REQUIRED_ACKS:
+            if pending.required_acks not in REQUIRED_ACKS:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
-            if parked.has_two_producers:
+            if pending.has_two_producers:
                 raise ApiError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     "transactional batches of two producers in one request",
                 )
-            replica = self._judge.admit(parked, topic, data.index)
+            replica = self._validator.admit(pending, topic, data.index)
             if not batch:
                 raise ApiError(ErrorCode.INVALID_RECORD, "no record batch")
             header = read_header(batch)
-            appended = self._judge.append(parked, replica, batch, header, self._now_ms, seen)
+            appended = self._validator.append(pending, replica, batch, header, self._now_ms, seen)
         except RecordsUnseen:
             return replica.log.config
         except (ApiError, WireError) as error:
             refuse(answer, error)
-            self._judge.note_refusal(topic, data.index, batch, answer.error_code)
+            self._validator.note_refusal(topic, data.index, batch, answer.error_code)
             return None
         answer.base_offset = appended.base_offset
         answer.log_append_time_ms = appended.log_append_time_ms
         answer.log_start_offset = replica.log.log_start_offset
-        parked.appended.append(Part(parked, replica, answer, appended.last_offset + 1))
+        pending.appended.append(PartitionAppend(pending, replica, answer, appended.last_offset + 1))
         return None
 
     def append_quick(
-        self, lane: Lane, batch: memoryview, header: BatchHeader
-    ) -> tuple[Replica, Appended]:
-        """Stage one batch for the short way; an error comes before anything has changed."""
+        self, template: ProduceTemplate, batch: memoryview, header: BatchHeader
+    ) -> tuple[Replica, AppendResult]:
+        """Stage one batch of a quick request. If an error is raised, nothing has changed."""
         if not self._staged:
             self._now_ms = self._clock.now_ms()
-        replica = self._judge.admit(lane, lane.topic, lane.index)
-        return replica, self._judge.append(lane, replica, batch, header, self._now_ms)
+        replica = self._validator.admit(template, template.topic, template.index)
+        return replica, self._validator.append(template, replica, batch, header, self._now_ms)
 
     def stage(self, produce: QuickProduce) -> None:
-        """Answer it, or park it, when its batch is written."""
+        """Add a quick request, to be answered or parked when its batch is written."""
         self._staged.append(produce)
 
     def settle(self) -> None:
@@ -178,7 +181,7 @@ class Produces:
         staged, self._staged = self._staged, []
         failed: dict[Replica, DiskError] = {}
         now_ms = self._clock.now_ms()
-        for replica in self._judge.take_dirty():
+        for replica in self._validator.take_dirty():
             try:
                 replica.log.write_staged(now_ms)
             except DiskError as error:
@@ -187,23 +190,23 @@ class Produces:
             else:
                 self._replicas.counting.written(replica)
         if failed:
-            for parked in self._openings.parked:
-                self._withdraw(parked, failed)
+            for pending in self._openings.pending:
+                self._withdraw(pending, failed)
         for produce in staged:
             if failed:
-                parked = produce.as_parked()
-                self._withdraw(parked, failed)
-                parked.settle(self._parking)
+                pending = produce.as_pending()
+                self._withdraw(pending, failed)
+                pending.settle(self._parking)
             else:
                 produce.settle(self._parking)
 
-    def _withdraw(self, parked: ParkedProduce, failed: dict[Replica, DiskError]) -> None:
+    def _withdraw(self, pending: PendingProduce, failed: dict[Replica, DiskError]) -> None:
         kept = []
-        for part in parked.appended:
-            error = failed.get(part.replica)
-            # A request that takes turns may have written there before.
-            if error is None or part.end_offset <= part.replica.log.log_end_offset:
-                kept.append(part)
+        for one in pending.appended:
+            error = failed.get(one.replica)
+            # A request that takes several turns may have written to this log earlier.
+            if error is None or one.end_offset <= one.replica.log.log_end_offset:
+                kept.append(one)
                 continue
-            refuse(part.answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-        parked.appended = kept
+            refuse(one.answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        pending.appended = kept

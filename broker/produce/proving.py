@@ -1,8 +1,9 @@
-"""Produce requests that wait until the coordinators of their transactions have been asked.
+"""Produce requests that wait until the coordinators of their transactions have answered.
 
-Floor: produce. A transaction's first batch in a partition waits for its coordinator, where that is
-another broker. The whole request waits, with a copy of its batches, and nothing starts behind it on
-its connection: so what a producer sends stays in its order. Nothing of it is appended meanwhile.
+Floor: produce. A transaction's first batch in a partition waits for its coordinator if that is
+another broker. The whole request waits, with a copy of its batches, and no later request of its
+connection starts. So the batches of a producer stay in order. Nothing of the request is appended
+before the answer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from broker.produce.opening import copy_batches
-from broker.produce.parked import ParkedProduce
+from broker.produce.pending import PendingProduce
 from broker.produce.verification import (
     Owner,
     Proofs,
@@ -28,19 +29,20 @@ from protocol.wire.records import BatchHeader, read_header
 
 
 class Proving:
-    """All such requests under way."""
+    """All such requests in progress."""
 
     def __init__(self, verifier: Verifier, replicas: Replicas) -> None:
         self._verifier = verifier
         self._replicas = replicas
 
     def start(
-        self, parked: ParkedProduce, request: ProduceRequest, go_on: Callable[[], None]
+        self, pending: PendingProduce, request: ProduceRequest, go_on: Callable[[], None]
     ) -> bool:
-        """Ask about a request's batches, if there is something to ask; `go_on` comes later then,
-        unless the session is closed by that time."""
+        """Ask about a request's batches if necessary. Returns True if a question was sent; `go_on`
+        is then called later, unless the session has been closed.
+        """
         transactional_id = request.transactional_id
-        if transactional_id is None or parked.has_two_producers:
+        if transactional_id is None or pending.has_two_producers:
             return False
         if not self._verifier.is_elsewhere(transactional_id):
             return False
@@ -53,13 +55,13 @@ class Proving:
         if owner is None or not unproven:
             return False
         copy_batches(request)
-        session, slot = parked.call.session, parked.call.slot
+        session, slot = pending.call.session, pending.call.slot
         session.hold(slot)
 
         def proven(proofs: Proofs) -> None:
             if session.is_closed:
                 return
-            parked.proofs = proofs
+            pending.proofs = proofs
             session.let_go(slot)
             go_on()
 
@@ -67,7 +69,7 @@ class Proving:
         return True
 
     def _transactional(self, request: ProduceRequest) -> Iterator[tuple[Replica, BatchHeader]]:
-        """The transactional batches for partitions that are led here."""
+        """Yield the transactional batches for partitions that this broker leads."""
         for topic in request.topic_data:
             for data in topic.partition_data:
                 replica = self._replicas.get(topic.name, data.index)

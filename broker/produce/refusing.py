@@ -1,4 +1,4 @@
-"""A refusal in a partition's part of a Produce's answer.
+"""An error in a partition's part of a Produce answer.
 
 Floor: produce. Pure.
 """
@@ -11,7 +11,7 @@ from protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduc
 
 
 def refuse(answer: PartitionProduceResponse, error: ApiError | WireError) -> None:
-    """Write a refusal into a partition's part of the answer."""
+    """Write an error into a partition's part of the answer."""
     answer.base_offset = -1
     answer.log_append_time_ms = -1
     answer.log_start_offset = -1

@@ -1,15 +1,15 @@
-"""Whether something may be written in a transaction: only into a partition that was added to the
-open transaction of its producer.
+"""Verify that a partition was added to the producer's open transaction before a write into it.
 
-Floor: produce. Kafka asks since 3.6 (KIP-890), and its refusal is the one given here:
-INVALID_TXN_STATE, after which every client aborts the transaction and goes on. Without the question
-a batch that arrives late would open a transaction that nobody ends, and hold back every
-read_committed reader of the partition.
+Floor: produce. Kafka does this since 3.6 (KIP-890) and refuses with the same code:
+INVALID_TXN_STATE, after which every client aborts the transaction and continues. Without the check,
+a late batch would open a transaction that never ends and would hold back every read_committed
+consumer of the partition.
 
-Where the coordinator is on this node the question costs two look-ups, and is asked for every batch;
-while it cannot answer, what is open in the log goes on (decision 0076).
-Where it is on another, it is asked before the first batch of a transaction in a partition, and
-`Proof` keeps the answer; once the transaction is open in the log, that says enough.
+If the coordinator is on this node, the check costs two look-ups and is made for every batch. While
+the coordinator cannot answer, transactions that are open in the log continue (decision 0076). If
+the coordinator is on another broker, it is asked before the first batch of a transaction in a
+partition, and `Proof` keeps the answer. Once the transaction is open in the log, no further
+question is needed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ UNANSWERED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""There is no coordinator that could be asked, for now: what is open in a log goes on meanwhile."""
+"""No coordinator can answer for now. Transactions that are open in a log continue."""
 
 NOT_YET = UNANSWERED | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""What passes by itself. A producer does not know these codes in an answer to Produce, so it is
-told NOT_ENOUGH_REPLICAS, as Kafka does: retry, without new metadata."""
+"""Temporary errors. Producers do not know these codes in a Produce answer. So, like Kafka, the
+broker answers NOT_ENOUGH_REPLICAS: retry, without new metadata.
+"""
 
 
 class Owner(NamedTuple):
-    """In whose name something is to be written."""
+    """The producer for which something will be written."""
 
     transactional_id: str
     producer_id: int
@@ -48,18 +49,18 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 
 class Verifier(Protocol):
-    """The way to the coordinators of transactions (`shards/verifier`)."""
+    """Asks the coordinators of transactions (`shards/verifier`)."""
 
     def is_elsewhere(self, transactional_id: str) -> bool:
-        """Whether its coordinator is not this broker, as far as the metadata go."""
+        """Return True if, by the metadata, its coordinator is not this broker."""
 
     def refuse_outsider(
         self, owner: Owner, partition: TopicPartition, coordinator_epoch: int
     ) -> None:
-        """Refuse by ApiError, where the coordinator is here, what has no place in a partition.
+        """Raise ApiError if the coordinator is here and the write does not belong to a transaction.
 
-        `coordinator_epoch` is that of the producer's last marker there, -1 if there is none: a
-        coordinator of an earlier one has lost its place, and has only not heard of it.
+        `coordinator_epoch` is that of the producer's last marker in the partition, or -1. A local
+        coordinator of an earlier epoch has been replaced and does not know it yet.
         """
 
     def ask(
@@ -68,16 +69,16 @@ class Verifier(Protocol):
         partitions: Iterable[TopicPartition],
         answered: Callable[[Codes], None],
     ) -> None:
-        """Ask the coordinator elsewhere about these partitions; the answer comes once, later."""
+        """Ask the coordinator on another broker about these partitions. It answers once, later."""
 
 
 class Proof:
-    """What a coordinator elsewhere says of one partition, and whether that still holds."""
+    """The answer of a remote coordinator about one partition, and whether it is still valid."""
 
     __slots__ = ("_code", "_guard", "_leader_epoch", "_replica", "owner")
 
     def __init__(self, replica: Replica, owner: Owner) -> None:
-        """Taken before it is asked."""
+        """Create it before the coordinator is asked."""
         self.owner = owner
         self._replica = replica
         self._leader_epoch = replica.leader_epoch
@@ -85,22 +86,22 @@ class Proof:
         self._code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def answered(self, code: ErrorCode) -> None:
-        """What the coordinator has said."""
+        """Record the coordinator's answer."""
         self._code = code
         if code is not ErrorCode.NONE:
             verifications = self._replica.log.producer_state.verifications
             verifications.forget(self.owner.producer_id, self._guard)
 
     def check(self, replica: Replica) -> None:
-        """Refuse by ApiError unless the answer was good, and nothing has happened since."""
+        """Raise ApiError unless the answer was positive and is still valid."""
         if replica is not self._replica or not replica.leads_in(self._leader_epoch):
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led anew while it was verified")
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader epoch changed during verification"
+            )
         if self._code is not ErrorCode.NONE:
             raise ApiError(self._code)
         if self._guard.is_broken:
-            raise ApiError(
-                ErrorCode.INVALID_TXN_STATE, "the transaction has ended while it was verified"
-            )
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, "the transaction ended during verification")
 
 
 Proofs = Mapping[TopicPartition, Proof]
@@ -109,7 +110,7 @@ NO_PROOFS: Proofs = {}
 
 
 def needs_proof(verifier: Verifier, owner: Owner, replica: Replica) -> bool:
-    """Whether the coordinator has to be asked, elsewhere, before this is written."""
+    """Return True if a coordinator on another broker must be asked before this write."""
     is_open = owner.producer_id in replica.log.producer_state.transactions.open
     return not is_open and verifier.is_elsewhere(owner.transactional_id)
 
@@ -120,7 +121,7 @@ def prove(
     replicas: Iterable[Replica],
     proven: Callable[[Proofs], None],
 ) -> None:
-    """Ask the coordinator elsewhere; `proven` comes once, later, whatever it says."""
+    """Ask the coordinator on another broker. `proven` is called once, later, with any outcome."""
     proofs = {one.topic_partition: Proof(one, owner) for one in replicas}
 
     def answered(codes: Codes) -> None:
@@ -132,7 +133,7 @@ def prove(
 
 
 def refuse_outsider(verifier: Verifier, owner: Owner, replica: Replica, proofs: Proofs) -> None:
-    """Refuse by ApiError what has no place in a partition, in the coordinator's own words."""
+    """Raise the coordinator's ApiError if the write does not belong to an open transaction."""
     state = replica.log.producer_state
     is_open = owner.producer_id in state.transactions.open
     if not verifier.is_elsewhere(owner.transactional_id):
@@ -145,12 +146,12 @@ def refuse_outsider(verifier: Verifier, owner: Owner, replica: Replica, proofs: 
     elif not is_open:
         proof = proofs.get(replica.topic_partition)
         if proof is None or proof.owner != owner:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, "it has not been asked about this batch")
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "this batch has not been verified")
         proof.check(replica)
 
 
 def owner_of(transactional_id: str | None, header: BatchHeader) -> Owner:
-    """Whose a transactional batch is; refuses one that comes without a transactional id."""
+    """Return the owner of a transactional batch. Refuses one without a transactional id."""
     if transactional_id is None:
         raise ApiError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -166,7 +167,7 @@ def refuse_batch(
     replica: Replica,
     proofs: Proofs,
 ) -> None:
-    """Refuse a transactional batch that has no place in a partition, in words of a Produce."""
+    """Refuse a transactional batch outside its transaction, with error codes for Produce."""
     owner = owner_of(transactional_id, header)
     try:
         refuse_outsider(verifier, owner, replica, proofs)

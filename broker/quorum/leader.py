@@ -138,7 +138,7 @@ class Leader:
         """Answer waiting fetches, because new batches can be read."""
         self._wake()
 
-    def counted(self) -> None:
+    def advance_commit(self) -> None:
         """Advance the committed offset, because more is durable somewhere."""
         log = self._replica.log
         reached = self._reached()
@@ -175,7 +175,7 @@ class Leader:
         if verdict is not None:
             self._refuse(parked, verdict)
             return
-        self.counted()
+        self.advance_commit()
         has_news = request.high_watermark < log.committed_offset
         if request.fetch_offset < log.end_offset or has_news or request.max_wait_ms <= 0:
             self._reply(parked)

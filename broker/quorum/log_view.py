@@ -77,7 +77,7 @@ class LogView:
     def truncate_to(self, offset: int) -> None:
         """Remove everything from the offset on. `truncated` reports when the disk has done so."""
         assert offset >= self.committed_offset, f"{offset} is below {self.committed_offset}"
-        self._cut(offset)
+        self._truncate(offset)
         self._truncations += 1
 
     def truncated(self) -> None:
@@ -92,9 +92,9 @@ class LogView:
         """
         assert end_offset >= self.start_offset
         self.committed_offset = min(self.committed_offset, end_offset)
-        self._cut(min(end_offset, self.end_offset))
+        self._truncate(min(end_offset, self.end_offset))
 
-    def _cut(self, end_offset: int) -> None:
+    def _truncate(self, end_offset: int) -> None:
         self.end_offset = end_offset
         self.durable_end_offset = min(self.durable_end_offset, end_offset)
         self.epochs.truncate_from_end(end_offset)

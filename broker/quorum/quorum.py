@@ -150,7 +150,7 @@ class Quorum:
                     return role.vote_saved(election, now_ms)
             case Synced(end_offset):
                 if log.synced(end_offset) and isinstance(role, Leader):
-                    role.counted()
+                    role.advance_commit()
             case Truncated():
                 log.truncated()
             case SnapshotStored():

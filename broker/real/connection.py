@@ -1,8 +1,8 @@
 """The socket half of a link: asyncio's protocol on one side, a receiver on the other.
 
-Floor: real. Bytes are read into one reused buffer and given on as whole frames; what is sent goes
-through `output`. No task, coroutine or future per request. Nothing is read while the receiver has
-paused, so what comes behind, the peer's end too, waits in the kernel.
+Floor: real. Bytes are read into one reused buffer and passed on as complete frames. Answers are
+sent through `output`. There is no task, coroutine or future per request. Nothing is read while the
+receiver has paused, so all further bytes, and the peer's end, wait in the kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from broker.real.output import Output, PeerTooSlow
+from broker.real.output import ConnectionOutput, PeerTooSlow
 from broker.real.warmer import Warmer
 from broker.storage.errors import DiskError
 from broker.world import End, Receiver
@@ -33,11 +33,11 @@ ENDS = {
     errno.ENETUNREACH: End.UNREACHABLE,
     errno.EHOSTDOWN: End.UNREACHABLE,
     errno.ENETDOWN: End.UNREACHABLE,
-    # A rule of the packet filter.
+    # Caused by a rule of the packet filter.
     errno.EACCES: End.UNREACHABLE,
     errno.EPERM: End.UNREACHABLE,
 }
-"""What the kernel says of a peer. Whatever it says besides is about our own side."""
+"""Errors that concern the peer. All other errors concern this machine."""
 
 
 class SocketLink(asyncio.BufferedProtocol):
@@ -61,15 +61,16 @@ class SocketLink(asyncio.BufferedProtocol):
         self._unread_bytes_max = unread_bytes_max
         self._frames = FrameBuffer(frame_bytes_max)
         self._transport: asyncio.Transport | None = None
-        self._output: Output | None = None
+        self._output: ConnectionOutput | None = None
         self._is_closed = False
         self._has_ended = False
-        """Whether the receiver has heard of the peer's end."""
+        """True if the receiver was notified of the peer's end."""
 
     # The loop calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self._is_closed:
+            # A cast, not a check: uvloop's transports have the methods without the base class.
             cast(asyncio.Transport, transport).abort()
             return
         self._transport = cast(asyncio.Transport, transport)
@@ -80,12 +81,12 @@ class SocketLink(asyncio.BufferedProtocol):
         try:
             own_fd = os.dup(fd)
         except OSError as error:
-            # No descriptor is left. The one that the connection has must not be kept from others.
+            # No file descriptor is left, so release the one that the connection has.
             self._is_closed = True
             self._transport.abort()
             self._unlinked(error)
             return
-        self._output = Output(
+        self._output = ConnectionOutput(
             socket.socket(fileno=own_fd),
             self._loop,
             self._drained,
@@ -96,7 +97,7 @@ class SocketLink(asyncio.BufferedProtocol):
         self._receiver.linked(self)
 
     def _unlinked(self, error: OSError) -> None:
-        """The connection stood, and could not be kept: its receiver has not heard of it."""
+        """Report a connection that had to be closed before its receiver was notified of it."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer(sizehint)
@@ -111,7 +112,8 @@ class SocketLink(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         if not self._is_closed:
-            # A reset takes back no more than an end does, only nobody takes the answers.
+            # After a reset the received bytes are still served, as after a normal end, without
+            # answers.
             self.mute()
             code = exc.errno if isinstance(exc, OSError) and exc.errno is not None else 0
             self._end(ENDS.get(code, End.RESET))
@@ -174,20 +176,20 @@ class SocketLink(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         self.mute()
-        # The read buffer goes at once: the connection itself stays until the garbage collector
-        # comes by, for it and its transport and output hold each other.
+        # Free the read buffer now. The connection itself stays until the garbage collector runs,
+        # because it, its transport and its output refer to each other.
         self._frames = FrameBuffer(0)
 
-    # The socket takes the answers, or takes none.
+    # Notifications from the output.
 
     def _drained(self) -> None:
         self.is_stalled = False
         self._receiver.drained()
 
     def _broken(self, error: Exception) -> None:
-        """The peer has gone, or their segment has."""
+        """Handle an error while sending: the peer has closed, or a segment cannot be read."""
         if isinstance(error, ConnectionError) or getattr(error, "errno", None) in ENDS:
-            # What the peer has sent before it went is still in the kernel, and its end behind that.
+            # What the peer sent before it closed, and its end, are still in the kernel.
             self.mute()
             self._loop.call_soon(self._receiver.drained)
             return

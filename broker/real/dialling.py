@@ -1,7 +1,7 @@
-"""Where this broker calls another: a socket that is connected, and then a link like any other.
+"""Outgoing connections to other brokers, which then work like any other link.
 
-Floor: real. The kernel says what became of a dial, and `End` passes it on. A link ends when the
-other side's kernel has said nothing for `SILENCE_MS_MAX` (`silence`).
+Floor: real. The kernel reports the result of a connection attempt, and `End` passes it on. A link
+ends when the other side's kernel has not answered for `SILENCE_MS_MAX` (`silence`).
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ import asyncio
 import socket
 
 from broker.real.connection import ENDS, SocketLink
-from broker.real.names import Found, Names
+from broker.real.names import Names, ResolvedAddress
 from broker.real.silence import end_when_silent
 from broker.real.warmer import Warmer
 from broker.world import Address, End, Receiver
 
 SILENCE_MS_MAX = 2_000
-"""TCP_USER_TIMEOUT on links between brokers. It also ends a link to a peer that has taken nothing
-for so long."""
+"""TCP_USER_TIMEOUT on links between brokers. It also ends a link whose peer has accepted no bytes
+for this long.
+"""
 
 CONNECT_S_MAX = 2.0
-"""How long all addresses of a name may take together to answer."""
+"""The time to connect, for all addresses of a name together."""
 
 WEIGHT = (End.CLOSED, End.UNREACHABLE, End.REFUSED, End.RESET, End.TIMED_OUT)
-"""Of several addresses the last in this order speaks for all: one that is silent may yet be the
-broker's, one that refuses says more than one to which there is no way from here."""
+"""If several addresses fail, the last result in this order is reported. A silent address may still
+be the broker's, and a refusal says more than an unreachable address.
+"""
 
 
 class DialledLink(SocketLink):
-    """A connection that this side has asked for."""
+    """A connection that this side opens."""
 
     def __init__(
         self,
@@ -45,14 +47,16 @@ class DialledLink(SocketLink):
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, names: Names, *, asks_resolver: bool) -> None:
-        """Find the addresses, and connect to one of them."""
+        """Resolve the name, and connect to one of its addresses."""
         self._task = self._loop.create_task(self._dial(names, asks_resolver))
         self._task.add_done_callback(self._dialled)
 
     async def _dial(self, names: Names, asks_resolver: bool) -> None:
         found = await names.find(self._address.host, asks_resolver=asks_resolver)
         if not found:
-            self._loop.call_soon(self._end, End.UNRESOLVED, f"{self.peer_host} is not known")
+            self._loop.call_soon(
+                self._end, End.UNRESOLVED, f"host name {self.peer_host} is not known"
+            )
             return
         deadline_s = self._loop.time() + CONNECT_S_MAX
         failures: list[tuple[End, str]] = []
@@ -65,8 +69,8 @@ class DialledLink(SocketLink):
                 failures.append(_told_by(error))
         self._loop.call_soon(self._end, *max(failures, key=lambda told: WEIGHT.index(told[0])))
 
-    async def _connect(self, found: Found) -> None:
-        """Raises OSError, as TimeoutError also when the time is over."""
+    async def _connect(self, found: ResolvedAddress) -> None:
+        """Connect to one address. Raises OSError, also on a timeout."""
         made = socket.socket(found.family, socket.SOCK_STREAM)
         try:
             made.setblocking(False)
@@ -84,7 +88,9 @@ class DialledLink(SocketLink):
         self._loop.call_soon(self._receiver.ended, End.CLOSED, str(error))
 
     def _dialled(self, task: asyncio.Task[None]) -> None:
-        """A fault in a task would be told when it is collected, if ever."""
+        """Report an exception of the task now, because asyncio reports it only when it is
+        collected.
+        """
         error = None if task.cancelled() else task.exception()
         if error is not None:
             context = {"message": f"dialling {self._address} failed", "exception": error}
@@ -97,10 +103,10 @@ class DialledLink(SocketLink):
 
 
 def is_own_end(connected: socket.socket) -> bool:
-    """Whether a socket is connected to itself.
+    """Return True if a socket is connected to itself.
 
-    A port without a listener may be drawn as the local port of the very socket that calls it: TCP
-    opens that from both sides at once.
+    If no process listens on a port, the kernel can choose that same port as the local port of the
+    connecting socket. TCP then connects the socket to itself (simultaneous open).
     """
     return bool(connected.getsockname() == connected.getpeername())
 
@@ -108,9 +114,9 @@ def is_own_end(connected: socket.socket) -> bool:
 def _told_by(error: OSError) -> tuple[End, str]:
     if isinstance(error, TimeoutError):
         return End.TIMED_OUT, ""
-    # Without an errno: our own word for a socket connected to itself.
+    # Also raised without an errno, for a socket connected to itself.
     if isinstance(error, ConnectionRefusedError):
         return End.REFUSED, ""
     end = ENDS.get(error.errno or 0)
-    # No descriptor, no port, no memory, no such kind of address: that says nothing of the peer.
+    # No descriptor, port, memory or address family left: such errors say nothing about the peer.
     return (End.CLOSED, str(error)) if end is None else (end, "")

@@ -1,7 +1,7 @@
-"""Where clients come in: bound sockets and accepted connections.
+"""Incoming connections: bound sockets and accepted connections.
 
-Floor: real. Sockets are bound before anything is recovered, so that a port in use stops the start
-at once, and listen only when everything can be served.
+Floor: real. Sockets are bound before recovery begins, so that a port in use stops the start at
+once. They listen only when requests can be served.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BACKLOG = 512
 
 
 def bind(setting: str, host: str, port: int) -> socket.socket:
-    """A socket bound to the address but not listening yet. Raises PortTaken."""
+    """Return a bound socket that does not yet listen. Raises PortTaken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -40,13 +40,13 @@ def bind(setting: str, host: str, port: int) -> socket.socket:
 
 
 def taken_text(setting: str, host: str, port: int) -> str:
-    """The sentence about a port in use."""
+    """Return the message about a port in use."""
     return f"port {port} on {host} ({setting}) is in use{_holder(port)}"
 
 
 def _holder(port: int) -> str:
-    """` by process …` where the system tells, else nothing."""
-    # Imported here because only a start that fails needs it.
+    """Return ` by process …` if the system says which one, else an empty string."""
+    # Imported here because only a failed start needs it.
     import psutil
 
     try:
@@ -60,7 +60,7 @@ def _holder(port: int) -> str:
 
 
 class AcceptedLink(SocketLink):
-    """A connection that has come in."""
+    """A connection that a client or another broker has opened."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class AcceptedLink(SocketLink):
         self._warnings = warnings
 
     def _unlinked(self, error: OSError) -> None:
-        self._warnings.warn(logger, "connection not taken in", peer=self.peer, reason=error)
+        self._warnings.warn(logger, "connection not accepted", peer=self.peer, reason=error)
 
 
 class SocketListening:
-    """One named listener: a bound socket, and the connections that come in by it."""
+    """One named listener: a bound socket and its accepted connections."""
 
     def __init__(
         self,
@@ -93,8 +93,9 @@ class SocketListening:
         warnings: Warnings,
         silence_ms_max: int = 0,
     ) -> None:
-        """Binds. Raises PortTaken. `silence_ms_max`: a link ends whose other side's kernel says
-        nothing for so long; 0: the kernel's patience, of minutes."""
+        """Binds. Raises PortTaken. A link ends if the other side's kernel does not answer for
+        `silence_ms_max`; 0 means the kernel's default, which is minutes.
+        """
         self._loop = loop
         self._setting = f"listener {name}"
         self._address = address
@@ -105,21 +106,21 @@ class SocketListening:
         self._unread_bytes_max = unread_bytes_max
         self._bound = bind(self._setting, address.host, address.port)
         if silence_ms_max:
-            # Accepted sockets inherit it.
+            # Accepted sockets inherit the option.
             end_when_silent(self._bound, silence_ms_max)
         self._server: asyncio.Server | None = None
         self._opening: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def open(self) -> None:
-        """Begin to listen. Raises PortTaken when somebody else was quicker."""
+        """Begin to listen. Raises PortTaken if another process already listens there."""
         try:
             self._bound.listen(BACKLOG)
         except OSError as error:
             raise PortTaken(
                 taken_text(self._setting, self._address.host, self._address.port)
             ) from error
-        # Who connects before the loop has come to it waits in the kernel.
+        # Connections made before the loop runs `_serve` wait in the kernel.
         self._opening = self._loop.create_task(self._serve())
 
     async def _serve(self) -> None:
@@ -139,7 +140,7 @@ class SocketListening:
         )
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more connections."""
         self._is_closed = True
         if self._server is not None:
             self._server.close()

@@ -1,10 +1,10 @@
-"""Everything one connection still has to send, on the descriptor itself.
+"""The queue of everything that one connection must still send.
 
-Floor: real. asyncio's transports copy what they are given and hide the socket that sendfile
-needs; so nothing is ever written through them. Small pieces, and regions too small for sendfile,
-are joined into one send; large regions go from the page cache to the socket. What is not in the
-page cache is first read by a thread, for the loop must not wait for a disk. The work of one turn is
-capped, so that a large answer does not hold up the small ones of others.
+Floor: real. asyncio's transports copy their data and hide the socket that sendfile needs, so
+nothing is ever written through them. Small pieces, and file regions too small for sendfile, are
+joined into one send. Large regions go from the page cache directly to the socket. A thread first
+reads what is not in the page cache, because the loop must not wait for a disk. The bytes sent per
+turn are limited, so that a large answer does not delay small ones of other connections.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ TURN_BYTES_MAX = 1 << 20
 
 
 class Warm(Protocol):
-    """Brings stretches of files into the page cache."""
+    """Loads regions of files into the page cache."""
 
     def is_cold(self, region: FileRegion) -> bool:
-        """Whether reading the region may have to wait for the disk."""
+        """Return True if reading the region might have to wait for the disk."""
 
     def warm(self, region: FileRegion, done: Callable[[], None]) -> None:
         """Read the region in a thread, then call `done` in the loop."""
@@ -38,11 +38,11 @@ _Piece = bytes | bytearray | memoryview | FileRegion
 
 
 class PeerTooSlow(Exception):
-    """The peer does not read its answers; they would fill the memory."""
+    """The peer does not read its answers, which would fill the memory."""
 
 
-class Output:
-    """The sending half of one connection. `socket` is our own duplicate of its descriptor."""
+class ConnectionOutput:
+    """The sending half of one connection. `own_socket` is a duplicate of its descriptor."""
 
     __slots__ = (
         "_is_closed",
@@ -68,7 +68,7 @@ class Output:
         warm: Warm,
         memory_bytes_max: int,
     ) -> None:
-        """Beyond `memory_bytes_max` of answers that the peer does not read `push` gives up."""
+        """If the peer leaves more than `memory_bytes_max` unread, `push` raises PeerTooSlow."""
         self._memory_bytes_max = memory_bytes_max
         self._socket = own_socket
         self._loop = loop
@@ -76,7 +76,7 @@ class Output:
         self._on_broken = on_broken
         self._warm = warm
         self._warmed: FileRegion | None = None
-        """The stretch a thread has read just now; it is sent, cold or not."""
+        """The region that a thread has just read. It is sent even if it is cold again."""
         self._queue: deque[_Piece] = deque()
         self._memory_bytes = 0
         self._is_waiting = False
@@ -84,7 +84,7 @@ class Output:
         self._is_closed = False
 
     def push(self, chunks: Sequence[object]) -> None:
-        """Queue the pieces of answers; `send` sets them on their way. Raises PeerTooSlow."""
+        """Queue the pieces of answers. `send` starts to send them. Raises PeerTooSlow."""
         for chunk in chunks:
             piece: _Piece = chunk  # type: ignore[assignment]  # those alone are given to links
             if not len(piece):
@@ -98,9 +98,10 @@ class Output:
             )
 
     def send(self) -> bool:
-        """Send as much as the socket takes, up to a turn's worth; the rest follows by itself.
+        """Send as much as the socket accepts, up to the limit of one turn.
 
-        Whether everything has left; else `on_drained` is called when it has.
+        Returns True if everything has been sent. Otherwise the rest follows automatically, and then
+        `on_drained` is called.
         """
         if self._is_waiting or self._is_scheduled:
             return not self._queue
@@ -125,14 +126,14 @@ class Output:
         return True
 
     def _must_warm(self, head: FileRegion) -> bool:
-        """Whether the region at the head is cold; its first stretch is being read then."""
+        """Return True if the first region is cold; its first part is then being read."""
         if head is self._warmed:
             return False
         self._warmed = None
         if not self._warm.is_cold(head):
             return False
         if len(head) > TURN_BYTES_MAX:
-            # Cut, so that what has been read is sent before it may be dropped again.
+            # Split it, so that the part that was read is sent before the cache can drop it.
             first = FileRegion(head.file, head.position, TURN_BYTES_MAX)
             rest_position = head.position + TURN_BYTES_MAX
             self._queue[0] = FileRegion(head.file, rest_position, len(head) - TURN_BYTES_MAX)
@@ -144,13 +145,13 @@ class Output:
         return True
 
     def _send_region(self, region: FileRegion, budget: int) -> int:
-        """Send of the region at the head: a small one with what follows, a large one by itself."""
+        """Send part of the first region: a small one together with the next pieces."""
         if len(region) < SENDFILE_BYTES_MIN:
             return self._send_joined()
         count = min(len(region), max(budget, SENDFILE_BYTES_MIN))
         sent = os.sendfile(self._socket.fileno(), region.fd, region.position, count)
         if sent == 0:
-            raise OSError(f"{region.file.path} ends inside a region that was promised")
+            raise OSError(f"{region.file.path} is shorter than the region to send")
         self._queue.popleft()
         if sent < len(region):
             rest = FileRegion(region.file, region.position + sent, len(region) - sent)
@@ -160,7 +161,7 @@ class Output:
         return sent
 
     def _send_joined(self) -> int:
-        """One send of everything at the head that is small."""
+        """Send all small pieces at the head of the queue with one call."""
         queue = self._queue
         pieces: list[bytes | bytearray | memoryview] = []
         size = 0
@@ -171,14 +172,14 @@ class Output:
                     break
                 data = piece.read()
                 if len(data) < len(piece):
-                    raise OSError(f"{piece.file.path} ends inside a region that was promised")
+                    raise OSError(f"{piece.file.path} is shorter than the region to send")
                 self._memory_bytes += len(data)
                 piece = data
             queue.popleft()
             pieces.append(piece)
             size += len(piece)
         joined = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        # What follows belongs to the same answer: let the kernel fill its segments.
+        # More of the same answer follows, so the kernel can fill its TCP segments.
         flags = socket.MSG_MORE if queue else 0
         try:
             sent = self._socket.send(joined, flags)
@@ -214,7 +215,7 @@ class Output:
             self._loop.remove_writer(self._socket.fileno())
 
     def close(self) -> None:
-        """Forget everything and close the descriptor."""
+        """Drop everything and close the descriptor."""
         self._is_closed = True
         self._stop_waiting()
         self._queue.clear()

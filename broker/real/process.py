@@ -1,8 +1,8 @@
 """The process around a broker: from settings to the exit code.
 
 Floor: real. Exit codes: 0 after a clean stop, 2 for wrong settings, 1 for everything else that
-keeps it from running. What must never be survived ends the process on the spot, without a clean
-stop: a failed sync, and any fault of ours that reaches the loop or a thread's top.
+prevents it from running. A failed sync, and any bug that reaches the loop or the top of a thread,
+ends the process at once without a clean stop.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ EXIT_FAILED = 1
 EXIT_SETTINGS = 2
 
 HAND_OVER_MS_MAX = 25_000
-"""How long a stop waits until others lead what this broker has led."""
+"""How long a stop waits until other brokers lead this broker's partitions."""
 
 STOP_MS_MAX = 5_000
-"""How long a stop waits for answers to leave; after that it is still clean for the data."""
+"""How long a stop waits until answers are sent. After that it is still clean for the data."""
 
 STOP_POLL_S = 0.01
 DESCRIPTORS_WANTED = 65_536
@@ -53,16 +53,16 @@ DESCRIPTORS_WANTED = 65_536
 CANNOT_RUN = (
     PortTaken, FolderError, CorruptionError, DiskError, UnknownMetadataRecord, WireError
 )  # fmt: skip
-"""What a person must look at; everything else that ends the process is a fault of ours."""
+"""Errors that an operator must handle. Any other exception that ends the process is a bug."""
 
 SWITCH_INTERVAL_S = 0.0005
-"""A busy loop lets a thread that is to sync a log begin after this time; the default is 5 ms."""
+"""A busy loop yields to a thread, such as one that syncs a log, after this time (default 5 ms)."""
 
 SETTINGS_BYTES_MAX = 4 << 20
 
 
 def read_settings(descriptor: int) -> dict[str, Any]:
-    """The JSON object on an inherited descriptor, read to its end. Raises ConfigError."""
+    """Read the JSON object from an inherited descriptor, to its end. Raises ConfigError."""
     with os.fdopen(descriptor, "rb") as source:
         text = source.read(SETTINGS_BYTES_MAX + 1)
     try:
@@ -75,7 +75,7 @@ def read_settings(descriptor: int) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> int:
-    """Run one broker until it is told to stop; returns the exit code."""
+    """Run one broker until it is stopped. Returns the exit code."""
     configure("broker")
     try:
         raw = read_settings(descriptor)
@@ -96,7 +96,7 @@ def main(descriptor: int) -> int:
 
 
 def _limit_reading(config: BrokerConfig) -> None:
-    """Before the first message is read: the counts go into the readers."""
+    """Set the decoding limits. Must run before the first message is decoded."""
     LIMITS.tag_count_max = config.max_request_tagged_fields
     LIMITS.number_count_max = config.max_request_numbers
     LIMITS.element_count_max = config.max_request_elements
@@ -104,7 +104,7 @@ def _limit_reading(config: BrokerConfig) -> None:
 
 
 def _new_loop_runner() -> asyncio.Runner:
-    """A runner with uvloop's loop where it is installed, else asyncio's own."""
+    """Return a runner with uvloop's loop if it is installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -113,7 +113,7 @@ def _new_loop_runner() -> asyncio.Runner:
 
 
 def die(reason: str) -> NoReturn:
-    """End the process at once, leaving everything to recovery."""
+    """End the process at once. The next start recovers."""
     logger.critical("stopping at once", extra=fields(reason=reason))
     sys.stderr.flush()
     os._exit(EXIT_FAILED)
@@ -121,7 +121,7 @@ def die(reason: str) -> NoReturn:
 
 def _thread_died(args: threading.ExceptHookArgs) -> None:
     logger.critical("thread failed", exc_info=args.exc_value)
-    die(f"fault in thread {args.thread.name if args.thread else '?'}: {args.exc_value!r}")
+    die(f"exception in thread {args.thread.name if args.thread else '?'}: {args.exc_value!r}")
 
 
 def _loop_failed(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
@@ -129,8 +129,8 @@ def _loop_failed(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) ->
     if error is None or isinstance(error, OSError):
         logger.warning("loop", extra=fields(message=context.get("message"), error=error))
         return
-    logger.critical("fault in the loop", exc_info=error)
-    die(f"fault in the loop: {error!r}")
+    logger.critical("unhandled exception in the event loop", exc_info=error)
+    die(f"unhandled exception in the event loop: {error!r}")
 
 
 def _raise_descriptor_limit() -> None:
@@ -163,7 +163,7 @@ async def run(config: BrokerConfig) -> int:
     if await _start(broker, report, stop):
         _say_ready(broker, report, clock.monotonic_ms() - started_ms, server.port)
         status.state = PartState.RUNNING
-        # Everything made so far lives as long as the process: the collector need not look again.
+        # Everything created so far lives as long as the process, so exclude it from collections.
         gc.collect()
         gc.freeze()
         await stop.wait()
@@ -176,7 +176,7 @@ async def run(config: BrokerConfig) -> int:
 
 
 async def _start(broker: Broker, report: OpenReport, stop: asyncio.Event) -> bool:
-    """Start; False when the stop came before the broker had joined its cluster."""
+    """Start. Returns False if the stop came before the broker was ready."""
     is_ready = asyncio.Event()
     broker.start(report, is_ready.set)
     if is_ready.is_set():
@@ -189,7 +189,7 @@ async def _start(broker: Broker, report: OpenReport, stop: asyncio.Event) -> boo
 
 
 async def _recover(broker: Broker, stop: asyncio.Event) -> OpenReport | None:
-    """Open the logs in the thread; None when the stop came first: recovery starts anew then."""
+    """Open the logs in the thread. None if the stop came first; the next start recovers again."""
     report: asyncio.Future[OpenReport] = asyncio.get_running_loop().create_future()
     broker.worker.run(broker.recover, report.set_result, report.set_exception)
     stopped = asyncio.create_task(stop.wait())
@@ -209,13 +209,16 @@ async def _start_status(server: StatusServer, config: BrokerConfig) -> None:
 
 
 async def _hand_over(broker: Broker) -> None:
-    """Let others lead what is led here, as long as that takes no longer than it may."""
+    """Hand over leaderships to other brokers, within the time limit."""
     is_done = asyncio.Event()
     broker.hand_over(is_done.set)
     try:
         await asyncio.wait_for(is_done.wait(), HAND_OVER_MS_MAX / 1_000)
     except TimeoutError:
-        logger.warning("stops without having handed over", extra=fields(waited_ms=HAND_OVER_MS_MAX))
+        logger.warning(
+            "stops without having handed over all leaderships",
+            extra=fields(waited_ms=HAND_OVER_MS_MAX),
+        )
 
 
 async def _stop(broker: Broker, clock: Clock) -> None:
@@ -239,7 +242,8 @@ def _say_ready(broker: Broker, report: OpenReport, took_ms: int, status_port: in
     config = broker.config
     for topic_partition, count, reason in report.truncated:
         logger.warning(
-            "torn tail cut", extra=fields(partition=topic_partition, bytes=count, reason=reason)
+            "torn tail truncated",
+            extra=fields(partition=topic_partition, bytes=count, reason=reason),
         )
     for topic_partition, reason in report.offline.items():
         logger.error("partition is offline", extra=fields(partition=topic_partition, reason=reason))
@@ -264,5 +268,5 @@ def _say_ready(broker: Broker, report: OpenReport, took_ms: int, status_port: in
 
 
 def flush_mode(config: BrokerConfig) -> str:
-    """The word for when a batch counts as written, by the node's default."""
+    """Return `ack` or `interval`: when a batch counts as written, by the node's default."""
     return "ack" if config.log_config().is_flushed_before_ack else "interval"

@@ -1,8 +1,8 @@
-"""When the kernel takes the other side of a link for gone.
+"""Detect with the kernel's help that the other side of a link is gone.
 
-Floor: real. A dead host acknowledges nothing, while the kernel of a process that stands still does.
-So a link that says nothing is asked every second, and one on which nothing was acknowledged for
-long enough ends with TIMED_OUT. Both are the kernel's work: it goes on while this process is busy.
+Floor: real. A dead host acknowledges nothing, while the kernel of a stopped process still does. So
+an idle link is probed every second, and a link without acknowledgements for long enough ends with
+TIMED_OUT. The kernel does both, so they work while this process is busy.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import socket
 
 PING_S = 1
-"""Of silence before the other kernel is asked, and between two questions; the least there is."""
+"""Seconds of silence before the first probe and between probes; the kernel's minimum."""
 
 
 def end_when_silent(link: socket.socket, silence_ms_max: int) -> None:
-    """End a link, or those accepted by it, when nothing was acknowledged for so long."""
+    """End a link, or those that a listener accepts, after this time without acknowledgement."""
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms_max)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PING_S)

@@ -1,8 +1,8 @@
-"""Cold data is read by a thread before the loop sends it.
+"""Read cold data in a thread before the loop sends it.
 
-Floor: real. A one-byte read that must not wait tells whether a page is in the cache; what is not
-is read through once, so that the send that follows finds it there. File systems that cannot tell
-are taken as warm.
+Floor: real. A one-byte read with RWF_NOWAIT shows whether a page is in the cache. If not, the
+thread reads the region once, so that the following send finds it there. If a file system does not
+support this, its data counts as warm.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from broker.storage.disk import FileRegion
 
 READ_BYTES = 256 << 10
 PROBE_LAST_BYTES = 1 << 20
-"""How far from the start of a region the second probe lies at most."""
+"""The largest distance of the second probe from the start of a region."""
 
 
 class Warmer:
-    """One thread for all connections: more would only make the disk seek."""
+    """One thread for all connections, because more would only make the disk seek."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._worker = Worker(loop, "warmer")
@@ -30,7 +30,7 @@ class Warmer:
         self._can_tell = True
 
     def is_cold(self, region: FileRegion) -> bool:
-        """Whether the first or the last byte that would be sent next is not in the page cache."""
+        """Return True if the first or last byte of the next send is not in the page cache."""
         if not self._can_tell or not len(region):
             return False
         last = region.position + min(len(region), PROBE_LAST_BYTES) - 1
@@ -49,7 +49,7 @@ class Warmer:
         return False
 
     def warm(self, region: FileRegion, done: Callable[[], None]) -> None:
-        """Read the region in the thread, then call `done`; a fault shows again when it is sent."""
+        """Read the region in the thread, then call `done`. Errors appear in the later send."""
 
         def job() -> None:
             view = memoryview(self._scratch)

@@ -1,9 +1,9 @@
-"""Threads for what would block the loop: one thread each, jobs in order, results back to the loop.
+"""Threads for blocking work: one thread per worker, jobs in order, results in the loop.
 
-Floor: real. A future per job would cost more than a small fdatasync; here a job is a tuple in a
-queue and its result one `call_soon_threadsafe`. Jobs share nothing with the loop but what they
-were given. What the disk refuses is reported, and to `on_final` instead when it is final; any other
-exception is a fault of ours and ends the process (`process` sees to that).
+Floor: real. A future per job would cost more than a small fdatasync. Here a job is a tuple in a
+queue and its result one `call_soon_threadsafe`. Jobs share only their arguments with the loop. Disk
+errors are reported to `failed`, or to `on_final` if they are final. Any other exception is a bug
+and ends the process (in `process`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Job = tuple[Callable[[], object], Callable[[object], None], Callable[[Exception
 
 
 class Worker:
-    """A thread with a queue, started by its first job; it does not keep the process alive."""
+    """A thread with a queue, started by its first job. It does not keep the process alive."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Worker:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._has_failed = False
-        """Whether the disk has refused something for good."""
+        """True if the disk has failed for good."""
 
     def run(
         self,
@@ -51,9 +51,9 @@ class Worker:
         self._jobs.put((job, done, failed))  # type: ignore[arg-type]  # done takes what job gives
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Finish what is queued and end the thread; its results may not be seen any more.
+        """Finish the queued jobs and end the thread. Their callbacks may not be called any more.
 
-        Returns whether it has ended, within this time, without the disk failing for good.
+        Returns True if it ended within this time and the disk did not fail for good.
         """
         if self._thread is not None:
             self._jobs.put(None)
@@ -76,6 +76,6 @@ class Worker:
                 self._report(done, result)
 
     def _report(self, callback: Callable[[T], None], value: T) -> None:
-        # A loop that has been closed meanwhile needs no report.
+        # The loop may have been closed in the meantime.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, value)

@@ -1,6 +1,6 @@
-"""The real world: asyncio's or uvloop's loop, the machine's clocks, chance and threads.
+"""The real world: asyncio's or uvloop's loop, the machine's clocks, randomness and threads.
 
-Floor: real. See `broker/world` for what each of it promises.
+Floor: real. `broker/world` defines the interface.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class LoopWorld:
-    """What one process gives to its broker."""
+    """The world that one process gives to its broker."""
 
     def __init__(
         self,
@@ -43,8 +43,9 @@ class LoopWorld:
         frame_bytes_max: int,
         unread_bytes_max: int,
     ) -> None:
-        """`frame_bytes_max`: the largest request; `unread_bytes_max`: what a peer may leave unread
-        of its answers."""
+        """`frame_bytes_max` is the largest request; `unread_bytes_max` limits the answers that a
+        peer leaves unread.
+        """
         self.clock = SystemClock()
         self.chance = Random(os.urandom(32))
         self.turn_ns = perf_counter_ns
@@ -58,15 +59,15 @@ class LoopWorld:
         self._names = Names(loop)
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> Cancel:
-        """`call_later`, in milliseconds."""
+        """Call `call` after a delay in milliseconds."""
         return self._loop.call_later(delay_ms / 1000, call)
 
     def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Worker:
-        """A thread, started by its first job."""
+        """Return a thread, started by its first job."""
         return Worker(self._loop, name, on_final)
 
     def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> SocketListening:
-        """A bound socket."""
+        """Bind a socket."""
         return SocketListening(
             self._loop,
             name,
@@ -76,14 +77,14 @@ class LoopWorld:
             self._frame_bytes_max,
             self._unread_bytes_max,
             self._warnings,
-            # A client's machine may be away for longer than another broker's.
+            # A client's machine may be unreachable for longer than another broker's.
             SILENCE_MS_MAX if name == BROKER_LISTENER else 0,
         )
 
     def dial(
         self, address: Address, receiver: Receiver, *, asks_resolver: bool = True
     ) -> DialledLink:
-        """A socket to another broker."""
+        """Connect to another broker."""
         link = DialledLink(
             self._loop,
             receiver,
@@ -96,9 +97,9 @@ class LoopWorld:
         return link
 
     def look_up(self, host: str) -> None:
-        """A lookup whose answer is kept."""
+        """Resolve a name and cache the answer."""
         self._names.look_up(host)
 
     def stop(self) -> None:
-        """End what threads are not anybody's."""
+        """End the threads that belong to no other part."""
         self._warmer.stop()

@@ -47,7 +47,7 @@ class WatermarkTracker:
         if log.config.is_flushed_before_ack:
             self._flusher.mark(log)
             return
-        self._counts(replica)
+        self._durable_advanced(replica)
         if log.is_flush_due(self._clock.now_ms()):
             self._flusher.mark(log)
 
@@ -55,14 +55,14 @@ class WatermarkTracker:
         """Note that the log's recovery point has moved."""
         replica = self._by_log.get(log)
         if replica is not None:
-            self._counts(replica)
+            self._durable_advanced(replica)
 
-    def _counts(self, replica: Replica) -> None:
-        if replica.counts():
+    def _durable_advanced(self, replica: Replica) -> None:
+        if replica.advance_durable():
             self._advanced(replica)
         if replica.is_shared:
             for listener in self._listeners:
-                listener.counted(replica)
+                listener.durable_advanced(replica)
 
     def _advanced(self, replica: Replica) -> None:
         self.on_advance(replica)

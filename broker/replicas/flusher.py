@@ -77,7 +77,12 @@ class Flusher:
             self._soon(self._start)
 
     def drain(self, logs: Collection[Log], done: Callable[[], None]) -> None:
-        """Call `done` when no fsync of these logs is running. None starts before that."""
+        """Call `done` when no fsync of these logs is running. None starts before that.
+
+        Drain before you rename a log's folder or truncate the log. An fsync writes indexes and
+        producer snapshots by their path, and a snapshot that is written after a truncation would
+        describe batches that are gone.
+        """
         if any(log in self._in_flight for log in logs):
             self._drains.append((logs, done))
         else:

@@ -24,10 +24,10 @@ from broker.storage.errors import DiskError, FolderError
 from broker.storage.folder_jobs import (
     DAMAGED_SUFFIX,
     STRAY_SUFFIX,
+    FolderRemoval,
     MadeLogs,
     Making,
-    Removal,
-    Renamed,
+    RenamedFolders,
 )
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
@@ -153,7 +153,7 @@ class Folders:
         except DiskError as error:
             if error.is_final:
                 raise
-            done = Renamed({}, dict.fromkeys(strays, error))
+            done = RenamedFolders({}, dict.fromkeys(strays, error))
         else:
             done = removal.perform()
         self._logs.removed(removal, done)
@@ -216,7 +216,7 @@ class Folders:
         else:
             self._worker.run(removal.perform, partial(self._renamed, removal), _never)
 
-    def _renamed(self, removal: Removal, done: Renamed) -> None:
+    def _renamed(self, removal: FolderRemoval, done: RenamedFolders) -> None:
         self._unforgotten += self._logs.removed(removal, done)
         for topic_partition, error in done.refused.items():
             # It is deleted at the next start.
@@ -254,7 +254,7 @@ class Folders:
             self._make_wanted()
             return
 
-        def renamed(done: Renamed) -> None:
+        def renamed(done: RenamedFolders) -> None:
             self._put_aside(removal, done)
             self._make_wanted()
 
@@ -267,7 +267,7 @@ class Folders:
             one for index, one in own if one in self._logs.offline and self.is_missing(topic, index)
         ]
 
-    def _put_aside(self, removal: Removal, done: Renamed) -> None:
+    def _put_aside(self, removal: FolderRemoval, done: RenamedFolders) -> None:
         """Note the damaged logs that were renamed. They can be created again.
 
         The renamed folders are never read or deleted. A log whose rename was rejected stays

@@ -39,7 +39,7 @@ from broker.sessions.peers import LinkKind, Peers
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.follower_append import BeginsBelow, GapsUnmarked
 from broker.storage.log import Log
-from broker.storage.recovery import Loaded
+from broker.storage.recovery import LoadedLog
 from broker.storage.truncation import Truncation
 from broker.world import End, Jobs, World
 from protocol.errors import WireError
@@ -74,7 +74,7 @@ class _EpochsOf:
         return self._log.leader_epochs.end_offset_for(leader_epoch, log_end_offset, current_epoch)
 
 
-class _FollowedLeader:
+class _Source:
     """One leader, and the partitions that are fetched from it."""
 
     __slots__ = ("fetch", "is_pump_wanted", "leader", "replicas")
@@ -98,9 +98,7 @@ class FollowerPorts:
     warnings: Warnings
     write_failed: WriteFailed
     trim: Callable[[Log, int, Callable[[], None]], None]
-    """Drops the files below a log's new start offset, and reports when the offset is durable
-    (`housekeeping`).
-    """
+    """Drops the files below a new log start offset, and reports when that is durable."""
 
 
 class Followers(BaseReplicaListener):
@@ -112,7 +110,7 @@ class Followers(BaseReplicaListener):
         self._clock = ports.world.clock
         self._me = me
         self._directory_id = directory_id
-        self._lines: dict[int, _FollowedLeader] = {}
+        self._lines: dict[int, _Source] = {}
         self._marking: set[Log] = set()
         """Logs whose gap mark is being written."""
         self._alarm = Alarm(ports.world, self._on_time)
@@ -141,10 +139,10 @@ class Followers(BaseReplicaListener):
         if isinstance(replica.state.role, FollowerRole):
             self._leave(replica, replica.state.role)
 
-    def counted(self, replica: Replica) -> None:
+    def durable_advanced(self, replica: Replica) -> None:
         """Note that more of the log is durable. Perhaps the next fetch can be sent now."""
         role = replica.state.role
-        if not isinstance(role, FollowerRole) or replica.is_busy or not replica.is_all_counted:
+        if not isinstance(role, FollowerRole) or replica.is_busy or not replica.is_all_durable:
             return
         line = self._lines.get(role.leader)
         if line is not None and replica.partition_id in line.replicas:
@@ -154,14 +152,12 @@ class Followers(BaseReplicaListener):
             self._begin(replica)
 
     def _begin(self, replica: Replica) -> None:
-        """Start to follow when the whole log is durable, because the first fetch offset
-        acknowledges it.
-        """
+        """Start when the whole log is durable, because the first fetch acknowledges it."""
         role = replica.state.role
-        if not isinstance(role, FollowerRole) or not replica.is_all_counted:
+        if not isinstance(role, FollowerRole) or not replica.is_all_durable:
             return
         log = replica.log
-        line = self._lines.setdefault(role.leader, _FollowedLeader(role.leader))
+        line = self._lines.setdefault(role.leader, _Source(role.leader))
         line.replicas[replica.partition_id] = replica
         line.fetch.follow(
             Followed(_key(replica), _EpochsOf(log), log.log_start_offset, log.log_end_offset)
@@ -178,13 +174,13 @@ class Followers(BaseReplicaListener):
 
     # Fetches.
 
-    def _pump_soon(self, line: _FollowedLeader) -> None:
+    def _pump_soon(self, line: _Source) -> None:
         """Send a fetch after this turn, when all partitions that change in it are known."""
         if not line.is_pump_wanted:
             line.is_pump_wanted = True
             self._ports.world.soon(self._pump, line)
 
-    def _pump(self, line: _FollowedLeader) -> None:
+    def _pump(self, line: _Source) -> None:
         line.is_pump_wanted = False
         if self._is_stopped:
             return
@@ -218,18 +214,18 @@ class Followers(BaseReplicaListener):
         later = [deadline_ms for deadline_ms, _ in waiting if deadline_ms > now_ms]
         return min(later, default=None)
 
-    def _failed(self, line: _FollowedLeader, request_id: int, end: End) -> None:
+    def _failed(self, line: _Source, request_id: int, end: End) -> None:
         line.fetch.failed(request_id, self._clock.monotonic_ms())
         self._pump(line)
 
-    def _answered(self, line: _FollowedLeader, request_id: int, answer: FetchResponse) -> None:
+    def _answered(self, line: _Source, request_id: int, answer: FetchResponse) -> None:
         now_ms = self._clock.monotonic_ms()
         for action in line.fetch.on_answer(request_id, answer, now_ms):
             replica = line.replicas[action.key.partition]
             if isinstance(action, Append):
                 self._append(line, replica, action)
             elif isinstance(action, Truncate | Reset):
-                self._cut_soon(line, replica, action)
+                self._truncate_soon(line, replica, action)
             else:
                 # The metadata log will name the next leader.
                 del line.replicas[action.key.partition]
@@ -237,7 +233,7 @@ class Followers(BaseReplicaListener):
 
     # Appending.
 
-    def _append(self, line: _FollowedLeader, replica: Replica, action: Append) -> None:
+    def _append(self, line: _Source, replica: Replica, action: Append) -> None:
         replicas = self._ports.replicas
         if len(action.records):
             try:
@@ -245,7 +241,7 @@ class Followers(BaseReplicaListener):
             except BeginsBelow as error:
                 reset = line.fetch.begins_below(action.key, error.base_offset)
                 if reset is not None:
-                    self._cut_soon(line, replica, reset)
+                    self._truncate_soon(line, replica, reset)
                 return
             if not is_written:
                 line.fetch.refused(action.key, self._clock.monotonic_ms())
@@ -286,9 +282,7 @@ class Followers(BaseReplicaListener):
         )
 
     def _mark_gaps(self, log: Log) -> None:
-        """Make it durable that offsets can be missing. Records with gaps are fetched again
-        afterwards.
-        """
+        """Make it durable that offsets can be missing. Records with gaps are fetched again."""
         if log in self._marking:
             return
         self._marking.add(log)
@@ -303,7 +297,7 @@ class Followers(BaseReplicaListener):
 
         self._ports.files.run(log.gap_mark().perform, marked, failed)
 
-    def _trim(self, line: _FollowedLeader, replica: Replica, action: Append) -> None:
+    def _trim(self, line: _Source, replica: Replica, action: Append) -> None:
         """Move the log start offset to the leader's. Followers delete records in no other way."""
         log = replica.log
         start_offset = min(action.log_start_offset, log.high_watermark)
@@ -312,19 +306,18 @@ class Followers(BaseReplicaListener):
         log.advance_log_start(start_offset)
 
         def durable() -> None:
-            # Tell the leader only now, and through it the client that deleted the records. If the
-            # log was truncated since, it can start lower.
+            # Tell the leader only now. If the log was truncated since, it can start lower.
             line.fetch.trimmed(action.key, min(start_offset, log.log_start_offset))
 
         self._ports.trim(log, start_offset, durable)
 
     # Truncation.
 
-    def _cut_soon(self, line: _FollowedLeader, replica: Replica, action: Truncate | Reset) -> None:
-        begin = partial(self._begin_cut, line, replica, action)
-        self._ports.replicas.begin_cut(replica, begin)
+    def _truncate_soon(self, line: _Source, replica: Replica, action: Truncate | Reset) -> None:
+        begin = partial(self._begin_truncation, line, replica, action)
+        self._ports.replicas.begin_truncation(replica, begin)
 
-    def _begin_cut(self, line: _FollowedLeader, replica: Replica, action: Truncate | Reset) -> None:
+    def _begin_truncation(self, line: _Source, replica: Replica, action: Truncate | Reset) -> None:
         """Truncate the log if that is still wanted. No thread works on its files now."""
         ports, log, key = self._ports, replica.log, action.key
         if not (ports.replicas.holds(replica) and replica.follows_in(key.leader_epoch)):
@@ -333,13 +326,15 @@ class Followers(BaseReplicaListener):
         job: Truncation | None
         try:
             if isinstance(action, Truncate):
-                cut_to = action.end_offset
-                job = logs.begin_truncation(log, cut_to, now_ms)
+                new_end = action.end_offset
+                job = logs.begin_truncation(log, new_end, now_ms)
             else:
-                cut_to = action.start_offset
-                job = logs.begin_reset(log, cut_to, now_ms)
+                new_end = action.start_offset
+                job = logs.begin_reset(log, new_end, now_ms)
         except (CorruptionError, DiskError) as error:
-            self._cannot_cut(replica, error, partial(self._cut_soon, line, replica, action))
+            self._truncation_failed(
+                replica, error, partial(self._truncate_soon, line, replica, action)
+            )
             return
         if job is None:
             line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
@@ -353,22 +348,22 @@ class Followers(BaseReplicaListener):
                 leader=line.leader,
                 leader_epoch=key.leader_epoch,
                 log_end_offset=log.log_end_offset,
-                offset=cut_to,
+                offset=new_end,
             ),
         )  # fmt: skip
         replica.is_busy = True
-        self._cut(line, replica, key, job)
+        self._truncate(line, replica, key, job)
 
-    def _cut(self, line: _FollowedLeader, replica: Replica, key: Key, job: Truncation) -> None:
+    def _truncate(self, line: _Source, replica: Replica, key: Key, job: Truncation) -> None:
         if not self._ports.replicas.holds(replica):
             # This is a second try. By now, another log can be in the folder's place.
             return
 
-        def cut(loaded: Loaded) -> None:
+        def truncated(loaded: LoadedLog) -> None:
             if not self._ports.replicas.holds(replica):
                 return
             replica.log.truncated(loaded)
-            self._ports.replicas.end_cut(replica)
+            self._ports.replicas.end_truncation(replica)
             log = replica.log
             if loaded.truncated_reason:
                 # A truncation point is a batch boundary. If more was dropped, the log was damaged.
@@ -378,11 +373,15 @@ class Followers(BaseReplicaListener):
             self._pump(line)
 
         def failed(error: Exception) -> None:
-            self._cannot_cut(replica, error, partial(self._cut, line, replica, key, job))
+            self._truncation_failed(
+                replica, error, partial(self._truncate, line, replica, key, job)
+            )
 
-        self._ports.files.run(job.perform, cut, failed)
+        self._ports.files.run(job.perform, truncated, failed)
 
-    def _cannot_cut(self, replica: Replica, error: Exception, again: Callable[[], None]) -> None:
+    def _truncation_failed(
+        self, replica: Replica, error: Exception, again: Callable[[], None]
+    ) -> None:
         """Try again after a disk error. A damaged log goes out of service when an epoch starts."""
         logger.error(
             "log cannot be truncated", extra=fields(partition=replica.topic_partition, error=error)

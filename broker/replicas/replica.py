@@ -1,16 +1,16 @@
 """One replica of a partition: its log, its role, and the requests that wait for its offsets.
 
 Room: replicas. `state` holds the role, the high watermark and the in-sync replicas; this class
-connects it with the log. Requests wait in three sets: `counted` until the leader's own log is
+connects it with the log. Requests wait in three sets: `durable` until the leader's own log is
 durable (acks=1), `committed` until all in-sync replicas have the records (acks=all, coordinators,
 markers), and `low_line` until all live replicas have deleted records.
 """
 
 from __future__ import annotations
 
-from broker.commitments import Commitments
 from broker.metadata.image import PartitionImage
 from broker.metadata.records import RECOVERED
+from broker.offset_waiters import OffsetWaiters
 from broker.replication.follower_steps import PartitionId
 from broker.replication.leader import Assignment, LogEnds
 from broker.replication.partition import FollowerRole, LeaderRole, PartitionState, RoleChange
@@ -30,7 +30,7 @@ class Replica:
         "bytes_in",
         "bytes_out",
         "committed",
-        "counted",
+        "durable",
         "index",
         "is_busy",
         "is_internal",
@@ -57,12 +57,15 @@ class Replica:
         self.is_busy = False
         """Whether its log is being truncated. Then nothing is read or appended, and the role does
         not change.
+
+        It takes the role of the newest metadata when the job is done. So each change of a role must
+        go through `Replicas._assign`.
         """
         self.leader_epoch = NO_LEADER_EPOCH
         """The leader epoch of the present role. State kept by partition is kept by it too."""
-        self.counted = Commitments()
-        self.committed = Commitments()
-        self._low_line = Commitments()
+        self.durable = OffsetWaiters()
+        self.committed = OffsetWaiters()
+        self._low_line = OffsetWaiters()
         self.why_lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
         """The error for requests that waited here under a former role."""
         self.bytes_in = 0
@@ -137,7 +140,7 @@ class Replica:
         self.leader_epoch = self.state.leader_epoch
         if change is not None:
             self._lose(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.counted.advanced(self.state.counted_end)
+            self.durable.advanced(self.state.durable_end)
         return change
 
     def _ends(self) -> LogEnds:
@@ -145,11 +148,11 @@ class Replica:
         return LogEnds(
             log_start_offset=log.log_start_offset,
             high_watermark=log.high_watermark,
-            counted_end=self.counted_end(),
+            durable_end=self.durable_end(),
             log_end_offset=log.log_end_offset,
         )
 
-    def counted_end(self) -> int:
+    def durable_end(self) -> int:
         """Return the durable end: what is fsynced, or what is written if the topic does not wait
         for fsyncs.
         """
@@ -159,11 +162,11 @@ class Replica:
             return min(log.recovery_point, log.written_end_offset)
         return log.written_end_offset
 
-    def counts(self) -> bool:
+    def advance_durable(self) -> bool:
         """Note that more of the log is durable. Return whether the high watermark has moved."""
-        end_offset = self.counted_end()
-        self.state.counted(end_offset)
-        self.counted.advanced(end_offset)
+        end_offset = self.durable_end()
+        self.state.advance_durable_end(end_offset)
+        self.durable.advanced(end_offset)
         return self.take_over()
 
     def take_over(self) -> bool:
@@ -179,7 +182,7 @@ class Replica:
             self._low_line.advanced(self.state.low_watermark)
         return has_moved
 
-    def low_line(self) -> Commitments:
+    def low_line(self) -> OffsetWaiters:
         """Return where requests wait until the logs of all live replicas start at or above an
         offset.
 
@@ -187,13 +190,13 @@ class Replica:
         falls when a replica returns that has not applied a deletion.
         """
         if not self._low_line:
-            self._low_line = Commitments(self.state.low_watermark)
+            self._low_line = OffsetWaiters(self.state.low_watermark)
         return self._low_line
 
     @property
-    def is_all_counted(self) -> bool:
+    def is_all_durable(self) -> bool:
         """Whether the whole log is durable."""
-        return self.counted_end() == self.log.log_end_offset
+        return self.durable_end() == self.log.log_end_offset
 
     def learned(self, high_watermark: int) -> bool:
         """Note the high watermark in a leader's response. Return whether this replica's own has
@@ -202,9 +205,9 @@ class Replica:
         self.state.learned(high_watermark, self.log.written_end_offset)
         return self.take_over()
 
-    def cut(self) -> None:
+    def truncated(self) -> None:
         """Note that a follower's log was truncated or reset."""
-        self.state.counted(self.counted_end())
+        self.state.advance_durable_end(self.durable_end())
         self.learned(self.log.high_watermark)
 
     def gone(self) -> None:
@@ -214,6 +217,6 @@ class Replica:
 
     def _lose(self, code: ErrorCode) -> None:
         self.why_lost = code
-        self.counted.lose(code)
+        self.durable.lose(code)
         self.committed.lose(code)
         self._low_line.lose(code)

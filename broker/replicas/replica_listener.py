@@ -30,7 +30,7 @@ class ReplicaListener(Protocol):
     def written(self, replica: Replica) -> None:
         """Records were appended. Comes before their fsync here starts."""
 
-    def counted(self, replica: Replica) -> None:
+    def durable_advanced(self, replica: Replica) -> None:
         """More of this replica's log is durable."""
 
     def moved(self, replica: Replica) -> None:
@@ -52,7 +52,7 @@ class BaseReplicaListener:
     def written(self, replica: Replica) -> None:
         """Ignore the event."""
 
-    def counted(self, replica: Replica) -> None:
+    def durable_advanced(self, replica: Replica) -> None:
         """Ignore the event."""
 
     def moved(self, replica: Replica) -> None:

@@ -329,7 +329,7 @@ class Replicas:
             self._on_lost(replica)
         if isinstance(change.after, LeaderRole):
             led[replica.index] = replica
-        if not isinstance(change.after, OfflineRole) and not replica.is_all_counted:
+        if not isinstance(change.after, OfflineRole) and not replica.is_all_durable:
             self._flusher.mark(replica.log)
         for listener in self.listeners:
             listener.changed(replica, change)
@@ -373,24 +373,25 @@ class Replicas:
             before = self._damaged_epochs[replica]
             self._damaged_epochs[replica] = partition.leader_epoch
             is_new = partition.leader_epoch > before
+            # Later in its epoch the leader knows how far this log went, and would let the empty
+            # log into the in-sync replicas (decision 0077). Until the next epoch begins, the mark
+            # `found-damaged` keeps a restart from trusting the log (`storage/damage_mark`).
             if not is_new or not self._folders.is_led_elsewhere(partition):
                 continue
             given_up.append(self._take_out(replica))
             self.logs.take_offline(replica.log, reason)
         return given_up
 
-    # Truncation.
+    # Call `ready` when no thread works on the log's files. It decides again whether to truncate.
 
-    def begin_cut(self, replica: Replica, ready: Callable[[], None]) -> None:
-        """Call `ready` when no thread works on the log's files. `ready` decides again whether to
-        truncate.
-        """
+    def begin_truncation(self, replica: Replica, ready: Callable[[], None]) -> None:
+        """Put a truncated log back into service, in its newest role."""
         self._flusher.drain([replica.log], ready)
 
-    def end_cut(self, replica: Replica) -> None:
+    def end_truncation(self, replica: Replica) -> None:
         """Put a truncated log back into service, in the role that the metadata gives it by now."""
         replica.is_busy = False
-        replica.cut()
+        replica.truncated()
         topic = self._image.topics.get(replica.topic)
         if topic is not None and topic.topic_id == replica.log.topic_id:
             self._assign(replica, topic, self._image.end_offset)

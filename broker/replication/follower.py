@@ -269,7 +269,7 @@ class LeaderFetch:
         if data.diverging_epoch is not None:
             self._held.pop(tracked.key.partition)
             found = EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-            return self._cut(tracked, found, data.log_start_offset, now_ms)
+            return self._truncate(tracked, found, data.log_start_offset, now_ms)
         tracked.failures = 0
         records = data.records or b""
         if len(records):
@@ -303,7 +303,7 @@ class LeaderFetch:
         tracked.log_start_offset = log_start_offset
         return Reset(tracked.key, log_start_offset)
 
-    def _cut(
+    def _truncate(
         self, tracked: _Tracked, leaders: EpochEnd, leaders_start: int, now_ms: int
     ) -> Action | None:
         end_offset = common_end(tracked.epochs, tracked.end_offset, leaders)

@@ -68,7 +68,7 @@ def check_fetch(
     state: PartitionState,
     log: LeaderLog,
     asked: FetchPartition,
-    fetcher: FollowerIdentity,
+    follower: FollowerIdentity,
     now_ms: int,
 ) -> FetchVerdict:
     """Check one partition of a fetch. If it is valid, note the follower's progress.
@@ -79,7 +79,7 @@ def check_fetch(
     code = state.refusal(asked.current_leader_epoch)
     if code is not ErrorCode.NONE:
         return FetchVerdict(code)
-    if not state.is_replica(fetcher.node_id):
+    if not state.is_replica(follower.node_id):
         # Our metadata is behind and will name it, or it is not a replica any more.
         return FetchVerdict(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if asked.fetch_offset < log.log_start_offset or not is_comparable(
@@ -101,10 +101,10 @@ def check_fetch(
         return FetchVerdict(diverging=parting)
     if asked.fetch_offset > log.log_end_offset:
         return FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)
-    is_again = state.fetched_end(fetcher.node_id) == asked.fetch_offset < log.log_end_offset
+    is_again = state.fetched_end(follower.node_id) == asked.fetch_offset < log.log_end_offset
     state.fetched(
-        fetcher.node_id,
-        fetcher.broker_epoch,
+        follower.node_id,
+        follower.broker_epoch,
         asked.fetch_offset,
         asked.log_start_offset,
         now_ms,

@@ -57,7 +57,7 @@ class LogEnds:
     log_start_offset: int
     high_watermark: int
     """From the checkpoint: the real high watermark can be higher."""
-    counted_end: int
+    durable_end: int
     log_end_offset: int
 
 
@@ -74,7 +74,7 @@ class LeaderLedger:
         "_shrunk",
         "_started_ms",
         "broker_epoch",
-        "counted_end",
+        "durable_end",
         "epoch",
         "epoch_start_offset",
         "high_watermark",
@@ -105,7 +105,7 @@ class LeaderLedger:
         self.epoch_start_offset = ends.log_end_offset
         self.high_watermark = high_watermark
         """At first a lower bound, because the former leader can have committed more."""
-        self.counted_end = ends.counted_end
+        self.durable_end = ends.durable_end
         self.log_start_offset = ends.log_start_offset
         self.replicas: tuple[int, ...] = ()
         self.progress: dict[int, FollowerProgress] = {}
@@ -145,8 +145,8 @@ class LeaderLedger:
         )
 
     def _status(self, node_id: int, progress: FollowerProgress, now_ms: int) -> FollowerStatus:
-        end = progress.counted_end if progress.has_fetched else None
-        lag = None if end is None else max(self.counted_end - end, 0)
+        end = progress.durable_end if progress.has_fetched else None
+        lag = None if end is None else max(self.durable_end - end, 0)
         since_ms = now_ms if lag == 0 else progress.last_caught_up_ms
         ago_ms = None if since_ms is None else now_ms - since_ms
         return FollowerStatus(node_id, end, lag, ago_ms, node_id in self.isr.committed)
@@ -189,11 +189,11 @@ class LeaderLedger:
             progress.is_awaited = progress.is_awaited and self._is_eligible(node_id)
         self._recount()
 
-    def counted(self, end_offset: int) -> None:
+    def advance_durable_end(self, end_offset: int) -> None:
         """Note that the leader's own log is durable up to `end_offset` (or appended, where that
         suffices).
         """
-        self.counted_end = end_offset
+        self.durable_end = end_offset
         self._advance()
 
     def trimmed(self, log_start_offset: int) -> None:
@@ -201,9 +201,9 @@ class LeaderLedger:
         self.log_start_offset = log_start_offset
 
     def fetched(
-        self, node_id: int, broker_epoch: int, counted_end: int, start_offset: int, now_ms: int
+        self, node_id: int, broker_epoch: int, durable_end: int, start_offset: int, now_ms: int
     ) -> None:
-        """Note that a follower has everything below `counted_end`. Its log agrees with the
+        """Note that a follower has everything below `durable_end`. Its log agrees with the
         leader's.
 
         A fetch of a broker that is not a replica is ignored.
@@ -211,7 +211,7 @@ class LeaderLedger:
         progress = self.progress.get(node_id)
         if progress is None:
             return
-        if not progress.fetched(broker_epoch, counted_end, start_offset, self.counted_end, now_ms):
+        if not progress.fetched(broker_epoch, durable_end, start_offset, self.durable_end, now_ms):
             return
         if node_id not in self.isr.committed and progress.is_awaited != self._is_joiner(
             node_id, progress, now_ms
@@ -229,7 +229,7 @@ class LeaderLedger:
         for progress in self.progress.values():
             # A fetch does not name an idle partition. A follower with everything is caught up to
             # this moment.
-            if progress.counted_end >= self.counted_end:
+            if progress.durable_end >= self.durable_end:
                 progress.caught_up_at(now_ms)
         if self._judge_joiners(now_ms):
             self._recount()
@@ -313,12 +313,12 @@ class LeaderLedger:
         )
 
     def _holds_committed(self, progress: FollowerProgress) -> bool:
-        return progress.counted_end >= self.high_watermark
+        return progress.durable_end >= self.high_watermark
 
     def _holds_earlier_epochs(self, progress: FollowerProgress) -> bool:
         # At the start of an epoch the high watermark is a lower bound. The former leader can have
         # acknowledged records anywhere below the start of this epoch.
-        return progress.counted_end >= self.epoch_start_offset
+        return progress.durable_end >= self.epoch_start_offset
 
     def _judge_joiners(self, now_ms: int) -> bool:
         """Check again for which joining replicas the high watermark waits. Return whether that has
@@ -349,9 +349,9 @@ class LeaderLedger:
     def _advance(self) -> None:
         if self.is_under_min_isr:
             return
-        end = self.counted_end
+        end = self.durable_end
         for progress in self._counting:
-            if progress.counted_end < end:
-                end = progress.counted_end
+            if progress.durable_end < end:
+                end = progress.durable_end
         if end > self.high_watermark:
             self.high_watermark = end

@@ -67,7 +67,7 @@ class PartitionState:
     __slots__ = (
         "_broker_epoch",
         "_brokers",
-        "_counted_end",
+        "_durable_end",
         "_high_watermark",
         "_lag_time_max_ms",
         "_leading",
@@ -93,7 +93,7 @@ class PartitionState:
         self._leading: LeaderLedger | None = None
         self._high_watermark = NO_OFFSET
         """While not leading. A leader's high watermark is in its ledger."""
-        self._counted_end = NO_OFFSET
+        self._durable_end = NO_OFFSET
         self._seen_offset = NO_OFFSET
 
     @property
@@ -111,9 +111,9 @@ class PartitionState:
         return NO_OFFSET if self._leading is None else self._leading.low_watermark
 
     @property
-    def counted_end(self) -> int:
+    def durable_end(self) -> int:
         """The durable end of this replica's log, exclusive. On a leader, acks=1 waits for it."""
-        return self._counted_end
+        return self._durable_end
 
     @property
     def is_high_watermark_floor(self) -> bool:
@@ -169,7 +169,7 @@ class PartitionState:
         """On a leader: a follower's log end at its last fetch; NO_OFFSET if unknown."""
         leading = self._leading
         progress = None if leading is None else leading.progress.get(node_id)
-        return NO_OFFSET if progress is None else progress.counted_end
+        return NO_OFFSET if progress is None else progress.durable_end
 
     def is_replica(self, node_id: int) -> bool:
         """On a leader: whether another node is a replica by the replayed log."""
@@ -194,7 +194,7 @@ class PartitionState:
         floor = min(max(self.high_watermark, ends.high_watermark), ends.log_end_offset)
         self.role = role
         self._high_watermark = floor
-        self._counted_end = ends.counted_end
+        self._durable_end = ends.durable_end
         self._leading = (
             self._lead(seen, ends, floor, now_ms) if isinstance(role, LeaderRole) else None
         )
@@ -206,13 +206,13 @@ class PartitionState:
         if self._leading is not None:
             self._leading.eligible(brokers)
 
-    def counted(self, end_offset: int) -> None:
+    def advance_durable_end(self, end_offset: int) -> None:
         """Note that this replica's log is durable up to `end_offset`; with `flush=interval`,
         appended.
         """
-        self._counted_end = end_offset
+        self._durable_end = end_offset
         if self._leading is not None:
-            self._leading.counted(end_offset)
+            self._leading.advance_durable_end(end_offset)
 
     def trimmed(self, log_start_offset: int) -> None:
         """Note this replica's log start offset after records were deleted."""
@@ -220,11 +220,11 @@ class PartitionState:
             self._leading.trimmed(log_start_offset)
 
     def fetched(
-        self, node_id: int, broker_epoch: int, counted_end: int, start_offset: int, now_ms: int
+        self, node_id: int, broker_epoch: int, durable_end: int, start_offset: int, now_ms: int
     ) -> None:
         """Note a follower's fetch that `refusal` allowed and whose log agrees with the leader's."""
         if self._leading is not None:
-            self._leading.fetched(node_id, broker_epoch, counted_end, start_offset, now_ms)
+            self._leading.fetched(node_id, broker_epoch, durable_end, start_offset, now_ms)
 
     def proposal(self, now_ms: int) -> IsrProposal | None:
         """Return a change of the in-sync replicas to propose, if any. At every tick and after a

@@ -30,13 +30,13 @@ class FollowerStatus:
 
 
 class FollowerProgress:
-    """One follower. `counted_end` is the durable end that its last fetch reported, exclusive."""
+    """One follower. `durable_end` is the durable end that its last fetch reported, exclusive."""
 
     __slots__ = (
         "_fetched_ms",
         "_leader_end_then",
         "broker_epoch",
-        "counted_end",
+        "durable_end",
         "is_awaited",
         "joins_after_ms",
         "last_caught_up_ms",
@@ -45,7 +45,7 @@ class FollowerProgress:
 
     def __init__(self, last_caught_up_ms: int | None) -> None:
         self.broker_epoch = NO_BROKER_EPOCH
-        self.counted_end = NO_OFFSET
+        self.durable_end = NO_OFFSET
         self.start_offset = NO_OFFSET
         """Its log start offset; NO_OFFSET until it reports one."""
         self.last_caught_up_ms = last_caught_up_ms
@@ -62,10 +62,10 @@ class FollowerProgress:
     @property
     def has_fetched(self) -> bool:
         """Whether it has fetched in this epoch."""
-        return self.counted_end != NO_OFFSET
+        return self.durable_end != NO_OFFSET
 
     def fetched(
-        self, broker_epoch: int, counted_end: int, start_offset: int, leader_end: int, now_ms: int
+        self, broker_epoch: int, durable_end: int, start_offset: int, leader_end: int, now_ms: int
     ) -> bool:
         """Note a fetch; return False if it comes from a replaced incarnation.
 
@@ -75,11 +75,11 @@ class FollowerProgress:
         if broker_epoch < self.broker_epoch:
             return False
         self.broker_epoch = broker_epoch
-        self.counted_end = counted_end
+        self.durable_end = durable_end
         self.start_offset = start_offset
-        if counted_end >= leader_end:
+        if durable_end >= leader_end:
             self.last_caught_up_ms = now_ms
-        elif self._leader_end_then != NO_OFFSET and counted_end >= self._leader_end_then:
+        elif self._leader_end_then != NO_OFFSET and durable_end >= self._leader_end_then:
             self.caught_up_at(self._fetched_ms)
         self._fetched_ms = now_ms
         self._leader_end_then = leader_end

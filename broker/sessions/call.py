@@ -1,7 +1,7 @@
-"""A request that has been started, as those who serve it see it.
+"""A started request, as seen by the code that serves it.
 
-Floor: sessions. Whoever serves a request answers it once, at once or later; the connection sends
-the answers in the order of the requests.
+Floor: sessions. The code that serves a request answers it exactly once, at once or later. The
+connection sends the answers in the order of the requests.
 """
 
 from __future__ import annotations
@@ -21,49 +21,49 @@ logger = logging.getLogger(__name__)
 
 _FETCH = int(ApiKey.FETCH)
 
-FAULT = "a fault of the broker"
-"""What is logged of a connection that ends by one; the fault itself is logged with its trace."""
+FAULT = "internal error of the broker"
+"""The logged reason when an internal error closes a connection. The error has its own log entry."""
 
 
-class Parked(Protocol):
+class WaitingFetch(Protocol):
     """A Fetch that waits for data."""
 
     def hasten(self, behind: Iterable[bytes]) -> None:
-        """These frames wait behind it: end its wait soon if one of them needs that.
+        """Inspect the frames that wait behind this fetch, and end its wait soon if one needs that.
 
-        Each time they are those of the last time, and maybe more.
+        Each call passes the same frames as the last one, possibly followed by more.
         """
 
     def make_way(self) -> None:
-        """Nothing more is read from its connection until it is answered: end its wait soon."""
+        """End the wait soon, because nothing more is read from the connection before the answer."""
 
     def forget(self) -> None:
-        """Its connection is gone: it waits no more, and is not answered."""
+        """End the wait without an answer, because the connection is closed."""
 
     def drop(self) -> None:
-        """Nobody waits for its answer: it waits no more, and its place in the line is free."""
+        """End the wait without an answer, and free the request's place in the pipeline."""
 
 
-class Asking(Protocol):
-    """A session as those see it who serve its requests."""
+class RequestingSession(Protocol):
+    """A session, as seen by the code that serves its requests."""
 
-    parked_fetch: Parked | None
-    """The Fetch of it that waits for data."""
-    lane: Any
-    """What the next Produce is compared with (`reception.Lane`)."""
+    parked_fetch: WaitingFetch | None
+    """The session's Fetch that waits for data."""
+    template: Any
+    """The last Produce, with which the next one is compared (`reception.Lane`)."""
     has_staged: bool
-    """Whether something it has appended waits for the write at the end of its read."""
+    """True if batches of this session are staged for the write at the end of its read."""
 
     number: int
-    """Rises in the order in which connections were taken in."""
+    """Rises in the order in which connections were accepted."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether answers are of no use any more."""
+        """True if answers can no longer be sent."""
 
     @property
     def listener_name(self) -> str:
-        """The listener the client came in on."""
+        """The listener that the client connected to."""
 
     @property
     def peer(self) -> str:
@@ -75,35 +75,37 @@ class Asking(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its peer has said its last word, or it was closed from this side."""
+        """True if the peer has closed its side, or this side has closed the session."""
 
     def on_end(self, told: Callable[[], None]) -> None:
-        """Call once when it ends, from either side; the peer's last requests may come after it."""
+        """Call `told` once when either side ends the session. Requests received before may still
+        follow.
+        """
 
     def answered(self) -> None:
-        """One of its requests has its answer."""
+        """Report that one of the session's requests has its answer."""
 
     def hold(self, slot: Slot) -> None:
-        """Start nothing behind this request until `let_go`."""
+        """Start no later request until `let_go`."""
 
     def let_go(self, slot: Slot) -> None:
-        """What waited behind it may start."""
+        """Let later requests start again."""
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Do a part of a request outside of a read: a fault there closes this session alone."""
+        """Do part of a request outside of a read. An exception closes only this session."""
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
-        """End the connection."""
+        """Close the connection."""
 
 
 class Call:
-    """One started request: whom to answer, and in which version."""
+    """One started request: the session to answer, and the version to answer in."""
 
     __slots__ = ("api_key", "client_id", "correlation_id", "session", "slot", "version")
 
     def __init__(
         self,
-        session: Asking,
+        session: RequestingSession,
         slot: Slot,
         api_key: int,
         version: int,
@@ -119,11 +121,11 @@ class Call:
 
     @property
     def listener_name(self) -> str:
-        """The listener the client came in on: answers name brokers as they are known there."""
+        """The client's listener. Answers name brokers by their addresses on this listener."""
         return self.session.listener_name
 
     def answer(self, response: Message) -> None:
-        """Give the answer; it leaves when all before it have."""
+        """Set the answer. It is sent after the answers of all earlier requests."""
         if self.session.is_closed:
             return
         version, correlation_id, api_key = self.version, self.correlation_id, self.api_key
@@ -136,7 +138,7 @@ class Call:
             else:
                 answer = (encode_response(response, version, correlation_id, api_key),)
         except EncodeError:
-            # Whoever answers may be a timer or a sync, which serve others as well.
+            # The caller can be a timer or a sync that also serves others, so nothing is raised.
             logger.exception("no answer", extra=fields(peer=self.session.peer))
             self.session.close(FAULT, is_logged=False)
             return
@@ -144,10 +146,10 @@ class Call:
         self.session.answered()
 
     def answer_nothing(self) -> None:
-        """The request is done and gets no answer (Produce with acks=0)."""
+        """Finish the request without an answer (Produce with acks=0)."""
         self.slot.answer = ()
         self.session.answered()
 
     def hang_up(self, reason: str) -> None:
-        """The only way to tell a client of acks=0 that something went wrong."""
+        """Close the connection: the only way to report an error to a client with acks=0."""
         self.session.close(reason)

@@ -1,8 +1,8 @@
-"""From a frame to its handler, and from a refusal to the answer that carries it.
+"""From a frame to its handler, and from an error to the answer that contains it.
 
-Floor: sessions. The table of handlers is the list of what is served on a listener: ApiVersions
-shows it, and nothing else is answered. A key or version outside of it closes the connection, as
-Kafka does; only ApiVersions itself is answered in version 0, so that a newer client can step down.
+Floor: sessions. The table of handlers defines what is served on a listener. ApiVersions lists it,
+and nothing else is answered. Any other key or version closes the connection, as in Kafka. Only
+ApiVersions is then answered in version 0, so that a newer client can use a lower version.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.metrics.metrics import Metrics
-from broker.metrics.times import ApiTimes, Timing
-from broker.sessions.call import Asking, Call
+from broker.metrics.times import ApiTimes, RequestTiming
+from broker.sessions.call import Call, RequestingSession
 from broker.sessions.pipeline import Slot
 from protocol.errors import ApiError, ErrorCode, UnknownVersion
 from protocol.log import escape
@@ -23,31 +23,32 @@ from protocol.messages.produce import ProduceRequest
 from protocol.wire.schema import Message
 
 Handler = Callable[[Call, Any], Message | None]
-"""Gives the answer, or None when it has parked the call or answered it already."""
+"""Returns the answer, or None if it has parked or already answered the call."""
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class Dispatcher:
-    """Starts requests: one for all sessions of clients, one for those of brokers."""
+    """Starts requests. There is one for all client sessions and one for all broker sessions."""
 
     def __init__(
         self,
         handlers: Mapping[ApiKey, Handler],
         offered: Mapping[ApiKey, range],
         metrics: Metrics,
-        lane_of: Callable[[memoryview, ProduceRequest], object],
+        template_of: Callable[[memoryview, ProduceRequest], object],
     ) -> None:
-        """`offered` are the versions of each API here. `lane_of` makes of a Produce what the next
-        one of its session is compared with."""
-        self._lane_of = lane_of
+        """`offered` has the versions of each API. `template_of` makes a template of a Produce, to
+        compare the next one with.
+        """
+        self._template_of = template_of
         self._metrics = metrics
         self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {}
         self.serve(handlers, offered)
 
     def serve(self, handlers: Mapping[ApiKey, Handler], offered: Mapping[ApiKey, range]) -> None:
-        """Serve these as well from here on."""
-        assert handlers.keys() == offered.keys(), "what is offered and what is handled differ"
+        """Add handlers and the versions they serve."""
+        assert handlers.keys() == offered.keys(), "the offered APIs and the handlers differ"
         for key, handler in handlers.items():
             self._table[int(key)] = (
                 offered[key],
@@ -56,8 +57,10 @@ class Dispatcher:
                 self._metrics.times_of(key),
             )
 
-    def start(self, session: Asking, slot: Slot, frame: memoryview, waited_ns: int = 0) -> None:
-        """Serve one request. Raises WireError when the connection must be closed for it."""
+    def start(
+        self, session: RequestingSession, slot: Slot, frame: memoryview, waited_ns: int = 0
+    ) -> None:
+        """Serve one request. Raises WireError if the connection must be closed."""
         header, position = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
         call = Call(session, slot, key, version, header.correlation_id, header.client_id)
@@ -69,10 +72,10 @@ class Dispatcher:
         times.count += 1
         timing = None
         if not times.count & times.mask:
-            timing = slot.timing = slot.timing or Timing(times, waited_ns)
+            timing = slot.timing = slot.timing or RequestTiming(times, waited_ns)
         request, _ = entry[1].decode(frame, version, position)
-        if isinstance(request, ProduceRequest) and session.lane is None:
-            session.lane = self._lane_of(frame, request)
+        if isinstance(request, ProduceRequest) and session.template is None:
+            session.template = self._template_of(frame, request)
         try:
             answer = entry[2](call, request)
         except ApiError as error:
@@ -99,15 +102,15 @@ class Dispatcher:
 
 
 def holds_refusal(api_key: int) -> bool:
-    """Whether the answer of an API has a place for a refusal of the whole request."""
+    """Return True if the answer of an API has a field for an error of the whole request."""
     return any(field.name == "error_code" for field in response_class(api_key).fields)
 
 
 def refusal(api_key: int, error: ApiError) -> Message:
-    """An answer that carries nothing but a refusal of the whole request."""
+    """Build an answer that contains only an error for the whole request."""
     cls = response_class(api_key)
     names = {field.name for field in cls.fields}
-    assert "error_code" in names, f"{cls.__name__} has no place for a refusal of the whole"
+    assert "error_code" in names, f"{cls.__name__} has no field for an error of the whole request"
     values: dict[str, Any] = {"error_code": error.code}
     if "error_message" in names:
         values["error_message"] = error.message

@@ -1,13 +1,13 @@
-"""The asking side of a link to another broker: requests out, each answered once or given up once.
+"""The client side of a link to another broker: each request is answered once or fails once.
 
-Floor: sessions. The mirror of `session`: a ledger of what was asked, by correlation id, over a
-`Link`. Knows no socket and no clock but the world's. What it is asked before the link stands waits
-for that, and its deadline runs meanwhile.
+Floor: sessions. The counterpart of `session`: it keeps the sent requests by correlation id, over a
+`Link`. It uses no socket and only the world's clock. Requests made before the link is connected
+wait for it, while their deadlines run.
 
-A request ends in one of three ways. It is answered. Its deadline passes: it has failed with
-TIMED_OUT, and its answer, should it come later, is thrown away. Or the link ends, and everything on
-it has failed with that end. An answer to nothing that was asked, or one that cannot be read, is a
-fault of the protocol and ends the link: what comes behind it cannot be trusted.
+A request ends in one of three ways. It is answered. Its deadline passes: it fails with TIMED_OUT,
+and a later answer is dropped. The link ends: all its requests fail with the reason. An answer to an
+unknown request, or an unreadable one, is a protocol error and ends the link, because what follows
+cannot be trusted.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from protocol.wire.schema import Message
 logger = logging.getLogger(__name__)
 
 ASKED_MAX = 1_000
-"""Requests without an answer on one link, given-up ones included. A peer that owes so many has
-stopped answering, and the link is ended."""
+"""The most unanswered requests on one link, timed-out ones included. A peer with so many unanswered
+requests has stopped working, and the link is closed.
+"""
 
 CORRELATION_IDS = 1 << 31
 
@@ -39,9 +40,9 @@ Failed = Callable[[End], None]
 
 
 class CorrelationIds:
-    """The ids of all requests of one broker: none comes again on another link.
+    """The correlation ids of all requests of one broker, unique over all its links.
 
-    They begin anew after two milliards, when nobody remembers the first ones.
+    They repeat after two billion requests, when the first ones ended long ago.
     """
 
     __slots__ = ("_next",)
@@ -50,14 +51,14 @@ class CorrelationIds:
         self._next = 0
 
     def take(self) -> int:
-        """One that no request under way has."""
+        """Return an id that no current request has."""
         taken = self._next
         self._next = (taken + 1) % CORRELATION_IDS
         return taken
 
 
-class Asked(NamedTuple):
-    """One request under way."""
+class SentRequest(NamedTuple):
+    """One sent request without an answer."""
 
     api_key: int
     version: int
@@ -67,7 +68,7 @@ class Asked(NamedTuple):
 
 
 class Peer:
-    """One link to another broker, from its dial to its end. `on_end` hears of that, once."""
+    """One link to another broker, from connecting to its end, which calls `on_end` once."""
 
     def __init__(
         self,
@@ -84,23 +85,23 @@ class Peer:
         self._is_standing = False
         self._end: End | None = None
         self._unsent: list[Any] = []
-        """Requests that wait for the link, as chunks."""
-        self._asked: dict[int, Asked] = {}
+        """Requests that wait for the connection, as chunks."""
+        self._asked: dict[int, SentRequest] = {}
         self.has_answered = False
-        """Whether the other side has ever answered here, as the protocol wants it."""
+        """True if the other side has ever sent a valid answer on this link."""
         self._given_up: set[int] = set()
-        """Whose deadline has passed: their answers may still come."""
+        """Ids of timed-out requests whose answers can still arrive."""
         self._timer: Cancel | None = None
         self._timer_ms = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be asked: the link stands, or is on its way."""
+        """True if requests can be made: the link is connected, or connecting."""
         return self._end is None
 
     def dial(self, address: Address, *, asks_resolver: bool = True) -> None:
-        """Connect. To be called once, before or after the first request."""
-        assert self._link is None, "a peer is one link"
+        """Connect. Call it once, before or after the first request."""
+        assert self._link is None, "a peer has one link and connects once"
         self._link = self._world.dial(address, self, asks_resolver=asks_resolver)
 
     def ask(
@@ -111,10 +112,11 @@ class Peer:
         answered: Answered,
         failed: Failed,
     ) -> int:
-        """Send a request; one of the two is called once, but not before this returns.
+        """Send a request. Later, after this returns, `answered` or `failed` is called once.
 
-        The answer's records are views that die when `answered` returns. `deadline_ms` is monotonic.
-        Returns the correlation id. Raises EncodeError for what the version cannot carry.
+        The records of the answer are views that are valid only until `answered` returns.
+        `deadline_ms` is monotonic. Returns the correlation id. Raises EncodeError for a field that
+        the version does not have.
         """
         correlation_id = self._ids.take()
         if self._end is not None:
@@ -125,7 +127,9 @@ class Peer:
             self._break(f"{ASKED_MAX} requests are not answered")
             return correlation_id
         chunks = encode_request_chunks(request, version, correlation_id, self._client_id)
-        self._asked[correlation_id] = Asked(request.api_key, version, deadline_ms, answered, failed)
+        self._asked[correlation_id] = SentRequest(
+            request.api_key, version, deadline_ms, answered, failed
+        )
         self._wake_by(deadline_ms)
         if self._is_standing:
             assert self._link is not None
@@ -135,13 +139,13 @@ class Peer:
         return correlation_id
 
     def close(self) -> None:
-        """End it from this side: what is asked has failed with CLOSED."""
+        """Close the link. Its requests fail with CLOSED."""
         self._finish(End.CLOSED)
 
     # The link calls these.
 
     def linked(self, link: Link) -> None:
-        """The link stands: what has waited for that is sent."""
+        """Send the waiting requests, because the link is connected."""
         self._link = link
         if self._end is not None:
             link.close()
@@ -152,7 +156,7 @@ class Peer:
             link.send(unsent)
 
     def take(self, frames: Iterator[memoryview]) -> None:
-        """Answers have come."""
+        """Handle received answers."""
         while self._end is None:
             try:
                 frame = next(frames, None)
@@ -162,22 +166,22 @@ class Peer:
             except WireError as error:
                 self._break(str(error))
                 return
-            # Outside: a fault of whoever hears it is none of the link's.
+            # Outside of the `try`, because an error in the callback is not a protocol error.
             if read is not None:
                 answered, answer = read
                 answered(answer)
 
     def drained(self) -> None:
-        """All that was asked has left; nobody waits for that."""
+        """Do nothing: no caller waits until its request has been sent."""
 
     def ended(self, end: End, reason: str = "") -> None:
-        """Nothing more will be answered."""
+        """Fail all requests, because the link has ended."""
         self._finish(end)
 
     # Inside.
 
     def _read(self, frame: memoryview) -> tuple[Answered, Any] | None:
-        """Whom an answer is for, and what it says; None where nobody waits for it any more."""
+        """Return callback and answer; None if the request has timed out."""
         if len(frame) < _CORRELATION.size:
             raise WireError(f"an answer of {len(frame)} bytes")
         (correlation_id,) = _CORRELATION.unpack_from(frame)
@@ -187,19 +191,23 @@ class Peer:
             return None
         asked = self._asked.get(correlation_id)
         if asked is None:
-            raise WireError(f"an answer to request {correlation_id}, which was not asked here")
+            raise WireError(
+                f"an answer to request {correlation_id}, which was not sent on this link"
+            )
         _, position = decode_response_header(frame, asked.api_key, asked.version)
         answer, end = response_class(asked.api_key).decode(frame, asked.version, position)
         if end != len(frame):
-            raise WireError(f"{len(frame) - end} bytes behind the answer {correlation_id}")
+            raise WireError(
+                f"{len(frame) - end} extra bytes after the answer to request {correlation_id}"
+            )
         del self._asked[correlation_id]
         self.has_answered = True
         return asked.answered, answer
 
     def _break(self, reason: str) -> None:
-        """The other side does not keep to the protocol."""
+        """Close the link, because the other side violates the protocol."""
         logger.warning(
-            "link to another broker is ended",
+            "closed the link to another broker",
             extra=fields(peer=self._link.peer if self._link is not None else "", reason=reason),
         )
         self._finish(End.CLOSED)
@@ -215,7 +223,7 @@ class Peer:
         asked, self._asked = self._asked, {}
         self._unsent.clear()
         self._given_up.clear()
-        # First, so that who asks again when he hears of it finds another link.
+        # First, so that a failed request that is sent again uses a new link.
         self._world.soon(self._on_end, end)
         for one in asked.values():
             self._world.soon(one.failed, end)
@@ -228,14 +236,16 @@ class Peer:
                 return
             self._timer.cancel()
         self._timer_ms = deadline_ms
-        # One more, for the loop's clock and ours are cut to milliseconds at different places.
+        # One more, because the loop's clock and this one round to milliseconds at different
+        # moments.
         delay_ms = max(deadline_ms - self._world.clock.monotonic_ms(), 0) + 1
         self._timer = self._world.later(delay_ms, self._ring)
 
     def _ring(self) -> None:
-        """A deadline may have passed while the loop was away: first the sockets are read.
+        """Read the sockets before expiring requests, because the loop may have been busy.
 
-        Two turns, for libuv calls timers, and what they want next, before it looks at sockets.
+        This takes two turns, because libuv runs timers, and the callbacks they schedule, before it
+        polls the sockets.
         """
         self._timer = None
         self._world.soon(self._world.soon, self._expire)

@@ -1,13 +1,13 @@
-"""The links of this broker to all others: one for each node and kind, dialled when it is needed.
+"""The links of this broker to all others: one for each node and kind, connected on demand.
 
-Floor: sessions. Kinds are apart so that nothing starts behind a request that waits for something
-else: an election must not stand behind what the old leader cannot commit. A link that has ended is
-dialled again when somebody next asks, after a wait that doubles from one link in vain to the next;
-what is asked meanwhile waits for that dial, and fails with its end. A link that nobody uses stays.
+Floor: sessions. The kinds are separate so that no request waits behind an unrelated one: an
+election must not wait behind a write that the old leader cannot commit. After a link has ended, the
+next request connects again, after a delay that doubles with each failed attempt. Requests made in
+the meantime wait for that attempt and fail with it. An unused link stays open.
 
-A link belongs to one incarnation of the other broker. When the metadata names another than the one
-it knew before, all links of the node are dropped: what was asked there was asked of a process that
-is no more, though a host that has lost its power has not said so.
+A link belongs to one incarnation of the other broker. When the metadata names a new incarnation,
+all links of the node are closed: their requests were sent to a process that no longer exists,
+although a host that lost power has not closed the connection.
 """
 
 from __future__ import annotations
@@ -23,23 +23,25 @@ from protocol.types import Uuid
 from protocol.wire.schema import Message
 
 REDIAL_MS_MIN = 10
-"""The wait before the link after one that was of use, and the first of those that double."""
+"""The delay after a working link has ended, and the first of the delays that double."""
 
 REDIAL_MS_MAX = 320
-"""With what chance adds, a node that can be reached again is called within half a second: so long
-its controller believes that a closed link may only have broken (decision 0049)."""
+"""With the random part added, a node that is reachable again is called within half a second. Until
+then its controller assumes that a closed link may only have broken (decision 0049).
+"""
 
 
 class LinkKind(Enum):
-    """What a link carries: requests that may stand behind each other."""
+    """The requests that a link carries: those that can wait behind each other."""
 
     QUICK = "quick"
-    """Votes, the begin and end of a quorum's epoch, reports, verification: nothing that waits for a
-    commit."""
+    """Votes, the begin and end of a quorum epoch, reports, verification: nothing waits for a
+    commit.
+    """
     CONTROL = "control"
     """Registration, heartbeats, AlterPartition, blocks of ids."""
     ORDERS = "orders"
-    """What clients want of the active controller, in an Envelope."""
+    """Client requests for the active controller, in an Envelope."""
     METADATA = "metadata"
     """Fetch and FetchSnapshot of the metadata log."""
     DATA = "data"
@@ -53,7 +55,7 @@ OnEnd = Callable[[int, LinkKind, End], None]
 
 @dataclass(frozen=True, slots=True)
 class _Registration:
-    """A process of a node as the metadata names it; without an address after it was taken out."""
+    """A process of a node as the metadata names it; no address after the node was removed."""
 
     incarnation_id: Uuid
     address: Address | None
@@ -61,15 +63,16 @@ class _Registration:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A node from which nothing is heard, since this monotonic time; `end` is how the last link to
-    it ended, None while the first one is on its way."""
+    """A node that does not answer, since this monotonic time. `end` says how its last link ended;
+    None while the first link is connecting.
+    """
 
     since_ms: int
     end: End | None
 
 
-class _Line:
-    """One node and kind: its link, if there is one, and when the next may be dialled."""
+class _PeerLine:
+    """One node and kind: its link, if any, and the earliest time to connect again."""
 
     __slots__ = ("dial_at_ms", "peer", "redial", "wait_ms")
 
@@ -81,11 +84,11 @@ class _Line:
 
 
 def _no_listener(node_id: int, kind: LinkKind, end: End) -> None:
-    """Nobody wants to hear of ends."""
+    """Ignore the end of a link."""
 
 
 class Peers:
-    """All links that this broker has dialled. Requests end as `Peer` has it: once, in any case."""
+    """All outgoing links of this broker. Each request ends exactly once, as in `Peer`."""
 
     def __init__(
         self,
@@ -94,41 +97,43 @@ class Peers:
         voters: Mapping[int, Address],
         on_end: OnEnd = _no_listener,
     ) -> None:
-        """`voters`: where the configuration says they are; it holds while no registration names
-        another address. `on_end` hears of each link's end, before those who have asked there."""
+        """`voters` are the configured addresses, used until a registration names another one.
+        `on_end` is called at each link's end, before its requests fail.
+        """
         self._world = world
         self._client_id = client_id
         self._ids = CorrelationIds()
         self._voters = dict(voters)
         self._on_end = on_end
         self._registrations: dict[int, _Registration] = {}
-        self._lines: dict[tuple[int, LinkKind], _Line] = {}
+        self._lines: dict[tuple[int, LinkKind], _PeerLine] = {}
         self._is_closed = False
         self._began_ms = world.clock.monotonic_ms()
         self._silent: dict[int, Silence] = {}
-        """By node, since its last link ended on which anything was answered."""
+        """By node, since the end of the last link on which it answered."""
         for address in self._voters.values():
             world.look_up(address.host)
 
     def address_of(self, node_id: int) -> Address | None:
-        """Where a node listens for brokers; None if nobody has said."""
+        """Return where a node listens for brokers, or None if unknown."""
         known = self._registrations.get(node_id)
         if known is not None and known.address is not None:
             return known.address
         return self._voters.get(node_id)
 
     def silence_of(self, node_id: int) -> Silence | None:
-        """Since when nothing is heard of a node, and why; None while a link to it stands on which
-        it has answered. One that nobody has asked is silent too."""
+        """Return since when a node does not answer, and why; None while there is a link on which it
+        has answered. A node that was never asked does not answer either.
+        """
         for (other_id, _), line in self._lines.items():
             if other_id == node_id and line.peer is not None and line.peer.has_answered:
                 return None
         return self._silent.get(node_id) or Silence(self._began_ms, None)
 
     def registered(self, node_id: int, incarnation_id: Uuid, address: Address) -> None:
-        """The metadata names a process of a node, and where it listens; it may be the known one.
+        """Record the process and address of a node from the metadata; it may be the known one.
 
-        The name is looked up here, for a probe must not wait for a resolver.
+        The host name is resolved here, because a probe must not wait for a resolver.
         """
         known = self._registrations.get(node_id)
         self._registrations[node_id] = _Registration(incarnation_id, address)
@@ -138,7 +143,7 @@ class Peers:
             self._drop(node_id)
 
     def unregistered(self, node_id: int) -> None:
-        """The metadata names a node no more: its links are dropped."""
+        """Close the links of a node that the metadata no longer names."""
         known = self._registrations.get(node_id)
         if known is not None:
             self._registrations[node_id] = _Registration(known.incarnation_id, None)
@@ -154,27 +159,27 @@ class Peers:
         answered: Answered,
         failed: Failed,
     ) -> int:
-        """Send a request on the node's link of that kind: `Peer.ask`.
+        """Send a request on the node's link of that kind, as in `Peer.ask`.
 
-        Fails with UNRESOLVED where no address of the node is known, with CLOSED after `close`.
+        Fails with UNRESOLVED if no address of the node is known, with CLOSED after `close`.
         """
         address = self.address_of(node_id)
         if self._is_closed or address is None:
             self._world.soon(failed, End.CLOSED if self._is_closed else End.UNRESOLVED)
             return self._ids.take()
-        line = self._lines.setdefault((node_id, kind), _Line())
+        line = self._lines.setdefault((node_id, kind), _PeerLine())
         peer = line.peer or self._begin(node_id, kind, line)
         return peer.ask(request, version, deadline_ms, answered, failed)
 
     def close(self) -> None:
-        """Drop all links and dial no more: what is asked has failed with CLOSED."""
+        """Close all links and connect no more. Open requests fail with CLOSED."""
         self._is_closed = True
         for node_id in sorted({node_id for node_id, _ in self._lines}):
             self._drop(node_id)
 
     # Inside.
 
-    def _begin(self, node_id: int, kind: LinkKind, line: _Line) -> Peer:
+    def _begin(self, node_id: int, kind: LinkKind, line: _PeerLine) -> Peer:
         peer = Peer(self._world, self._ids, self._client_id, lambda end: ended(peer, end))
         ended = partial(self._ended, node_id, kind, line)
         line.peer = peer
@@ -185,15 +190,15 @@ class Peers:
             self._dial(node_id, line)
         return peer
 
-    def _dial(self, node_id: int, line: _Line) -> None:
+    def _dial(self, node_id: int, line: _PeerLine) -> None:
         line.redial = None
         address = self.address_of(node_id)
-        assert line.peer is not None and address is not None, "both go with the links"
-        # It may have ended already: a thousand were asked before its dial.
+        assert line.peer is not None and address is not None, "a redial is cancelled with its link"
+        # It may have ended before connecting, if too many requests were made.
         if line.peer.is_open:
             line.peer.dial(address)
 
-    def _ended(self, node_id: int, kind: LinkKind, line: _Line, peer: Peer, end: End) -> None:
+    def _ended(self, node_id: int, kind: LinkKind, line: _PeerLine, peer: Peer, end: End) -> None:
         line.peer = None
         if peer.has_answered:
             since_ms = self._world.clock.monotonic_ms()
@@ -202,7 +207,8 @@ class Peers:
         self._silent[node_id] = Silence(since_ms, end)
         longer_ms = min(max(2 * line.wait_ms, REDIAL_MS_MIN), REDIAL_MS_MAX)
         line.wait_ms = REDIAL_MS_MIN if peer.has_answered else longer_ms
-        # Not all at once when a node comes back that many call; never beyond half a second.
+        # A random delay, so that not all brokers call a returning node at once; within half a
+        # second.
         more_ms = self._world.chance.randint(0, line.wait_ms // 2)
         line.dial_at_ms = self._world.clock.monotonic_ms() + line.wait_ms + more_ms
         self._stop_redial(line)
@@ -210,13 +216,13 @@ class Peers:
 
     def _drop(self, node_id: int) -> None:
         for key in [key for key in self._lines if key[0] == node_id]:
-            # The next link is on a line of its own, and is dialled at once.
+            # The next link gets a new line, so it connects at once.
             line = self._lines.pop(key)
             self._stop_redial(line)
             if line.peer is not None:
                 line.peer.close()
 
-    def _stop_redial(self, line: _Line) -> None:
+    def _stop_redial(self, line: _PeerLine) -> None:
         if line.redial is not None:
             line.redial.cancel()
             line.redial = None

@@ -1,10 +1,10 @@
-"""The order of one connection's requests: which may start, which answers may leave.
+"""The order of one connection's requests: when each starts, and when each answer is sent.
 
-Floor: sessions. Pure: no socket, no loop. Answers leave strictly in the order of the requests.
-Produce behind Produce overlaps: both are appended in order of arrival, and answered when durable.
-Any other request starts only when everything before it has its answer; until then it waits here as
-a copy of its frame, and everything behind it with it. Behind a Produce that takes turns (`opening`)
-nothing starts before all of its batches are appended.
+Floor: sessions. Pure: no socket, no loop. Answers are sent strictly in the order of the requests. A
+Produce may start behind another Produce: both are appended in order of arrival, and answered when
+durable. Any other request starts only when every earlier one has its answer. Until then it waits
+here as a copy of its frame, and all later frames wait too. Behind a Produce that takes several
+turns (`opening`), nothing starts before all its batches are appended.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.metrics.times import Timing
+    from broker.metrics.times import RequestTiming
 
 
 class Slot:
-    """The place of one started request in the line of answers."""
+    """The place of one started request in the order of answers."""
 
     __slots__ = ("answer", "lets_produce_start", "size_bytes", "timing")
 
     def __init__(self, is_produce: bool, size_bytes: int) -> None:
         self.lets_produce_start = is_produce
-        """Whether a Produce may start behind it: it is one, and its batches are appended."""
+        """True if a Produce may start behind this request: a Produce with all batches appended."""
         self.size_bytes = size_bytes
         self.answer: Sequence[object] | None = None
-        """The chunks to send; empty when the request gets no answer; None while it has none yet."""
-        self.timing: Timing | None = None
-        """Set when the request is one of those that are timed."""
+        """The chunks to send; empty if the request gets no answer; None while there is none yet."""
+        self.timing: RequestTiming | None = None
+        """Set if this request is measured."""
 
 
 class Pipeline:
-    """Started requests without an answer sent, and frames that wait to be started."""
+    """Started requests whose answer is not yet sent, and frames that wait to be started."""
 
     __slots__ = (
         "_bytes_max",
@@ -53,30 +53,30 @@ class Pipeline:
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
         self.held_bytes = 0
-        """What the copies of waiting frames take, and of batches that are being opened."""
+        """Size of waiting frames, and of requests whose batches are being opened."""
         self.waited_since_ns = 0
-        """Since when the frame had waited that `start_waiting` gave last."""
-        self.leaving: list[Timing] = []
-        """Timed requests whose answers have been taken, and may not be sent yet."""
+        """Since when the last frame from `start_waiting` had waited."""
+        self.leaving: list[RequestTiming] = []
+        """Measured requests whose answers have been taken but perhaps not yet sent."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way and nothing waits."""
+        """True if no request is in progress and none waits."""
         return not self._line and not self._waiting
 
     @property
     def is_full(self) -> bool:
-        """Whether no more may be read from the connection for now."""
+        """True if no more may be read from the connection for now."""
         count = len(self._line) + len(self._waiting)
         return count >= self._count_max or self._size_bytes >= self._bytes_max
 
     def admit(self, is_produce: bool, size_bytes: int) -> Slot | None:
-        """A place in the line for a request that arrives now; None if it may not start at once."""
+        """Return a slot for a request that arrives now; None if it cannot start at once."""
         return None if self._waiting else self._start(is_produce, size_bytes)
 
     def _start(self, is_produce: bool, size_bytes: int) -> Slot | None:
         line = self._line
-        # All in line are of one kind: nothing but Produce ever starts behind another.
+        # All slots are of one kind, because only a Produce ever starts behind another request.
         if line and not (is_produce and line[-1].lets_produce_start):
             return None
         slot = Slot(is_produce, size_bytes)
@@ -85,28 +85,30 @@ class Pipeline:
         return slot
 
     def hold(self, slot: Slot) -> None:
-        """Let nothing start behind a Produce that has copied its batches and goes on with them."""
+        """Start nothing behind a Produce that continues with a copy of its batches."""
         slot.lets_produce_start = False
         self.held_bytes += slot.size_bytes
 
     def let_go(self, slot: Slot) -> None:
-        """Its batches are all appended, or refused."""
+        """Let requests start again: all batches of the Produce are appended or refused."""
         slot.lets_produce_start = True
         self.held_bytes -= slot.size_bytes
 
     def wait(self, frame: bytes, now_ns: int = 0) -> None:
-        """Keep a frame that is not admitted."""
+        """Keep a frame that was not admitted."""
         self._waiting.append((frame, now_ns))
         self._size_bytes += len(frame)
         self.held_bytes += len(frame)
 
     @property
     def waiting(self) -> Iterator[bytes]:
-        """The frames that wait to be started, in their order."""
+        """The frames that wait to be started, in order."""
         return (frame for frame, _ in self._waiting)
 
     def start_waiting(self) -> tuple[Slot, bytes] | None:
-        """A place for the frame that waited longest, if it may start; it is the caller's then."""
+        """Return the oldest waiting frame with a slot, if it can start now. The caller must serve
+        it.
+        """
         if not self._waiting:
             return None
         frame, since_ns = self._waiting[0]
@@ -115,13 +117,13 @@ class Pipeline:
             return None
         self._waiting.popleft()
         self.waited_since_ns = since_ns
-        # It was counted while it waited, and is counted in the line by now.
+        # Its size is now counted with its slot.
         self._size_bytes -= len(frame)
         self.held_bytes -= len(frame)
         return slot, frame
 
     def take_answers(self) -> list[object]:
-        """The chunks of all answers that may leave now, in order; they are forgotten here."""
+        """Return the chunks of all answers that can be sent now, in order, and remove them."""
         chunks: list[object] = []
         line = self._line
         while line and (answer := line[0].answer) is not None:
@@ -133,13 +135,13 @@ class Pipeline:
         return chunks
 
     def sent(self) -> None:
-        """All that was taken has been sent: those of it that are timed end here."""
+        """End the measurement of all answers that were taken, because they have been sent."""
         for timing in self.leaving:
             timing.sent()
         self.leaving.clear()
 
     def clear(self) -> None:
-        """The connection is gone."""
+        """Remove everything, because the connection is closed."""
         self._line.clear()
         self._waiting.clear()
         self.leaving.clear()
@@ -147,5 +149,5 @@ class Pipeline:
 
 
 def is_produce_frame(frame: bytes | memoryview) -> bool:
-    """Whether a request frame is a Produce: the API key is its first two bytes, and 0."""
+    """Return True if a request frame is a Produce: its first two bytes, the API key, are 0."""
     return len(frame) >= 2 and frame[0] == 0 and frame[1] == 0

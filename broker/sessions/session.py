@@ -1,16 +1,16 @@
-"""One client's requests: frames in, requests started in their order, answers out.
+"""One client connection: frames in, requests started in order, answers out.
 
-Floor: sessions. Knows no socket: bytes come and go by a `Link`. Everything happens in `take`: no
-task, coroutine or future per request. Records of a Produce are views of the read buffer; they are
-written before that call returns. A request that cannot be answered at once is parked by whoever
-serves it and answered by `Call.answer`; answers that become ready outside of a read leave in the
-next turn of the loop, so that many of them share one send.
+Floor: sessions. It uses no socket; bytes go through a `Link`. All work happens in `take`, without a
+task, coroutine or future per request. Records of a Produce are views of the read buffer and are
+written before `take` returns. A request that cannot be answered at once is parked by its handler
+and answered later with `Call.answer`. Answers that become ready outside of a read are sent in the
+next turn of the loop, so that many share one send.
 
-Nothing is read while whole frames are left in the buffer: so it never holds more than one read or
-one frame, and what comes behind, the peer's end too, waits in the kernel. A peer that ends, by a
-close or a reset, takes back nothing of what it has sent: as in Kafka's Selector every whole request
-is worked off, and the session counts until that is done. The answers leave if somebody takes them;
-where Kafka gives up what follows an answer that cannot be sent, it is done here.
+Nothing is read while complete frames are left in the buffer. So the buffer has at most one read or
+one frame, and everything after it, including the peer's end, waits in the kernel. After the peer
+closes or resets the connection, all complete requests are still served, as in Kafka's Selector, and
+the session counts until then. Answers are sent if the peer still reads them. Kafka drops the
+requests after an answer that cannot be sent; this broker serves them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import logging
 from collections.abc import Callable, Iterator
 
 from broker.budget import SESSION_TURN_NS_MAX, TURN_GAP_NS
-from broker.sessions.call import FAULT, Parked
+from broker.sessions.call import FAULT, WaitingFetch
 from broker.sessions.pipeline import Pipeline, Slot, is_produce_frame
-from broker.sessions.reception import Lane, Reception
+from broker.sessions.reception import Reception, RequestTemplate
 from broker.world import End, Link
 from protocol.errors import WireError
 from protocol.log import fields
@@ -33,21 +33,21 @@ class Session:
     """A client's connection, from accept to close."""
 
     link: Link
-    """What it is connected by, from `linked` on."""
+    """The link to the client, from `linked` on."""
 
     def __init__(self, reception: Reception) -> None:
         self.reception = reception
         self.is_closed = False
         self.number = 0
-        self.parked_fetch: Parked | None = None
-        self.lane: Lane | None = None
-        """The last Produce, if the next may be like it."""
+        self.parked_fetch: WaitingFetch | None = None
+        self.template: RequestTemplate | None = None
+        """The last Produce, if the next one may resemble it."""
         self.last_active_ms = 0
         self.has_spoken = False
         self.frame_since_ms = 0
-        """When the unfinished frame in the buffer began; 0 without one."""
+        """When the unfinished frame in the buffer began; 0 if there is none."""
         self.has_staged = False
-        """Whether appends of this session wait for the write at the end of its read."""
+        """True if batches of this session are staged for the write at the end of its read."""
         config = reception.settings.config
         self._pipeline = Pipeline(
             config.connection_max_requests_in_flight, config.connection_max_bytes_in_flight
@@ -61,19 +61,21 @@ class Session:
         self._worked_until_ns = -TURN_GAP_NS
         self._is_turn_over = False
         self._has_frames = False
-        """Whether whole frames may be left in the buffer: the line was full, or the turn over."""
+        """True if complete frames may be left in the buffer: the pipeline was full or the turn
+        over.
+        """
         self._is_scheduled = False
         self._is_stopping = False
         self._has_ended = False
-        """Whether the peer has said its last word."""
+        """True if the peer has closed its side."""
         self._told_of_end: list[Callable[[], None]] = []
-        """Who wants to hear of the end, until it has come."""
+        """Callbacks for the end of the session, until it has ended."""
         self._is_mute = False
-        """Whether no further answers leave: nobody takes them, or one in the middle is missing."""
+        """True if no more answers are sent: the peer does not read them, or one is missing."""
 
     @property
     def listener_name(self) -> str:
-        """The listener the client came in on."""
+        """The listener that the client connected to."""
         return self.reception.name
 
     @property
@@ -89,7 +91,7 @@ class Session:
     # The link calls these.
 
     def linked(self, link: Link) -> None:
-        """The connection stands: it is admitted, or closed at once."""
+        """Admit the new connection, or close it at once."""
         self.link = link
         self.last_active_ms = self._clock.monotonic_ms()
         refusal = self.reception.admit(self)
@@ -99,7 +101,7 @@ class Session:
             link.close()
 
     def take(self, frames: Iterator[memoryview]) -> None:
-        """Work off what has been read."""
+        """Serve the requests that have been read."""
         if not self.has_spoken:
             self.has_spoken = True
             self.reception.sessions.spoke(self)
@@ -107,7 +109,7 @@ class Session:
         self._work_off(frames, is_read=True)
 
     def drained(self) -> None:
-        """All answers given so far have left."""
+        """Continue, because all answers so far have been sent."""
         if self.is_closed:
             return
         self._pipeline.sent()
@@ -115,7 +117,7 @@ class Session:
         self._go_on_later()
 
     def ended(self, end: End, reason: str = "") -> None:
-        """The peer sends no more: work off what it has sent; then, maybe at once, close."""
+        """Serve the remaining requests of a peer that sends no more, then close."""
         if self.is_closed:
             return
         if end is End.CLOSED:
@@ -130,7 +132,7 @@ class Session:
     # Reading.
 
     def _work_off(self, frames: Iterator[memoryview], *, is_read: bool) -> None:
-        """Start the requests in frames that were just read, or that an earlier pause has left."""
+        """Start the requests in frames that were just read, or left over from an earlier pause."""
         self._is_busy = True
         now_ns = self._turn_ns()
         if not is_read or now_ns - self._worked_until_ns >= TURN_GAP_NS:
@@ -153,7 +155,7 @@ class Session:
             self.close(FAULT, is_logged=False)
         finally:
             if self.has_staged:
-                # Also of a session that ended meanwhile: its batches have their offsets.
+                # Even if the session was closed, because its batches already have offsets.
                 self._settle()
             self._is_busy = False
         if not self.is_closed:
@@ -173,7 +175,7 @@ class Session:
         self._has_frames = False
 
     def _look_up(self) -> None:
-        """The turn's end: account for memory, and read on or not."""
+        """At the end of a turn, count the memory, and decide whether to continue reading."""
         link = self.link
         if not link.is_in_frame:
             self.frame_since_ms = 0
@@ -186,23 +188,23 @@ class Session:
             self._read_on()
 
     def _makes_room(self) -> bool:
-        """Let the answers leave that have become ready since the pause; whether more may start."""
+        """Send the answers that became ready during the pause. True if more requests may start."""
         self._advance()
         return not (
             self.is_closed or self._is_turn_over or self._pipeline.is_full or self.link.is_stalled
         )
 
     def _hold(self) -> None:
-        """Read no more until what is there has been worked off, and see to it that it is."""
+        """Pause reading until the received frames are served, and make sure that they will be."""
         if self.is_closed:
             return
         self.link.pause()
-        # Otherwise an answer that becomes ready, or the link when all has left, goes on.
+        # Otherwise the next answer continues, or the link once everything is sent.
         if self._is_turn_over or not (self._pipeline.is_full or self.link.is_stalled):
             self._go_on_later()
 
     def _read_on(self) -> None:
-        """Nothing is left to be worked off: read again, or end if there is nothing to be read."""
+        """Resume reading when no frames are left, or close if the peer has ended."""
         if self.is_closed:
             return
         if self._has_ended:
@@ -210,19 +212,19 @@ class Session:
                 self.close("", is_logged=False)
         elif not self._is_stopping:
             if self.frame_since_ms:
-                # What is left of a request may come only from here on.
+                # The rest of a partly read request can arrive only from now on.
                 self.frame_since_ms = self._clock.monotonic_ms()
             self.link.resume()
 
     def _arrived(self, frame: memoryview) -> None:
-        lane = self.lane
-        is_like_last = lane is not None and lane.fits(frame)
+        known = self.template
+        is_like_last = known is not None and known.fits(frame)
         is_produce = is_like_last or is_produce_frame(frame)
         pipeline = self._pipeline
         slot = pipeline.admit(is_produce, len(frame))
         if slot is None:
             if self.has_staged:
-                # What was appended in this very read may have its answer as soon as it is written.
+                # A Produce of this same read can be answered as soon as it is written.
                 self._settle()
                 self._advance()
                 slot = pipeline.admit(is_produce, len(frame))
@@ -230,14 +232,18 @@ class Session:
                 pipeline.wait(bytes(frame), self._turn_ns())
                 return
         reception = self.reception
-        if lane is not None and is_like_last and reception.short.start(self, slot, frame, lane):
+        if (
+            known is not None
+            and is_like_last
+            and reception.fast_path.start(self, slot, frame, known)
+        ):
             return
         if is_produce and not is_like_last:
-            self.lane = None
+            self.template = None
         reception.dispatcher.start(self, slot, frame)
 
     def _count(self, held_bytes: int) -> None:
-        """Account for the memory of unfinished and waiting requests; the last straw is refused."""
+        """Record the memory of unfinished and waiting requests; close the session over a limit."""
         refusal = self.reception.sessions.account(self, held_bytes - self._counted_bytes)
         self._counted_bytes = held_bytes
         if refusal:
@@ -248,7 +254,7 @@ class Session:
         self.reception.settle()
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Do a part of a request outside of a read: a fault there is this session's alone."""
+        """Do part of a request outside of a read. An exception closes only this session."""
         try:
             work()
         except Exception:
@@ -256,11 +262,11 @@ class Session:
             self.close(FAULT, is_logged=False)
 
     def hold(self, slot: Slot) -> None:
-        """Start nothing behind a Produce that goes on in turns, with a copy of its batches."""
+        """Start nothing behind a Produce that continues over several turns with a batch copy."""
         self._pipeline.hold(slot)
 
     def let_go(self, slot: Slot) -> None:
-        """It is through: start what waited for it."""
+        """Let later requests start, because this Produce is done."""
         if not self.is_closed:
             self._pipeline.let_go(slot)
             self._go_on_later()
@@ -268,12 +274,12 @@ class Session:
     # Answering.
 
     def answered(self) -> None:
-        """An answer has become ready: let it leave at the end of this read, or in the next turn."""
+        """Send an answer that has become ready, at the end of this read or in the next turn."""
         if not self._is_busy and not self.is_closed:
             self._go_on_later()
 
     def _go_on_later(self) -> None:
-        """Look at the answers, and at the frames that are left, in the next turn."""
+        """Handle answers and left-over frames in the next turn."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.reception.soon(self._go_on)
@@ -284,7 +290,7 @@ class Session:
             self._work_off(self.link.left(), is_read=False)
 
     def _advance(self) -> None:
-        """Send the answers that are next in line, and start what waited for them."""
+        """Send the answers that are next in order, and start the requests that waited for them."""
         pipeline = self._pipeline
         leaving: list[object] = []
         while True:
@@ -301,7 +307,7 @@ class Session:
             if started is None:
                 break
             slot, frame = started
-            # The broker writes offsets into the batches of a Produce, in place.
+            # Copy, because the broker writes offsets into the batches of a Produce.
             view = memoryview(bytearray(frame))
             waited_ns = self._turn_ns() - pipeline.waited_since_ns
             self.reception.dispatcher.start(self, slot, view, waited_ns)
@@ -311,10 +317,10 @@ class Session:
                 self._settle()
         if self.parked_fetch is not None:
             if pipeline.is_full:
-                # Nothing more is read, so that not even the peer's end would be seen.
+                # Nothing more is read now, so even the peer's end would not be noticed.
                 self.parked_fetch.make_way()
             else:
-                # Also for what was there before the fetch was parked, if that has waited too.
+                # Also for frames that had waited before the fetch was parked.
                 self.parked_fetch.hasten(pipeline.waiting)
         if leaving:
             self.link.send(leaving)
@@ -325,12 +331,14 @@ class Session:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the peer has said its last word, or the session was closed."""
+        """True if the peer has closed its side, or the session was closed."""
         return self._has_ended or self.is_closed
 
     def on_end(self, told: Callable[[], None]) -> None:
-        """Call once when the session ends; what the peer has sent before may be served after it."""
-        assert not self.has_ended, "nobody would be told"
+        """Call `told` once when the session ends. Requests received before may still be served
+        after it.
+        """
+        assert not self.has_ended, "the callback would never be called"
         self._told_of_end.append(told)
 
     def _tell_of_end(self) -> None:
@@ -340,43 +348,41 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way: then only the idle limit applies."""
+        """True if no request is in progress, so that only the idle limit applies."""
         return self._pipeline.is_idle and not self.is_stalled and not self._has_frames
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is read for now, so that silence is not the peer's."""
+        """True if reading is paused, so that silence is not the peer's fault."""
         return self.link.is_paused
 
     @property
     def is_stalled(self) -> bool:
-        """Whether answers are ready that the peer does not take."""
+        """True if answers are ready that the peer does not read."""
         return self.link.is_stalled
 
     def shrink(self) -> None:
-        """Give back the read buffer of a session that has fallen silent."""
+        """Release the read buffer of a silent session."""
         self.link.shrink()
         self._count(self.link.held_bytes + self._pipeline.held_bytes)
 
     def stop_reading(self) -> None:
-        """Take no more requests: the broker stops."""
+        """Accept no more requests, because the broker stops."""
         self._is_stopping = True
         self.link.pause()
 
-    def _drop_fetch(self, parked: Parked) -> None:
-        """A Fetch that waits for data would only keep the connection of a peer that has ended.
-
-        The next answer would be taken for this one, so none follows.
-        """
+    def _drop_fetch(self, parked: WaitingFetch) -> None:
+        """Drop the waiting Fetch of a peer that has ended, because it only delays the close."""
         self.parked_fetch = None
         parked.drop()
+        # The next answer would be taken for the one to the Fetch.
         self._is_mute = True
 
     def _warn(self, kind: str, reason: str) -> None:
         self.reception.warnings.warn(logger, kind, peer=self.peer, reason=reason)
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
-        """End the connection from our side."""
+        """Close the connection from this side."""
         if self.is_closed:
             return
         self.is_closed = True

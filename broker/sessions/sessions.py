@@ -1,9 +1,9 @@
-"""All open sessions of a broker, and the limits on them: how many, how fast, how silent.
+"""All open sessions of a broker, and the limits on their number, rate and silence.
 
-Floor: sessions. Pure. A connection beyond a limit is closed at once; one that wastes its place is
-closed by `sweep`. The limits are those of `limit_keys`, read anew each time, for some may change.
-What limits new connections counts those of our own listeners apart: a flood of clients must not
-shut out the mill's parts, which on one machine come from the same address.
+Floor: sessions. Pure. A connection beyond a limit is closed at once, and `sweep` closes those that
+exceed a time limit. The limits are in `limit_keys` and are read on every use, because some can
+change. The limits on new connections count the internal listeners separately: a flood of clients
+must not block the mill's own parts, which on one machine have the same address.
 """
 
 from __future__ import annotations
@@ -12,69 +12,68 @@ from collections import Counter
 from typing import Protocol
 
 from broker.config import BROKER_LISTENER, BrokerConfig, InForce
-from broker.sessions.reception import Counted
+from broker.sessions.reception import CountedSession
 
 SHRINK_AFTER_MS = 5_000
-"""A connection silent for so long gives its read buffer back."""
+"""A connection that is silent for this long releases its read buffer."""
 
 RATE_WINDOW_MS = 1_000
 
 POTS = ("MILL", BROKER_LISTENER)
-"""Listeners that are counted for themselves: the mill's parts and other brokers. Clients come in by
-all the others."""
+"""Listeners with their own counts: the mill's parts and other brokers. Clients use the others."""
 
 
-class Seated(Counted, Protocol):
-    """A session as `sweep` sees it."""
+class SweptSession(CountedSession, Protocol):
+    """A session, as seen by `sweep`."""
 
     number: int
-    """Rises in the order in which sessions were taken in."""
+    """Rises in the order in which sessions were accepted."""
 
     @property
     def last_active_ms(self) -> int:
-        """When something was last heard of it, or sent."""
+        """When it last received or sent something."""
 
     @property
     def frame_since_ms(self) -> int:
-        """When the unfinished frame in its buffer began; 0 without one."""
+        """When the unfinished frame in its buffer began; 0 if there is none."""
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is read from it for now."""
+        """True if reading from it is paused."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """True if no request is in progress."""
 
     @property
     def is_stalled(self) -> bool:
-        """Whether it does not take its answers."""
+        """True if the peer does not read its answers."""
 
     def shrink(self) -> None:
-        """Give back memory."""
+        """Release memory."""
 
     def stop_reading(self) -> None:
-        """Take no more requests."""
+        """Accept no more requests."""
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
-        """End it."""
+        """Close it."""
 
 
-class Tally:
-    """The connections that share the limits on how many are taken in."""
+class ConnectionCounts:
+    """The counts of connections that share the limits on new ones."""
 
     def __init__(self) -> None:
         self.count = 0
         self.silent_count = 0
-        """How many have not sent a byte yet."""
+        """Number of connections that have not sent a byte yet."""
         self.buffer_bytes = 0
-        """What their unfinished and waiting requests take."""
+        """Bytes of their unfinished and waiting requests."""
         self._per_host: Counter[str] = Counter()
         self._window_start_ms = 0
         self._window_count = 0
 
     def refusal(self, config: BrokerConfig, host: str, now_ms: int) -> str:
-        """The limit that one more from this host would break; it counts as an attempt."""
+        """Return the limit that one more connection of this host exceeds. Counts as an attempt."""
         if now_ms - self._window_start_ms >= RATE_WINDOW_MS:
             self._window_start_ms, self._window_count = now_ms, 0
         self._window_count += 1
@@ -89,13 +88,13 @@ class Tally:
         return ""
 
     def add(self, host: str) -> None:
-        """Count one in; it has said nothing yet."""
+        """Add a connection, which has not sent anything yet."""
         self.count += 1
         self.silent_count += 1
         self._per_host[host] += 1
 
     def remove(self, host: str, *, has_spoken: bool) -> None:
-        """Count one out."""
+        """Remove a connection."""
         self.count -= 1
         self.silent_count -= not has_spoken
         self._per_host[host] -= 1
@@ -104,26 +103,26 @@ class Tally:
 
 
 class Sessions:
-    """Whatever listener they came in by."""
+    """The sessions of all listeners."""
 
     def __init__(self, settings: InForce) -> None:
-        self.open: dict[Seated, None] = {}
+        self.open: dict[SweptSession, None] = {}
         self._admitted_count = 0
         self._settings = settings
-        self._clients = Tally()
-        self._pots = {name: Tally() for name in POTS}
+        self._clients = ConnectionCounts()
+        self._pots = {name: ConnectionCounts() for name in POTS}
 
     @property
     def buffer_bytes(self) -> int:
-        """What the requests of all sessions take that are unfinished or wait."""
+        """Bytes of all unfinished and waiting requests."""
         return sum(tally.buffer_bytes for tally in (self._clients, *self._pots.values()))
 
-    def tally(self, listener_name: str) -> Tally:
-        """What a session of this listener is counted in."""
+    def tally(self, listener_name: str) -> ConnectionCounts:
+        """Return the counts for sessions of this listener."""
         return self._pots.get(listener_name, self._clients)
 
-    def admit(self, session: Seated, now_ms: int) -> str:
-        """Take a session in; else the limit that it breaks."""
+    def admit(self, session: SweptSession, now_ms: int) -> str:
+        """Admit a session and return an empty string, or return the limit that it exceeds."""
         tally, host = self.tally(session.listener_name), session.peer_host
         refusal = tally.refusal(self._settings.config, host, now_ms)
         if not refusal:
@@ -133,12 +132,12 @@ class Sessions:
             tally.add(host)
         return refusal
 
-    def spoke(self, session: Counted) -> None:
-        """One of them has sent its first byte."""
+    def spoke(self, session: CountedSession) -> None:
+        """Record that a session has sent its first byte."""
         self.tally(session.listener_name).silent_count -= 1
 
-    def account(self, session: Counted, added_bytes: int) -> str:
-        """Note a change in what a session holds; the limit if that is too much for all."""
+    def account(self, session: CountedSession, added_bytes: int) -> str:
+        """Record a change of a session's memory; return the limit if the total exceeds it."""
         tally = self.tally(session.listener_name)
         tally.buffer_bytes += added_bytes
         bytes_max = self._settings.config.queued_max_request_bytes
@@ -146,15 +145,15 @@ class Sessions:
             return f"queued.max.request.bytes {bytes_max} is reached by all connections"
         return ""
 
-    def release(self, session: Seated) -> None:
-        """Count a session out."""
+    def release(self, session: SweptSession) -> None:
+        """Remove a session from the counts."""
         if session in self.open:
             del self.open[session]
             tally = self.tally(session.listener_name)
             tally.remove(session.peer_host, has_spoken=session.has_spoken)
 
     def sweep(self, now_ms: int) -> None:
-        """Close the sessions whose time is over, and take memory from the silent ones."""
+        """Close the sessions that exceed a time limit, and release memory of silent ones."""
         config = self._settings.config
         idle_ms_max = config.connections_max_idle_ms
         first_ms_max = config.connection_first_byte_timeout_ms
@@ -163,14 +162,14 @@ class Sessions:
             if reason := self._overdue(session, now_ms):
                 session.close(reason)
             elif not session.has_spoken and silent_ms > first_ms_max:
-                # kafkajs connects before it has anything to ask, so this is no cause for a warning.
-                session.close("connection.first.byte.timeout.ms is over", is_logged=False)
+                # kafkajs connects before it has anything to send, so this is not worth a warning.
+                session.close("no byte within connection.first.byte.timeout.ms", is_logged=False)
             elif silent_ms > idle_ms_max and (session.is_idle or session.is_stalled):
-                session.close("connections.max.idle.ms is over", is_logged=False)
+                session.close("idle for longer than connections.max.idle.ms", is_logged=False)
             elif silent_ms > SHRINK_AFTER_MS:
                 session.shrink()
 
-    def _overdue(self, session: Seated, now_ms: int) -> str:
+    def _overdue(self, session: SweptSession, now_ms: int) -> str:
         frame_ms_max = self._settings.config.connection_frame_timeout_ms
         since_ms = session.frame_since_ms
         if since_ms and now_ms - since_ms > frame_ms_max and not session.is_paused:

@@ -116,7 +116,12 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     # Loading and dropping of shards.
 
     def on_loaded(self, loaded: LoadedShard[GroupShard], shard: GroupShard) -> None:
-        """Start the groups. Their members have one session time-out to give a sign of life."""
+        """Start the groups. Their members have one session time-out to give a sign of life.
+
+        A committed offset is stored with the id of its topic. Offsets of a topic that was removed
+        and created again under the same name are dropped here, because at the removal possibly no
+        coordinator had this shard loaded.
+        """
         shard.loaded(self.moment())
         self.perform(loaded)
         topics = self._ports.image().topics

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from broker.commitments import Waits
 from broker.coordinators.outcome import CoordinatorRecord, Shard
 from broker.metadata.image import MetadataImage
+from broker.offset_waiters import Waits
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas

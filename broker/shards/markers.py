@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from broker.commitments import Waiter
 from broker.metadata.image import OFFSETS_TOPIC
+from broker.offset_waiters import OffsetWaiter
 from broker.replicas.replica import Replica
 from broker.shards.loaded_shard import ProducerEpoch, ShardPorts
 from broker.storage.errors import DiskError
@@ -47,7 +47,11 @@ class Markers:
         self._offset_shards = offset_shards
 
     def write(
-        self, replica: Replica, marker: TxnMarker, waiter: Waiter, deadline_ms: int | None = None
+        self,
+        replica: Replica,
+        marker: TxnMarker,
+        waiter: OffsetWaiter,
+        deadline_ms: int | None = None,
     ) -> None:
         """Write a marker. The waiter is notified when it is committed, possibly before this
         returns.
@@ -86,7 +90,7 @@ class Markers:
         self._ports.replicas.counting.written(replica)
 
     def write_once(
-        self, replica: Replica, marker: TxnMarker, waiter: Waiter, deadline_ms: int
+        self, replica: Replica, marker: TxnMarker, waiter: OffsetWaiter, deadline_ms: int
     ) -> None:
         """Write a marker unless it is already in the log; then only wait for its commit.
 

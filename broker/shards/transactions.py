@@ -244,7 +244,13 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         return True
 
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
-        """Return whether a rejected marker need not be written at all."""
+        """Return whether a rejected marker need not be written at all.
+
+        A decided transaction is never given up: a marker is written again after every refusal. It
+        ends only when the metadata shows that its partition is gone, or when a newer producer or
+        coordinator epoch has ended the transaction there. The answer of another broker alone never
+        shows that a partition is gone.
+        """
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return leader_of(self._ports.image(), topic_partition) is None
         if error.code in FENCED:

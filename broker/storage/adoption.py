@@ -1,8 +1,7 @@
-"""Taking what earlier runs have left instead of reading every batch: snapshots and index files.
+"""Use snapshots and index files of earlier runs instead of reading every batch.
 
-Floor: storage. Nothing is believed that does not prove itself: a snapshot by its checksum, a
-transaction index by its order, the two other indexes by the stretch of batches behind their last
-entry.
+Floor: storage. Every file is verified first: a snapshot by its checksum, a transaction index by its
+order, and the two other indexes by the batches after their last entry.
 """
 
 from __future__ import annotations
@@ -15,19 +14,20 @@ from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import CorruptionError
 from broker.storage.leader_epochs import UNKNOWN, LeaderEpochs
 from broker.storage.producer_files import snapshot_offsets, snapshot_path
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segment import Segment
 from broker.storage.walk import BatchWalk
 
 
 def good_snapshot(
     disk: Disk, folder: str, bases: Sequence[int], limit: int, expiration_ms: int, count_max: int
-) -> tuple[int, ProducerState] | None:
-    """The newest snapshot at or below `limit` that can be used, as offset and state.
+) -> tuple[int, ProducerStateManager] | None:
+    """Return the newest usable snapshot at or below `limit`, as offset and state.
 
-    One that cannot be read is removed, and those above a damaged transaction index are passed
-    over: with the producers as they were below that, the batches tell which transactions were
-    aborted. One below the first segment would need batches that are gone.
+    An unreadable snapshot is removed. Snapshots above a damaged transaction index are skipped,
+    because the aborted transactions must be read again from the batches, starting with the
+    producers before the damage. A snapshot below the first segment cannot be used, because the
+    batches after it are gone.
     """
     limit = min(limit, _first_damage(disk, folder, bases, limit))
     for offset in reversed(snapshot_offsets(disk, folder)):
@@ -45,7 +45,7 @@ def good_snapshot(
 
 
 def _first_damage(disk: Disk, folder: str, bases: Sequence[int], limit: int) -> int:
-    """Base offset of the first segment whose transaction index is no index, else the limit."""
+    """Return the base offset of the first segment with an invalid transaction index, or `limit`."""
     for number, base_offset in enumerate(bases):
         segment = Segment(disk, folder, base_offset, 0, 0)
         if base_offset >= limit or not disk.exists(segment.txn_index.path):
@@ -54,7 +54,7 @@ def _first_damage(disk: Disk, folder: str, bases: Sequence[int], limit: int) -> 
         try:
             data = disk.read_all(segment.txn_index.path)
             if not data:
-                raise ValueError("an index without entries has no file")
+                raise ValueError("an index file has no entries")
             txn_index.decode(data, base_offset, next_base)
         except ValueError:
             return base_offset
@@ -64,7 +64,7 @@ def _first_damage(disk: Disk, folder: str, bases: Sequence[int], limit: int) -> 
 def remove_stray_snapshots(
     disk: Disk, folder: str, bases: Sequence[int], log_end_offset: int
 ) -> None:
-    """Keep the snapshots of segments' beginnings and the newest one; none beyond the log's end."""
+    """Keep the snapshots at segment starts and the newest one; remove those beyond the end."""
     offsets = snapshot_offsets(disk, folder)
     newest = max((one for one in offsets if bases[0] <= one <= log_end_offset), default=-1)
     for offset in offsets:
@@ -75,12 +75,12 @@ def remove_stray_snapshots(
 def adopt(
     segment: Segment, end_offset: int, epochs: LeaderEpochs, *, is_active: bool, has_gaps: bool
 ) -> None:
-    """Take a segment with its index files; CorruptionError when they do not fit it.
+    """Use a segment with its index files. Raises CorruptionError if they do not fit it.
 
-    The files prove themselves by the stretch behind their last entry: it must begin with that
-    entry's batch, hold no place where an entry is missing, end with the file, and lead to
-    `end_offset`: where the next segment begins, or where the log was stopped. Its leader epochs
-    must be those of the epoch file.
+    The batches after the last index entry are checked: they must begin with that entry's batch,
+    have no place where an entry is missing, end with the file, and lead to `end_offset`, which is
+    the start of the next segment or the end of the log. Their leader epochs must be in the epoch
+    file.
     """
     segment.adopt_indexes(end_offset)
     index, times = segment.index, segment.time_index

@@ -1,9 +1,9 @@
-"""The small text files beside the logs: offset checkpoints, leader epochs, identities.
+"""The formats of the small text files beside the logs: offsets, leader epochs, identities.
 
-Floor: storage. Pure: texts in, values out; the callers read and replace the files. All are Kafka's:
-an offset checkpoint is a version, a count and one `topic partition offset` a line; an epoch
-checkpoint one `epoch start_offset` a line; the two identity files are `key=value` and `key: value`.
-What does not parse raises ValueError, for a half-read checkpoint would be a lie.
+Floor: storage. Pure: the callers read and replace the files. All formats are Kafka's. An offset
+checkpoint has a version, a count and one `topic partition offset` per line, an epoch checkpoint one
+`epoch start_offset` per line. The two identity files have `key=value` and `key: value`. Text that
+does not parse raises ValueError, because half a checkpoint must not be used.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RUNNING = ".running"
-"""Ours: which process last wrote here, and under which run of the kernel."""
+"""Not a Kafka file: which process last wrote here, and under which boot of the kernel."""
 
 _VERSION = "0"
 
 
 def encode_clean_stop(broker_epoch: int) -> bytes:
-    """The marker of a stop after which everything was on the disk, as Kafka writes it (KIP-966)."""
+    """Encode the marker of a clean stop, as Kafka writes it (KIP-966)."""
     return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
 
 
 def decode_clean_stop(data: bytes) -> int:
-    """Under which broker epoch the process was registered; -1 where it was not, or none is said."""
+    """Return the broker epoch in the marker; -1 if the broker was not registered."""
     said = json.loads(data)
     broker_epoch = said.get("brokerEpoch", NO_BROKER_EPOCH) if isinstance(said, dict) else None
     if not isinstance(broker_epoch, int):
-        raise ValueError(f"no marker of a clean stop: {data!r}")
+        raise ValueError(f"not a marker of a clean stop: {data!r}")
     return broker_epoch
 
 
 def encode_running(broker_epoch: int, boot_id: str) -> bytes:
-    """What a process says of itself once it is registered."""
+    """Encode the mark that a broker writes once it is registered."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}).encode()
 
 
 def decode_running(data: bytes) -> tuple[int, str]:
-    """Broker epoch and boot id; ValueError for what a power cut has left of it."""
+    """Return broker epoch and boot id. Raises ValueError for a file damaged by a power cut."""
     said = json.loads(data)
     match said:
         case {"version": 0, "brokerEpoch": int(broker_epoch), "bootId": str(boot_id)}:
             return broker_epoch, boot_id
-    raise ValueError(f"no marker of a running broker: {data!r}")
+    raise ValueError(f"not a marker of a running broker: {data!r}")
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:

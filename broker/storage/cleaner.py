@@ -1,10 +1,10 @@
-"""Compaction: a log's closed segments written anew with only the newest record of each key.
+"""Compaction: rewrite a log's closed segments with only the newest record of each key.
 
 Floor: storage. A `CleaningJob` is planned in the loop and performed in a thread, slice by slice. It
-reads files that nobody writes any more and makes new ones beside them, named `.cleaned`; `commit`
-renames these to `.swap`, from where the log takes them over, or the next start does. The first of
-two passes notes the newest offset of every key in the dirty stretch, the second rewrites everything
-below its end, in groups of segments that fit into one.
+reads closed files and makes new ones beside them, named `.cleaned`. `commit` renames these to
+`.swap`, and then the log, or the next start, uses them. The job makes two passes. The first records
+the newest offset of every key in the dirty part. The second rewrites everything below the end of
+that part, in groups of segments that fit into one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from protocol.wire.records import (
 )
 
 SLICE_BYTES = 256 * 1024
-"""Read in one slice: some milliseconds of work, for a thread shares the processor with the loop."""
+"""Bytes read in one slice: some milliseconds, because the thread shares the CPU with the loop."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,7 +42,7 @@ class CleaningPlan:
 
     folder: str
     groups: Sequence[Sequence[Segment]]
-    """Closed segments, oldest first; the segments of a group become one."""
+    """Closed segments, oldest first. The segments of a group become one."""
     first_dirty_offset: int
     aborted: Sequence[AbortedEntry]
     last_batches: LastBatches
@@ -54,19 +54,18 @@ class CleaningPlan:
 
 @dataclass(slots=True)
 class CleanedGroup:
-    """Segments and the one that takes their place."""
+    """Old segments and the new one that replaces them."""
 
     old: Sequence[Segment]
     new: Segment
 
 
 class CleaningJob:
-    """One cleaning under way.
+    """One cleaning in progress.
 
-    `perform` until it returns True, then `commit`, both in a thread; then `adopt_cleaned` in the
-    loop (`log_cleaning`). Instead of the last two, `abandon` removes what was made. Raises
-    DiskError, and CorruptionError for a batch that is not what was written: then nothing has been
-    changed.
+    Call `perform` until it returns True, then `commit`, both in a thread, then `adopt_cleaned` in
+    the loop (`log_cleaning`). Instead of the last two, `abandon` removes what was made. Raises
+    DiskError, and CorruptionError for a damaged batch; nothing has changed then.
     """
 
     def __init__(self, disk: Disk, plan: CleaningPlan) -> None:
@@ -75,23 +74,24 @@ class CleaningJob:
         self._newest = OffsetMap(plan.map_bytes)
         self._steps = self._run()
         self.done: list[CleanedGroup] = []
-        """Groups that came out smaller or otherwise changed, oldest first."""
+        """Groups that became smaller or otherwise changed, oldest first."""
 
     @property
     def end_offset(self) -> int:
-        """Everything below has been cleaned."""
+        """Everything below this offset has been cleaned."""
         return self._newest.end_offset
 
     def perform(self) -> bool:
-        """Do one slice; returns whether that was the last."""
+        """Do one slice. Returns True if it was the last."""
         return next(self._steps, True)
 
     def commit(self) -> None:
-        """Make it certain that the new segments will take the place of the old ones.
+        """Make it durable that the new segments replace the old ones.
 
-        A group's log file goes last: without it a start throws the others away. Groups go in the
-        order of the log, for a tombstone may go only after what it has deleted. Snapshots go
-        before: a transaction that is open in one may lose its marker now.
+        The log file of a group is renamed last, because a start removes the other files without it.
+        Groups are committed in log order, because a tombstone must not be removed before what it
+        deletes. Old snapshots are removed first, because a transaction that is open in one can lose
+        its marker in the cleaning.
         """
         for offset in snapshot_offsets(self._disk, self._plan.folder) if self.done else ():
             if offset < self.end_offset:
@@ -103,7 +103,7 @@ class CleaningJob:
             self._disk.sync_folder(self._plan.folder)
 
     def abandon(self) -> None:
-        """Remove what was made, as far as the disk lets us; the next start removes the rest."""
+        """Remove what was made, as far as the disk permits. The next start removes the rest."""
         self._steps.close()
         try:
             for group in self._plan.groups:
@@ -127,9 +127,9 @@ class CleaningJob:
         yield True
 
     def _map(self) -> Iterator[bool]:
-        """Note the keys of the dirty stretch until it ends or the memory does."""
+        """Record the keys of the dirty part until it ends or the memory is full."""
         newest, plan = self._newest, self._plan
-        # The marker of what ended below is not met again: its producer would abort for ever.
+        # Skip transactions whose marker is below this part, or their producers would stay aborted.
         coming = [one for one in plan.aborted if one.last_offset >= plan.first_dirty_offset]
         transactions = TransactionFilter(coming)
         for group in plan.groups:
@@ -155,13 +155,13 @@ class CleaningJob:
                         newest.end_offset = record.offset
                         return False
             except WireError:
-                # The rules leave a batch alone that cannot be read.
+                # The cleaning rules do not change a batch that cannot be read.
                 pass
         newest.end_offset = header.last_offset + 1
         return True
 
     def _clean(self, group: Sequence[Segment], rules: CleaningRules) -> Iterator[bool]:
-        """Write one group anew; a segment that stays as it was is left alone."""
+        """Rewrite one group. A single segment that would not change is left as it is."""
         first = group[0]
         new = Segment(
             self._disk,
@@ -200,7 +200,7 @@ class CleaningJob:
         self.done.append(CleanedGroup(group, new))
 
     def _finish(self, new: Segment, file: DiskFile) -> None:
-        """Make the files of a new segment durable under their first names."""
+        """Make the files of a new segment durable under their `.cleaned` names."""
         new.finish_time_index()
         file.datasync()
         contents = new.index.encode(), new.time_index.encode(), txn_index.encode(new.aborted())
@@ -213,7 +213,7 @@ class CleaningJob:
         new.txn_index.written()
 
     def _batches(self, segment: Segment) -> Iterator[list[tuple[BatchHeader, memoryview]]]:
-        """The whole batches of a segment, checked, some at a time."""
+        """Yield the whole batches of a segment, checked, some at a time."""
         file = self._disk.open(segment.log_path)
         position = 0
         while position < segment.size_bytes:
@@ -236,7 +236,8 @@ class CleaningJob:
         except WireError as error:
             raise CorruptionError(segment.log_path, position, str(error)) from error
         for _, batch in batches:
-            # A rewritten batch gets a checksum of its own: it must not make damage look right.
+            # A rewritten batch gets a new checksum, so check the old one or damage would look
+            # valid.
             if not check_crc(batch):
                 reason = "the checksum of a batch does not match"
                 raise CorruptionError(segment.log_path, position, reason)
@@ -245,5 +246,5 @@ class CleaningJob:
 
 
 def _made(segment: Segment) -> list[str]:
-    """The final names of what a cleaning makes: the log file first, then the indexes."""
+    """Return the final paths of a cleaning's files: the log file first, then the indexes."""
     return segment.paths()[:4]

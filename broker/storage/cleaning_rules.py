@@ -1,9 +1,9 @@
-"""What the cleaner may take out of a batch: transactions, tombstones, producers.
+"""The rules by which the cleaner removes records: transactions, tombstones, producers.
 
-Floor: storage. Pure. The rules are Kafka's (KIP-98, KIP-354, KIP-534): the newest record of a key
-stays; a tombstone stays until its delete horizon, set when a cleaning first meets it; aborted data
-goes; a marker stays while any batch of its transaction is left, and then until its own horizon; the
-last batch of every producer that is still remembered stays, without records if need be.
+Floor: storage. Pure. The rules are Kafka's (KIP-98, KIP-354, KIP-534). The newest record of a key
+stays. A tombstone stays until its delete horizon, which the first cleaning sets. Aborted data is
+removed. A marker stays while any batch of its transaction is left, and then until its own horizon.
+The last batch of every remembered producer stays, without records if necessary.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from protocol.errors import WireError
 from protocol.wire.records import BatchHeader, iterate_records
 
 LastBatches = Mapping[int, tuple[int, Collection[int]]]
-"""Producer id -> producer epoch, and the last offsets of the batches that tell its sequence: the
-newest one, and the newest that a power cut cannot take. None without any batch."""
+"""Producer id -> producer epoch, and the last offsets of the batches with its last sequence: the
+newest batch, and the newest batch that a power cut cannot remove. Empty if there is no batch.
+"""
 
 
 class TransactionFilter:
-    """Tells, batch by batch in the order of the log, what belongs to an aborted transaction."""
+    """Decides for each batch, in log order, whether it belongs to an aborted transaction."""
 
     __slots__ = ("_aborted", "_coming", "_committed", "kept")
 
     def __init__(self, aborted: Sequence[AbortedEntry]) -> None:
         self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         self._aborted: dict[int, tuple[AbortedEntry, bool]] = {}
-        """Producer id -> its transaction that will be aborted, and whether a batch was met."""
+        """Producer id -> its transaction that will be aborted, and whether one of its batches was
+        seen.
+        """
         self._committed: set[int] = set()
-        """Producers of which data was met that is not aborted, since their last marker."""
+        """Producers with data that is not aborted, seen since their last marker."""
         self.kept: list[AbortedEntry] = []
-        """The entries whose marker stays; taken away by the caller at the end of each segment."""
+        """The entries whose marker stays. The caller takes them at the end of each segment."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Take in a batch of data."""
+        """Process a data batch. Returns True if it belongs to an aborted transaction."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
@@ -49,7 +52,7 @@ class TransactionFilter:
         return True
 
     def is_marker_idle(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Take in a control batch; whether nothing of its transaction is left in the log."""
+        """Process a control batch. True if no batch of its transaction is left in the log."""
         self._advance(header.last_offset)
         if not header.record_count:
             return True
@@ -76,7 +79,7 @@ class TransactionFilter:
 
 
 class CleaningRules:
-    """One cleaning's judgement of every batch."""
+    """The decisions of one cleaning about every batch."""
 
     __slots__ = ("_horizon_ms", "_last_batches", "_newest", "_now_ms", "transactions")
 
@@ -95,7 +98,7 @@ class CleaningRules:
         self.transactions = transactions
 
     def cleaned(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
-        """What is left of a batch: the same view, another batch, or None when nothing is."""
+        """Return what is left of a batch: the same view, another batch, or None."""
         if header.is_control:
             return self._cleaned_marker(header, batch)
         is_aborted = self.transactions.is_aborted(header)
@@ -124,7 +127,8 @@ class CleaningRules:
         try:
             records = list(iterate_records(batch))
         except WireError:
-            # It was taken when the topic did not ask for keys; nobody can say what it holds.
+            # It was written when the topic did not require keys, so its records cannot be read
+            # here.
             return batch
         kept = []
         for record in records:

@@ -1,9 +1,9 @@
-"""Whether a log is worth cleaning, and what a cleaning would have to do.
+"""Decide whether a log is worth cleaning, and plan what to clean.
 
-Floor: storage. Pure. Only closed segments are cleaned, below everything that may still change: the
-recovery point, the high watermark, the last stable offset, and records younger than
-`min.compaction.lag.ms`. It is worth while when the dirty share of the bytes reaches
-`min.cleanable.dirty.ratio`, or when something has waited for `max.compaction.lag.ms` (KIP-354).
+Floor: storage. Pure. Only closed segments are cleaned, and only below everything that can still
+change: the recovery point, the high watermark, the last stable offset, and records younger than
+`min.compaction.lag.ms`. A cleaning is worthwhile when the dirty share of the bytes reaches
+`min.cleanable.dirty.ratio`, or when a record has waited for `max.compaction.lag.ms` (KIP-354).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from broker.config import LogConfig
 from broker.settings import INT_MAX, LONG_MAX
 from broker.storage.cleaner import CleaningPlan
-from broker.storage.known_producer import Producer
+from broker.storage.known_producer import KnownProducer
 from broker.storage.offset_index import ENTRY_BYTES
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 
 GROUP_SEGMENTS_MAX = 64
-"""Segments that become one: each costs some renames in the loop."""
+"""The most segments merged into one, because each costs some renames in the loop."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,18 +29,18 @@ class Dirt:
     """The cleanable part of a log."""
 
     segments: Sequence[Segment]
-    """All that a cleaning would go through, the clean ones first."""
+    """All segments that a cleaning processes, the clean ones first."""
     first_dirty_offset: int
     limit_offset: int
-    """Below it nothing can change any more."""
+    """Nothing below this offset can change any more."""
     ratio: float
-    """The dirty share of the bytes; above 1 when it must not wait any longer."""
+    """The dirty share of the bytes; above 1 if the cleaning must not wait any longer."""
 
 
 def dirt_of(
     segments: Segments, config: LogConfig, cleaned_offset: int, limit_offset: int, now_ms: int
 ) -> Dirt | None:
-    """What there is to clean below `limit_offset`; None when it is not worth while."""
+    """Return the part to clean below `limit_offset`; None if cleaning is not worthwhile."""
     first_dirty_offset = max(cleaned_offset, segments.start_offset)
     cleanable: list[Segment] = []
     dirty_bytes = clean_bytes = 0
@@ -70,7 +70,7 @@ def dirt_of(
 
 
 def groups_of(segments: Sequence[Segment], config: LogConfig) -> list[list[Segment]]:
-    """Neighbouring segments that fit into one, by size, index and offsets."""
+    """Group neighbouring segments that together fit into one, by size, index and offsets."""
     groups: list[list[Segment]] = []
     size_bytes = index_bytes = 0
     for segment in segments:
@@ -95,11 +95,11 @@ def plan_of(
     segments: Segments,
     config: LogConfig,
     dirt: Dirt,
-    state: ProducerState,
+    state: ProducerStateManager,
     map_bytes: int,
     now_ms: int,
 ) -> CleaningPlan:
-    """All that a cleaning must know of the log, so that it need not look at it again."""
+    """Collect all that a cleaning needs, so that it does not access the log again."""
     return CleaningPlan(
         folder,
         groups_of(dirt.segments, config),
@@ -116,6 +116,6 @@ def plan_of(
     )
 
 
-def _telling(producer: Producer, limit_offset: int) -> set[int]:
+def _telling(producer: KnownProducer, limit_offset: int) -> set[int]:
     last_offsets = [one.last_offset for one in producer.batches if one.last_offset >= 0]
     return {*last_offsets[-1:], *[one for one in last_offsets if one < limit_offset][-1:]}

@@ -1,10 +1,10 @@
-"""The one seam to the file system: `Disk`, its files, and the real one, `OsDisk`.
+"""The only interface to the file system: `Disk`, its files, and the real disk, `OsDisk`.
 
-Floor: storage. The only file of the broker that opens, writes, renames or deletes. Every method
-raises `DiskError` for whatever the operating system refuses; a missing file is a refusal too. All
-calls return when the page cache has the bytes; only `datasync`, `sync_folder`, `make_folder` and
-`replace(…, is_durable=True)` wait for the device. Paths are texts, files are written and read by
-position, so no call depends on the one before.
+Floor: storage. The only module of the broker that opens, writes, renames or deletes files. Every
+method raises `DiskError` if the operating system refuses, also if a file is missing. Calls return
+when the bytes are in the page cache; only `datasync`, `sync_folder`, `make_folder` and `replace(…,
+is_durable=True)` wait for the device. Paths are strings. Files are read and written by position, so
+no call depends on an earlier one.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ from broker.storage.errors import DiskError, FolderError
 Buffer = bytes | bytearray | memoryview
 
 SYNC_THREADS = 16
-"""Syncs that wait at a time when there are many: the journal commits them together."""
+"""Syncs in parallel when there are many, because the journal commits them together."""
 
 IOV_MAX = 1024
-"""The most buffers one writev takes on Linux."""
+"""The most buffers that one writev call accepts on Linux."""
 
 
 class DiskFile(Protocol):
-    """An open file. It closes with its last reference, so whoever reads or flushes is safe."""
+    """An open file. It closes with its last reference, so a read in progress is safe."""
 
     path: str
     fd: int
-    """For sendfile and poll; only a file of the real disk has a descriptor that can be used."""
+    """For sendfile and poll. Only a file of the real disk has a usable descriptor."""
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all of the buffers at `position`, or raise; part of them may be there then."""
+        """Write all buffers at `position`, or raise; then some bytes may have been written."""
 
     def read(self, size_bytes: int, position: int) -> bytes:
-        """The bytes at `position`, fewer than asked for only at the end of the file."""
+        """Return the bytes at `position`. Fewer than asked for only at the end of the file."""
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`; the count is smaller only at the end of the file."""
+        """Fill `buffer` from `position`. The count is smaller only at the end of the file."""
 
     def truncate(self, size_bytes: int) -> None: ...
 
     def size_bytes(self) -> int: ...
 
     def datasync(self) -> None:
-        """Wait until the file's data is on the device. Meant for a thread."""
+        """Wait until the file's data is on the device. Call it in a thread."""
 
 
 class FolderLock(Protocol):
-    """A folder held against other processes, until `release` or the end of the process."""
+    """A folder locked against other processes, until `release` or the end of the process."""
 
     def release(self) -> None: ...
 
 
 class Disk(Protocol):
-    """What the storage floor needs of a file system."""
+    """What storage needs of a file system."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile: ...
 
     def read_all(self, path: str) -> bytes: ...
 
     def replace(self, path: str, data: bytes, *, is_durable: bool) -> None:
-        """Put a whole small file in place of the old one; readers see the old or the new."""
+        """Replace a small file atomically: readers see either the old or the new content."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -77,10 +77,10 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def list_folder(self, path: str) -> list[str]:
-        """The names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
 
     def make_folder(self, path: str, *, is_durable: bool = True) -> None:
-        """Make a folder with mode 0700, and its parents; one that exists is left alone."""
+        """Create a folder with mode 0700, and its parents. An existing folder is unchanged."""
 
     def rename(self, source: str, target: str) -> None: ...
 
@@ -90,22 +90,22 @@ class Disk(Protocol):
         """Remove a folder with the files in it."""
 
     def sync_folder(self, path: str) -> None:
-        """Wait until the folder's entries are on the device: names made, renamed and removed."""
+        """Wait until the folder's entries (created, renamed, removed names) are on the device."""
 
     def sync_many(self, files: Sequence[DiskFile], folders: Sequence[str]) -> None:
-        """Sync files, then folders. The waits of many overlap, and the device joins them."""
+        """Sync files, then folders. Many syncs run in parallel, so the device can combine them."""
 
     def lock(self, path: str) -> FolderLock:
-        """Take the lock file; FolderError when another process has it."""
+        """Take the lock file. Raises FolderError if another process holds it."""
 
     def boot_id(self) -> str:
-        """The run of the kernel whose page cache holds what is not synced; empty: not known."""
+        """Return the id of the kernel's boot, which identifies its page cache; empty if unknown."""
 
 
 class FileRegion:
-    """A stretch of a file that holds whole batches: what a fetch answer sends.
+    """A range of a file with whole batches: the bytes of a fetch answer.
 
-    It keeps its file open, so it stays readable when the segment is dropped meanwhile.
+    It keeps its file open, so it stays readable if the segment is dropped in the meantime.
     """
 
     __slots__ = ("file", "length", "position")
@@ -123,7 +123,7 @@ class FileRegion:
         return self.file.fd
 
     def read(self) -> bytes:
-        """The bytes themselves, by one positioned read."""
+        """Read the bytes with one positioned read."""
         return self.file.read(self.length, self.position)
 
 
@@ -137,8 +137,8 @@ class OsFile:
         self.fd = fd
 
     def __del__(self) -> None:
-        # The last reference may be that of an answer still being sent, long after its segment was
-        # dropped; nobody else can know when the descriptor is free.
+        # The last reference can be that of an answer still being sent, long after its segment was
+        # dropped. Only the destructor knows when the descriptor is no longer needed.
         os.close(self.fd)
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
@@ -154,7 +154,7 @@ class OsFile:
             raise _disk_error(self.path, "write", error) from error
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
-        # A full disk shows as a short count first and as ENOSPC at the next call.
+        # A full disk first returns a short count, and ENOSPC at the next call.
         for buffer in buffers:
             if written >= len(buffer):
                 written -= len(buffer)
@@ -212,7 +212,7 @@ class OsFile:
 
 
 class OsLock:
-    """A lock file of the real disk, held by flock: it cannot outlive its process."""
+    """A lock file of the real disk, held by flock, so it ends with its process."""
 
     def __init__(self, file: OsFile) -> None:
         self._file: OsFile | None = file
@@ -316,7 +316,7 @@ class OsDisk:
                 self.sync_folder(path)
             return
         with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
-            # The results are looked at for the errors in them.
+            # Iterating over the results raises their errors.
             list(pool.map(lambda file: file.datasync(), files))
             list(pool.map(self.sync_folder, folders))
 

@@ -1,7 +1,7 @@
 """Files that are out of service, and their removal.
 
-Floor: storage. They were renamed when they went out of service; unlinking them waits for the device
-and is done in a thread.
+Floor: storage. They were renamed when they went out of service. Unlinking waits for the device, so
+it is done in a thread.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from broker.storage.errors import DiskError
 
 
 class DroppedFiles:
-    """Files and folders that are out of service, renamed already; `perform` removes them.
+    """Files and folders that are out of service and already renamed. `perform` removes them.
 
-    To be performed at `due_ms` or later. It also lets go of the descriptors, for closing a large
-    unlinked file takes milliseconds.
+    Call it at `due_ms` or later. It also closes the open files, because closing a large unlinked
+    file takes milliseconds.
     """
 
     __slots__ = ("_disk", "_files", "_folders", "_held", "due_ms")
@@ -46,7 +46,7 @@ class DroppedFiles:
 
 
 def unlink_if_there(disk: Disk, path: str) -> None:
-    """Unlink a file; one that is gone already is as good."""
+    """Unlink a file. It is no error if the file is already gone."""
     try:
         disk.unlink(path)
     except DiskError as error:

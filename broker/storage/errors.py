@@ -1,9 +1,9 @@
-"""What can be wrong below the log: the data at rest, the disk, the folder.
+"""The errors of storage: damaged data, a failing disk, a wrong folder.
 
-Floor: storage. Data only. Refusals are `ApiError`s of `protocol`; three are not the client's fault:
-a `CorruptionError` takes one partition offline, a `DiskError` fails what was being written (and
-after a failed flush the process must stop, for a retry may lie), a `FolderError` means the broker
-must not start here at all.
+Floor: storage. Data only. Requests are refused with an `ApiError` of `protocol`. Three errors are
+not the client's fault. A `CorruptionError` takes one partition offline. A `DiskError` fails what
+was being written; after a failed flush the process must stop, because a retry can succeed without
+having written. A `FolderError` means that the broker must not start in this folder.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from protocol.errors import ApiError, ErrorCode
 FLUSH_OPERATIONS = ("fdatasync", "sync folder")
 
 GONE = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
-"""What a device or a file system answers that has failed under a running broker."""
+"""The errors of a device or a file system that has failed under a running broker."""
 
 SHORT = frozenset({errno.EMFILE, errno.ENFILE})
-"""The process, or the machine, has no descriptor left."""
+"""The process or the machine has no file descriptor left."""
 
 
 class CorruptionError(Exception):
-    """Data below the durable floor is not what was written; it is kept as it is."""
+    """Durable data is not what was written. The files are kept as they are."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} at byte {position}: {reason}")
@@ -43,46 +43,48 @@ class DiskError(Exception):
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk had no room: the writer may succeed later, nothing is broken."""
+        """True if the disk is full: a later write can succeed, and nothing is broken."""
         return self.number in (errno.ENOSPC, errno.EDQUOT)
 
     @property
     def is_gone(self) -> bool:
-        """Whether the disk itself has failed; no later write can be expected to do better."""
+        """True if the disk itself has failed, so that later writes will fail too."""
         return self.number in GONE
 
     @property
     def is_short(self) -> bool:
-        """Whether there was no descriptor to open something with: it may succeed later, and says
-        nothing of what lies on the disk."""
+        """True if no file descriptor was left: a retry can succeed, the data may be sound.
+
+        A folder that cannot be opened for a sync is such a case. Any other failed sync is final.
+        """
         return self.number in SHORT
 
     @property
     def is_flush(self) -> bool:
-        """Whether a flush failed, after which nothing that was written can be trusted.
+        """True if a flush failed, so that nothing written since the last one can be trusted.
 
-        A folder that could not be opened has not been asked to be synced.
+        If a folder could not be opened for lack of descriptors, no sync was attempted.
         """
         return self.operation in FLUSH_OPERATIONS and not self.is_short
 
     @property
     def is_final(self) -> bool:
-        """Whether the process must end: nothing it writes can be trusted, or taken, any more.
+        """True if the process must stop, because its writes can no longer be trusted or will fail.
 
-        One sector that cannot be read says nothing of the others.
+        A read error of one sector is not final, because it says nothing about the others.
         """
         return self.is_flush or (self.is_gone and self.operation != "read")
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a read has shown that what is at rest is not what was written, or is lost."""
+    """Return True if a read has shown that stored data was changed or lost."""
     if isinstance(error, DiskError):
         return error.operation == "read" and error.number == errno.EIO
     return isinstance(error, CorruptionError)
 
 
 class FolderError(Exception):
-    """The data folder belongs to someone else or is in use; the broker must not start."""
+    """The data folder belongs to another broker or is in use; the broker must not start."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -99,7 +101,7 @@ class InvalidRecords(ApiError):
 
 
 class RecordsUnseen(Exception):
-    """No refusal: the batch is fine so far, but its records have to be looked at, which takes time.
+    """The batch is valid so far, but its records must be checked too, which takes time.
 
-    Raised before anything has changed.
+    This is not a refusal. Raised before anything has changed.
     """

@@ -1,8 +1,8 @@
-"""One flush of one log, packed for a thread.
+"""One flush of one log, prepared for a thread.
 
-Floor: storage. It is made in the loop from the state of that moment; `perform()` touches files and
-nothing else, so a thread may run it while the loop goes on. It finds some of them by path: the
-folder must keep its name meanwhile, so a deletion waits for the flush under way.
+Floor: storage. The loop makes it from the current state. `perform()` only touches files, so a
+thread can run it while the loop continues. It finds some files by path, so the folder must keep its
+name: a deletion waits until the flush has ended.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from broker.storage.segments import Segments
 
 
 class FlushTarget:
-    """Everything of one log that was written but not on the disk when the target was taken.
+    """Everything of one log that was written but not fsynced when the target was taken.
 
-    After `perform`, back in the loop, give it to `log.flushed`. When `perform` raises what is
-    final, the process must stop: the kernel may have dropped the pages, and a second flush would
-    succeed over a hole. Anything else is a folder that could not be opened: `log.flush_refused`.
+    After `perform`, call `log.flushed` in the loop. If `perform` raises a final error, the process
+    must stop: the kernel may have dropped the pages, and a second flush would succeed although data
+    is missing. For any other error a folder could not be opened: call `log.flush_refused`.
     """
 
     __slots__ = (
@@ -55,16 +55,16 @@ class FlushTarget:
     def perform(self) -> None:
         for file in self._files:
             file.datasync()
-        # They speak of batches that must not be lost when they are not.
+        # Indexes and snapshots refer to the batches, so the batches must be durable first.
         if self.producer_files is not None:
             self.producer_files.perform()
-        # The name of a segment made since the last flush must last as long as its content.
+        # The name of a segment made since the last flush must be as durable as its content.
         if self._folder is not None:
             self._disk.sync_folder(self._folder)
 
 
 class Flushing:
-    """What of one log has still to be synced, and how many flushes of it are under way."""
+    """What of one log must still be synced, and how many of its flushes are in progress."""
 
     __slots__ = (
         "_disk",
@@ -91,13 +91,13 @@ class Flushing:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a target has been given out that has not come back."""
+        """True if a target was handed out and has not come back."""
         return self._under_way_count > 0
 
     def target(self, recovery_point: int) -> FlushTarget | None:
-        """What a flush has to do; None when everything written is on the disk.
+        """Return the work of a flush, or None if everything written is on the disk.
 
-        DiskError where a file cannot be opened: nothing has changed then.
+        Raises DiskError if a file cannot be opened; nothing has changed then.
         """
         segments = self._segments
         end_offset, roll_count = segments.active.next_offset, segments.roll_count
@@ -120,7 +120,7 @@ class Flushing:
         )
 
     def flushed(self, target: FlushTarget) -> None:
-        """Take a performed target into account."""
+        """Record a performed target."""
         self._under_way_count -= 1
         if target.producer_files is not None:
             self._producer_files.done(target.producer_files)
@@ -128,7 +128,7 @@ class Flushing:
         self._synced_roll_count = max(self._synced_roll_count, target.roll_count)
 
     def refused(self, target: FlushTarget) -> None:
-        """A target could not be performed, though no sync has failed: the next one does it."""
+        """Record that a target was not performed, although no sync failed. The next covers it."""
         self._under_way_count -= 1
         if target.producer_files is not None:
             self._producer_files.refused(target.producer_files)

@@ -1,4 +1,4 @@
-"""What the folders of partitions are called.
+"""The names of partition folders.
 
 Floor: storage. Pure.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 from protocol.types import TopicPartition
 
 TOPIC_NAME_MAX = 249
-"""Characters of a topic's name; with the partition's number the folder's name stays below 255."""
+"""Characters of a topic's name. With the partition number the folder name stays below 255."""
 
 _CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 def folder_name(topic_partition: TopicPartition) -> str:
-    """The folder of a partition; ValueError for a topic that must not become a path."""
+    """Return the folder name of a partition. Raises ValueError if it would not be a safe path."""
     topic, partition = topic_partition
     if (
         not 0 < len(topic) <= TOPIC_NAME_MAX
@@ -27,7 +27,7 @@ def folder_name(topic_partition: TopicPartition) -> str:
 
 
 def parse_folder_name(name: str) -> TopicPartition | None:
-    """The partition whose folder has this name; None for anything else that lies about."""
+    """Return the partition whose folder has this name, or None for any other name."""
     topic, dash, number = name.rpartition("-")
     if not dash or not number.isdecimal() or not number.isascii():
         return None

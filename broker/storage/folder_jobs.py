@@ -1,8 +1,9 @@
-"""What is done to the folders of partitions in a thread: put out of the way, or made.
+"""Jobs that create or rename the folders of partitions in a thread.
 
-Floor: storage. Three steps: `LogManager` plans a job in the loop, with all that it needs to know;
-`perform` does it, and changes nothing that the loop can see; what came of it is given back to
-`LogManager`, which takes it over. One job at a time: the next is planned when that is done.
+Floor: storage. There are three steps. `LogManager` plans a job in the loop with all that the job
+needs. `perform` does it in a thread and changes nothing that the loop can see. `LogManager` then
+takes the result. Only one job runs at a time; the next one is planned after that.
+The plan takes a folder that is about to be removed out of every checkpoint (decision 0075).
 """
 
 from __future__ import annotations
@@ -18,49 +19,50 @@ from broker.storage.disk import Disk
 from broker.storage.errors import DiskError, FolderError
 from broker.storage.folder import folder_name
 from broker.storage.log import Log
-from broker.storage.node_checkpoints import Checkpoint
+from broker.storage.node_checkpoints import CheckpointJob
 from protocol.types import TopicPartition
 
 DELETE_SUFFIX = "-delete"
 DAMAGED_SUFFIX = "-damaged"
 STRAY_SUFFIX = "-stray"
-"""End the names of folders that were put aside: nothing here ever reads or removes them again."""
+"""Suffixes of folders that were put aside: the broker never reads or removes them again."""
 DELETE_STEM_MAX = 200
-"""Characters of a folder's name that its new name keeps, so that it stays below 255 bytes."""
+"""Characters of the old folder name that the new name keeps, so that it is below 255 bytes."""
 
 DAMAGED_KEPT_MAX = 3
-"""Damaged folders of one partition that are kept. One more, and the disk has to be looked at by a
-person: else a bad one would be filled with copies of what it cannot hold."""
+"""How many damaged folders of one partition are kept. After that an operator must check the disk,
+because otherwise a bad disk would fill up with damaged copies.
+"""
 
 Refusals = dict[TopicPartition, DiskError | FolderError]
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
-    """What came of a `Removal`."""
+class RenamedFolders:
+    """The result of a `FolderRemoval`."""
 
     paths: dict[TopicPartition, str | None]
-    """Where the folders are by now; None for one that was missing."""
+    """The new paths of the folders; None for a folder that was missing."""
     refused: Refusals
-    """Those that are where they were."""
+    """Partitions whose folders were not renamed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
-    """Folders to be put out of the way by renaming them. No flush of them may be under way."""
+class FolderRemoval:
+    """Folders to put aside by renaming them. No flush of them may be in progress."""
 
     disk: Disk
     data_folder: str
     logs: Mapping[TopicPartition, Log]
-    """Their logs, taken out of service; none of one that is offline."""
+    """Their logs, already out of service. A partition that is offline has none."""
     offline: Mapping[TopicPartition, str]
-    """The others, and why they are offline."""
+    """The offline partitions, with the reason."""
     suffix: str
-    """Ends their new names."""
+    """The suffix of the new names."""
 
-    def perform(self) -> Renamed:
-        """Rename them, for good. Raises a DiskError that is final."""
-        done = Renamed({}, {})
+    def perform(self) -> RenamedFolders:
+        """Rename the folders durably. Raises DiskError if the error is final."""
+        done = RenamedFolders({}, {})
         for topic_partition in (*self.logs, *self.offline):
             name = folder_name(topic_partition)
             target = None
@@ -78,29 +80,27 @@ class Removal:
             try:
                 self.disk.sync_folder(self.data_folder)
             except DiskError as error:
-                # The checkpoint that forgets them, and what is made in their place, are synced
-                # with the same folder.
+                # A non-final error is ignored: the later checkpoint and folder creation sync the
+                # same folder.
                 if error.is_final:
                     raise
         return done
 
     def _free_path(self, name: str) -> str:
-        """A path that nothing of a namesake has taken; FolderError when too many are kept."""
+        """Return an unused path. Raises FolderError if too many damaged copies are kept."""
         stem = f"{self.data_folder}/{name[:DELETE_STEM_MAX]}"
         is_damaged = self.suffix == DAMAGED_SUFFIX
         for number in range(1, DAMAGED_KEPT_MAX + 1) if is_damaged else count(1):
             path = f"{stem}.{number:08d}{self.suffix}"
             if not self.disk.exists(path):
                 return path
-        reason = (
-            f"{DAMAGED_KEPT_MAX} damaged copies are kept already: look at the disk, and move them"
-        )
+        reason = f"{DAMAGED_KEPT_MAX} damaged copies are kept already: check the disk and move them"
         raise FolderError(stem, reason)
 
 
 @dataclass(frozen=True, slots=True)
 class MadeLogs:
-    """What came of a `Making`."""
+    """The result of a `Making`."""
 
     new: dict[TopicPartition, Log]
     refused: Refusals
@@ -108,20 +108,21 @@ class MadeLogs:
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """Empty logs of one topic to be made, which wait for the device together."""
+    """Empty logs of one topic to create. They are synced together."""
 
     disk: Disk
     data_folder: str
     wanted: Sequence[TopicPartition]
     there: Mapping[TopicPartition, Log]
-    """Those that need not be made."""
+    """Logs that already exist."""
     impossible: Mapping[TopicPartition, FolderError]
-    """Those that cannot be made, whatever the disk says."""
+    """Partitions that cannot be created, whatever the disk answers."""
     namesakes: Sequence[TopicPartition]
-    """Those of whose deleted namesakes the checkpoints still tell: a recovery point would make an
-    empty log look like a loss."""
-    forgetting: Checkpoint | None
-    """What must be written before any of these is made."""
+    """Partitions that the checkpoints still name because of a deleted partition with the same name.
+    Their old recovery point would make an empty log look like a loss.
+    """
+    forgetting: CheckpointJob | None
+    """The checkpoint that must be written before any of these is created."""
     topic_id: UUID
     config: LogConfig
     expiration_ms: int
@@ -129,7 +130,7 @@ class Making:
     now_ms: int
 
     def perform(self) -> MadeLogs:
-        """Make them, durably, or say why not. Raises a DiskError that is final."""
+        """Create the logs durably, or return why not. Raises DiskError if the error is final."""
         done = MadeLogs({}, dict(self.impossible))
         done.refused.update(self._forget_namesakes())
         for topic_partition in self.wanted:
@@ -161,7 +162,7 @@ class Making:
         return {}
 
     def _make(self, topic_partition: TopicPartition) -> Log:
-        """Folder and files of an empty log, not synced."""
+        """Create folder and files of an empty log, without syncing them."""
         disk = self.disk
         path = f"{self.data_folder}/{folder_name(topic_partition)}"
         disk.make_folder(path, is_durable=False)

@@ -1,10 +1,10 @@
-"""What a follower has fetched, on its way into its own log: as it is, offsets and epochs kept.
+"""Checks on batches fetched from the leader before a follower appends them unchanged.
 
-Floor: storage. Pure. The leader has judged these batches as a client's; what is asked of them here
-is what the log needs to stand: whole batches, right checksums, offsets at or above the own end,
-epochs that do not fall. Offsets may be missing, for the leader's log may have been cleaned.
-Sequences and transactions are not judged but taken over, markers included, so that this replica
-knows all producers when it has to lead.
+Floor: storage. Pure. The leader has already validated these batches. The follower checks only what
+its log needs: whole batches, right checksums, offsets at or above its log end offset, and leader
+epochs that do not fall. Offsets can be missing, because the leader's log may have been cleaned.
+Sequences and transactions are recorded without validation, markers included, so that this replica
+knows all producers when it becomes the leader.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from collections.abc import Sequence
 
 from broker.storage.known_producer import LastMarker
 from broker.storage.markers import marker_of
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.txn_index import AbortedEntry
 from protocol.errors import CorruptBatch
 from protocol.wire.record import Marker
 from protocol.wire.records import BatchHeader, check_crc, iterate_batches
 
 Fetched = tuple[BatchHeader, memoryview]
-"""One batch, its header read."""
+"""One batch with its parsed header."""
 
 
 class GapsUnmarked(Exception):
-    """No refusal: offsets are missing, and the log has no mark yet that says so (`gap_mark`).
+    """Offsets are missing, and the log does not yet have the mark that allows gaps (`gap_mark`).
 
-    Raised before anything has changed.
+    This is not a refusal. Raised before anything has changed.
     """
 
 
 class BeginsBelow(Exception):
-    """No refusal: the log is empty, and must be begun anew where the first batch begins.
+    """The log is empty and must be reset to the lower base offset of the first batch.
 
-    Its leader has deleted records up to the middle of that. Raised before anything has changed.
+    The leader has deleted records up to the middle of that batch. This is not a refusal. Raised
+    before anything has changed.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -44,11 +45,12 @@ class BeginsBelow(Exception):
 def fitting(
     records: memoryview, start_offset: int, end_offset: int, last_epoch: int
 ) -> list[Fetched]:
-    """Every whole batch of a fetch, if all of them can follow `end_offset` and `last_epoch`.
+    """Return every whole batch of a fetch, if all can follow `end_offset` and `last_epoch`.
 
-    A batch cut short at the end is left out: a fetch may end anywhere. Raises CorruptBatch, or
-    another WireError, for what no log may hold. That includes a batch which begins below
-    `end_offset`, also where it spans it; but BeginsBelow where nothing is in the log yet.
+    An incomplete batch at the end is left out, because a fetch can end anywhere. Raises
+    CorruptBatch or another WireError for bytes that no log may contain. A batch that begins below
+    `end_offset` is such a case, even if it spans `end_offset`; but if the log is still empty,
+    BeginsBelow is raised instead.
     """
     batches = list(iterate_batches(records))
     for header, view in batches:
@@ -68,7 +70,7 @@ def fitting(
 
 
 def has_gaps(batches: Sequence[Fetched], end_offset: int) -> bool:
-    """Whether offsets are missing in front of one of the batches."""
+    """Return True if offsets are missing before one of the batches."""
     for header, _ in batches:
         if header.base_offset != end_offset:
             return True
@@ -77,7 +79,7 @@ def has_gaps(batches: Sequence[Fetched], end_offset: int) -> bool:
 
 
 def markers_of(batches: Sequence[Fetched]) -> dict[int, Marker]:
-    """The transaction markers among them, by base offset; a WireError for one not to be read."""
+    """Return the transaction markers by base offset. Raises WireError if one is unreadable."""
     found = {}
     for header, view in batches:
         if header.is_control and header.producer_id >= 0:
@@ -88,12 +90,12 @@ def markers_of(batches: Sequence[Fetched]) -> dict[int, Marker]:
 
 
 def take_over(
-    state: ProducerState, header: BatchHeader, marker: Marker | None, now_ms: int
+    state: ProducerStateManager, header: BatchHeader, marker: Marker | None, now_ms: int
 ) -> AbortedEntry | None:
-    """Tell the producers of a batch that is being staged; returns a transaction it has aborted.
+    """Update the producer state for a staged batch. Returns the transaction that it aborts.
 
-    `now_ms` is when the producer was last heard of: the batch's own time may be that of an old
-    file's lines, and a producer forgotten for it could write a batch twice.
+    `now_ms` is the time of last use of the producer. The batch's own time can be old, and a
+    producer that expired because of it could write a batch twice.
     """
     if marker is None:
         if header.producer_id >= 0 and not header.is_control:

@@ -1,9 +1,10 @@
-"""Whose data folder this is: meta.properties names the cluster, the node and the folder itself.
+"""The identity of a data folder: meta.properties names the cluster, the node and the folder.
 
 Floor: storage. A broker that finds another cluster or node there must not touch the data. The
-folder's own id (KIP-858) is made on the disk that it names and kept nowhere else: a disk that was
-wiped comes back under another id, and so neither votes nor counts as in sync for what it has lost.
-A partition's folder says in `partition.metadata` which topic's it is, for names are used again.
+folder has an id of its own (KIP-858), which is stored only on the disk that it names. A disk that
+was wiped gets a new id, so its broker neither votes nor is in sync for data that it has lost. In a
+partition's folder, `partition.metadata` says which topic the data belongs to, because topic names
+are reused.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ FORMAT_VERSION = "1"
 
 
 def take_identity(disk: Disk, folder: str, config: BrokerConfig, new_id: Uuid) -> Uuid:
-    """The folder's id; an empty folder gets `new_id`, durably.
+    """Return the folder's id. An empty folder gets `new_id`, durably.
 
-    Raises FolderError for a folder of another cluster or node, and for one with partitions that
-    says nothing of itself.
+    Raises FolderError for a folder of another cluster or node, and for a folder with partitions but
+    without meta.properties.
     """
     path = f"{folder}/{checkpoint.META_PROPERTIES}"
     ours = {
@@ -54,7 +55,7 @@ def take_identity(disk: Disk, folder: str, config: BrokerConfig, new_id: Uuid) -
 
 
 def read_topic_id(disk: Disk, path: str) -> UUID | None:
-    """The topic's id; None for a folder whose making was interrupted before it held data."""
+    """Return the topic's id, or None if the folder was not completed before it held data."""
     file = f"{path}/{checkpoint.PARTITION_METADATA}"
     if disk.exists(file):
         try:

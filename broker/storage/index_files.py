@@ -1,8 +1,9 @@
 """The two sparse indexes of one segment: in memory while they are used, and in their files.
 
-Floor: storage. The files are an aid for the next start, so failing to write them fails nothing. The
-time index is written first: a short offset index betrays itself at the next start (`adoption`), a
-short time index behind a whole one does not. For the same reason what is closed is synced.
+Floor: storage. The files only speed up the next start, so an error while writing them is ignored.
+The time index is written first: the next start detects a short offset index (`adoption`), but not a
+short time index beside a complete offset index. For the same reason the indexes of closed segments
+are synced.
 """
 
 from __future__ import annotations
@@ -37,28 +38,29 @@ class IndexFiles:
         self._offset_index_path = stem + INDEX_SUFFIX
         self._time_index_path = stem + TIME_INDEX_SUFFIX
         self.offset_index: OffsetIndex | None = OffsetIndex()
-        """None while it is in its file alone; `read_offset_index` brings it back."""
+        """None while only the file has it; `read_offset_index` loads it."""
         self.time_index: TimeIndex | None = TimeIndex()
-        """The same, by `read_time_index`."""
+        """None while only the file has it; `read_time_index` loads it."""
         self._offsets_written = 0
         self._times_written = 0
         self.is_unsynced = False
-        """Whether something was written that a power cut could still take."""
+        """True if something was written that a power cut can still remove."""
 
     @property
     def is_loaded(self) -> bool:
         return self.offset_index is not None or self.time_index is not None
 
     def unload(self) -> None:
-        """Let go of what is complete in its file."""
+        """Free the indexes from memory that are complete in their file."""
         if self.offset_index is not None and self._offsets_written == len(self.offset_index):
             self.offset_index = None
         if self.time_index is not None and self._times_written == len(self.time_index):
             self.time_index = None
 
     def read_offset_index(self, size_bytes: int) -> OffsetIndex:
-        """Take the file of a segment of this size; CorruptionError when it cannot be that, and
-        DiskError when there is no descriptor to open it with."""
+        """Load the index of a segment of this size. Raises CorruptionError if the file cannot be
+        that index, and DiskError if no file descriptor is left to open it.
+        """
         path = self._offset_index_path
         try:
             index = OffsetIndex.decode(self._disk.read_all(path), size_bytes)
@@ -68,7 +70,7 @@ class IndexFiles:
         return index
 
     def read_time_index(self) -> TimeIndex:
-        """Take the file; CorruptionError when it is missing or no time index."""
+        """Load the file. Raises CorruptionError if it is missing or not a time index."""
         path = self._time_index_path
         try:
             index = TimeIndex.decode(self._disk.read_all(path))
@@ -78,12 +80,12 @@ class IndexFiles:
         return index
 
     def unwritten_count(self) -> int:
-        """How many entries of the offset index are not in its file yet."""
+        """Return how many entries of the offset index are not yet in its file."""
         index = self.offset_index
         return 0 if index is None else len(index) - self._offsets_written
 
     def write(self) -> None:
-        """Bring the files up to date, as far as the disk lets us."""
+        """Update the files. A disk error is ignored."""
         index, time_index = self.offset_index, self.time_index
         if index is None or time_index is None:
             return
@@ -97,7 +99,7 @@ class IndexFiles:
             self._write(self._offset_index_path, index, written, OFFSET_ENTRY_BYTES)
             self._offsets_written = len(index)
         except DiskError:
-            # They are rebuilt from the batches when they are missing or short.
+            # Missing or short indexes are rebuilt from the batches.
             return
 
     def _write(
@@ -108,26 +110,26 @@ class IndexFiles:
         file.truncate(len(index) * entry_bytes)
 
     def written(self) -> None:
-        """The files hold what is in memory; whoever made the segment has written them."""
+        """Record that the files are complete. The cleaner or recovery has written them."""
         assert self.offset_index is not None and self.time_index is not None
         self._offsets_written = len(self.offset_index)
         self._times_written = len(self.time_index)
 
     def unsynced_files(self) -> list[DiskFile]:
-        """The files that must be synced before a start may believe them, in order of writing."""
+        """Return the files to sync before a start can trust them, in the order of writing."""
         if not self.is_unsynced:
             return []
         paths = self._time_index_path, self._offset_index_path
         return [self._disk.open(path) for path in paths if self._disk.exists(path)]
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk; DiskError when that cannot be told."""
+        """Wait until what was written is durable. Raises DiskError if that is not certain."""
         for file in self.unsynced_files():
             file.datasync()
         self.is_unsynced = False
 
     def compare_files(self) -> None:
-        """See whether the files hold just what walking has found; if not, write them anew."""
+        """Compare the files with the result of the recovery scan; rewrite them if they differ."""
         assert self.offset_index is not None and self.time_index is not None
         try:
             is_same = (
@@ -136,7 +138,7 @@ class IndexFiles:
             )
         except DiskError:
             is_same = False
-        # Files that are right may still be of a process that was killed before it synced them.
+        # Correct files can come from a process that was killed before it synced them.
         self.is_unsynced = True
         if is_same:
             self.written()
@@ -144,16 +146,17 @@ class IndexFiles:
             self._offsets_written = self._times_written = 0
             self.write()
 
-    def were_cut(self) -> None:
-        """Entries were taken back in memory; the files follow when they are written next."""
+    def were_truncated(self) -> None:
+        """Record that entries were removed in memory. The next write shortens the files."""
         assert self.offset_index is not None and self.time_index is not None
         self._offsets_written = min(self._offsets_written, len(self.offset_index))
         self._times_written = min(self._times_written, len(self.time_index))
 
 
 def _judged(path: str, error: ValueError | DiskError) -> CorruptionError | DiskError:
-    """What is wrong with an index file: one that cannot be opened for want of a descriptor may be
-    as it should, and need not be made anew from all batches."""
+    """Return the error for an index file. Without a file descriptor the file may be correct, so it
+    need not be rebuilt from all batches.
+    """
     if isinstance(error, DiskError) and error.is_short:
         return error
     return CorruptionError(path, 0, str(error))

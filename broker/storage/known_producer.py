@@ -1,6 +1,6 @@
-"""What a log knows of one producer, and of a first batch of one that was refused.
+"""The state of one producer in a log, and the record of a first batch that was refused.
 
-Floor: storage. Pure. Plain values: `producer_state` judges by them, snapshots hold them.
+Floor: storage. Pure. Plain values that `producer_state` validates with and snapshots contain.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 AWAITED_COUNT_MAX = 1_000
-"""Producers whose refused first batch is remembered, in one partition."""
+"""Producers per partition whose refused first batch is remembered."""
 
 NOTHING_AWAITED = (-2, -1)
 """An epoch that no producer has."""
 
 
 class KnownBatch(NamedTuple):
-    """A batch that the log holds."""
+    """A batch in the log."""
 
     base_sequence: int
     last_sequence: int
@@ -25,19 +25,19 @@ class KnownBatch(NamedTuple):
 
 
 NO_BATCH = KnownBatch(-1, -1, -1, -1, -1)
-"""Stands for the batches of an epoch that only a marker has announced: sequence 0 follows it."""
+"""Placeholder for an epoch that has only a marker so far. Sequence 0 must follow."""
 
 UNKNOWN_BATCH = KnownBatch(-1, -1, -2, -2, -1)
-"""Stands for batches of which only a marker is left, or never were any: any sequence follows it."""
+"""Placeholder if no batch is known, for example after retention. Any sequence may follow."""
 
 Awaited = dict[int, tuple[int, int]]
 """Producer id -> epoch and sequence of the first batch that was refused."""
 
 
 def note_refused(awaited: Awaited, producer_id: int, producer_epoch: int, sequence: int) -> None:
-    """Remember a refused batch unless one of its epoch or a newer one came before.
+    """Remember a refused batch, unless one of the same or a newer epoch is remembered.
 
-    A newer epoch begins anew: nobody sends the batch of the older one again.
+    A newer epoch replaces the older one, whose batch no producer sends again.
     """
     known_epoch, _ = awaited.get(producer_id, NOTHING_AWAITED)
     if known_epoch >= producer_epoch:
@@ -53,11 +53,11 @@ class LastMarker(NamedTuple):
     coordinator_epoch: int
     timestamp_ms: int
     offset: int = -1
-    """Where it stands; -1 when only a snapshot tells of it."""
+    """The offset of the marker; -1 if it is known only from a snapshot."""
 
 
 class ActiveProducer(NamedTuple):
-    """What DescribeProducers says of one producer."""
+    """What DescribeProducers answers about one producer."""
 
     producer_id: int
     producer_epoch: int
@@ -70,7 +70,7 @@ class ActiveProducer(NamedTuple):
     """-1 unless a transaction is open."""
 
 
-class Producer:
+class KnownProducer:
     """One producer id in one partition."""
 
     __slots__ = ("batches", "last_used_ms", "producer_epoch")

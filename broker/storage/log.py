@@ -1,11 +1,11 @@
-"""The log of one partition: what may be appended, read, dropped and cleaned, between its offsets.
+"""The log of one partition: append, read, flush, truncate and clean record batches.
 
-Floor: storage. Synchronous, over the `Disk` passed in; it never reads a clock. Of the offsets,
-always `log_start_offset <= log_end_offset` and `recovery_point <= log_end_offset`: readable from,
-next to be given, and below it everything is on the disk. A batch passes through three calls:
-`append` judges it and has it staged (`log_writer`), `write_staged` writes everything staged with
-one `writev`, and `flush_target` / `flushed` move the recovery point past it. The staged views must
-stay untouched until `write_staged`.
+Floor: storage. Synchronous, over the `Disk` passed in; it never reads a clock. Always
+`log_start_offset <= log_end_offset` and `recovery_point <= log_end_offset`: the first readable
+offset, the next to assign, and the end of what is fsynced. A batch passes through three calls:
+`append` validates and stages it (`log_writer`), `write_staged` writes everything staged with one
+`writev`, and `flush_target` / `flushed` move the recovery point past it. Until `write_staged`, the
+caller must not change the staged views.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from broker.storage.known_producer import LastMarker
 from broker.storage.log_writer import LogWriter
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker
-from broker.storage.outcomes import NOTHING, Appended, LogRead, Seen
+from broker.storage.outcomes import NOTHING, AppendResult, CheckedRecords, ReadResult
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.segments import Segments
 from broker.storage.storing import as_stored
-from broker.storage.txn_index import AbortedEntry, AbortedTransaction
+from broker.storage.txn_index import AbortedEntry, AbortedRange
 from broker.storage.validation import check_client_batch, check_own_batch
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
@@ -35,7 +35,7 @@ from protocol.wire.records import BatchHeader, read_header
 
 
 class Log:
-    """One partition's log. Made by `LogManager`, never directly."""
+    """The log of one partition. Only `LogManager` creates it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Log:
         topic_partition: TopicPartition,
         topic_id: UUID,
         config: LogConfig,
-        loaded: recovery.Loaded,
+        loaded: recovery.LoadedLog,
         high_watermark: int,
     ) -> None:
         self.topic_partition = topic_partition
@@ -56,20 +56,22 @@ class Log:
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self.producer_state.transactions.settle(self.high_watermark)
         self.cleaned_offset = -1
-        """Everything below has been cleaned at least once; -1 before the first cleaning."""
+        """Everything below this offset has been cleaned at least once; -1 before the first
+        cleaning.
+        """
         self.cleaning: CleaningJob | None = None
-        """The job under way, which nobody has given up."""
+        """The cleaning job in progress, or None."""
         self._is_out_of_service = False
         self._unflushed_since_ms = -1
 
-    def _adopt(self, loaded: recovery.Loaded) -> None:
+    def _adopt(self, loaded: recovery.LoadedLog) -> None:
         self.segments = Segments(self.disk, self.folder, loaded.segments)
         self.leader_epochs = loaded.leader_epochs
         self.producer_state = loaded.producer_state
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
         self.has_gap_mark = loaded.has_gap_mark
-        """Whether batches may be appended that leave offsets out."""
+        """True if batches with missing offsets between them can be appended."""
         self.producer_files = ProducerFiles(
             self.disk, self.folder, self.producer_state, loaded.segments
         )
@@ -85,7 +87,7 @@ class Log:
 
     @property
     def config(self) -> LogConfig:
-        """The topic's settings; may be replaced at any time."""
+        """The topic's settings, which can be replaced at any time."""
         return self._config
 
     @config.setter
@@ -99,25 +101,25 @@ class Log:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset of the next batch. Counts what is staged; readers see what is written."""
+        """The offset of the next batch. Includes staged batches, which readers cannot see yet."""
         return self._writer.end_offset
 
     @property
     def written_end_offset(self) -> int:
-        """The end of what readers can see: the log end but for what is staged."""
+        """The end of what readers can see: the log end offset without staged batches."""
         return self.segments.active.next_offset
 
     # Appending.
 
     def append(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int,
-        seen: Seen | None = None,
-    ) -> Appended:  # fmt: skip
-        """Judge a client's batch, give it its offsets and stage it.
+        seen: CheckedRecords | None = None,
+    ) -> AppendResult:  # fmt: skip
+        """Validate a client's batch, assign its offsets and stage it.
 
-        `batch` is writable and all the request has for this partition. What is raised (`ApiError`,
-        `RecordsUnseen`) has changed nothing. A duplicate of what is only staged shares its fate.
-        `seen` is what a look at the records has found, which RecordsUnseen asks for.
+        `batch` is writable and all that the request has for this partition. If `ApiError` or
+        `RecordsUnseen` is raised, nothing has changed. After `RecordsUnseen`, check the records and
+        pass the result as `seen`. A duplicate of a staged batch succeeds or fails with it.
         """
         config, state = self._config, self.producer_state
         check_client_batch(batch, header, config, now_ms, seen)
@@ -126,7 +128,7 @@ class Log:
             if known is not None:
                 is_stamped = config.message_timestamp_type == LOG_APPEND_TIME
                 stamp_ms = known.max_timestamp_ms if is_stamped else -1
-                return Appended(known.base_offset, known.last_offset, True, stamp_ms)
+                return AppendResult(known.base_offset, known.last_offset, True, stamp_ms)
             if state.transactions.open:
                 state.check_transaction(header)
         if seen is not None:
@@ -139,11 +141,11 @@ class Log:
 
     def append_own(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
-    ) -> Appended:
-        """The same for a batch the broker made itself: metadata, offsets, states.
+    ) -> AppendResult:
+        """Do the same as `append` for a batch that the broker made: metadata, offsets or states.
 
-        Sequences are not looked at. A transactional batch (offsets committed in a transaction)
-        opens its producer's transaction here like any other.
+        Sequences are not checked. A transactional batch (offsets committed in a transaction) opens
+        its producer's transaction like any other.
         """
         check_own_batch(batch, header, self._config)
         if header.producer_id < 0:
@@ -163,12 +165,12 @@ class Log:
         coordinator_epoch: int,
         leader_epoch: int,
         now_ms: int,
-    ) -> Appended:
-        """Stage the marker that ends the producer's transaction, whether or not it wrote here.
+    ) -> AppendResult:
+        """Stage the marker that ends the producer's transaction, even if it wrote nothing here.
 
-        Refuses by ApiError: INVALID_PRODUCER_EPOCH for a fenced producer,
-        TRANSACTION_COORDINATOR_FENCED for a coordinator that has been replaced. A marker repeated
-        is written again and ends nothing more.
+        Raises ApiError: INVALID_PRODUCER_EPOCH for a fenced producer,
+        TRANSACTION_COORDINATOR_FENCED for a replaced coordinator. A repeated marker is written but
+        ends nothing more.
         """
         state = self.producer_state
         state.check_marker(producer_id, producer_epoch, coordinator_epoch)
@@ -189,12 +191,12 @@ class Log:
         return appended
 
     def follower_append(self, records: memoryview, now_ms: int) -> None:
-        """Stage the whole batches of what was fetched from the leader, as they are.
+        """Stage the whole batches among the records fetched from the leader, unchanged.
 
-        Raises, before anything has changed, CorruptBatch or another WireError for what no log may
-        hold, GapsUnmarked before a first gap, BeginsBelow where the log has to begin lower.
+        Raises before anything has changed: CorruptBatch or another WireError for invalid batches,
+        GapsUnmarked before the first gap, BeginsBelow if the log must start lower.
         """
-        assert not self._writer.has_staged, "a fetch follows what is written"
+        assert not self._writer.has_staged, "staged batches must be written first"
         end_offset = self.log_end_offset
         batches = fitting(records, self.log_start_offset, end_offset, self.leader_epochs.latest)
         if not self.has_gap_mark and has_gaps(batches, end_offset):
@@ -208,21 +210,21 @@ class Log:
                 self.producer_files.stage_abort(entry)
 
     def gap_mark(self) -> GapMark:
-        """What a thread has to do before offsets may be left out; then `gaps_are_marked`."""
+        """Return the job that permits gaps. Perform it in a thread, then `gaps_are_marked`."""
         return GapMark(self.disk, self.folder)
 
     def gaps_are_marked(self) -> None:
-        """The mark is on the disk."""
+        """Record that the gap mark is on the disk."""
         self.has_gap_mark = True
 
     # Writing what was staged.
 
     def write_staged(self, now_ms: int) -> None:
-        """Write everything staged since the last call, rolling where needed.
+        """Write everything staged since the last call, and roll to a new segment where needed.
 
-        On DiskError nothing of it remains: the log ends where it did, offsets and producers are
-        as before, and every staged append of this call must be answered with
-        KAFKA_STORAGE_ERROR. The log may be appended to again.
+        On DiskError none of these batches remains: log end offset and producer states are as
+        before. The caller must answer every staged append of this call with KAFKA_STORAGE_ERROR.
+        The log can still be appended to.
         """
         if self._writer.write(now_ms) and self._unflushed_since_ms < 0:
             self._unflushed_since_ms = now_ms
@@ -231,11 +233,11 @@ class Log:
 
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool = True
-    ) -> LogRead:
-        """Whole batches from `offset`, all below `limit_offset`, of at most `max_bytes`.
+    ) -> ReadResult:
+        """Return whole batches from `offset`, all below `limit_offset`, of at most `max_bytes`.
 
-        The first batch comes whole even if it is larger, unless `min_one_batch` is off. Raises
-        ApiError(OFFSET_OUT_OF_RANGE) outside of log start and log end.
+        The first batch is returned whole even if it is larger, unless `min_one_batch` is off.
+        Raises ApiError(OFFSET_OUT_OF_RANGE) if `offset` is not between log start and log end.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
@@ -248,9 +250,9 @@ class Log:
         return self.segments.read(offset, max_bytes, limit_offset, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
-        """The first record below `limit_offset` that is not older than the timestamp.
+        """Return the first record below `limit_offset` that is not older than the timestamp.
 
-        Exact to the record: looks inside the batch, so it may decompress.
+        Exact to the record, because it looks inside the batch; so it may decompress.
         """
         limit = min(limit_offset, self.written_end_offset)
         found = lookup.first_not_older(self.segments, timestamp_ms, self.log_start_offset, limit)
@@ -258,14 +260,14 @@ class Log:
         return found
 
     def max_timestamp_record(self, limit_offset: int) -> TimestampOffset | None:
-        """The first record with the largest timestamp (ListOffsets -3)."""
+        """Return the first record with the largest timestamp (ListOffsets -3)."""
         limit_offset = min(limit_offset, self.written_end_offset)
         found = lookup.largest_timestamp(self.segments, self.log_start_offset, limit_offset)
         self.segments.unload_cold(self.segments)
         return found
 
     def end_offset_for_epoch(self, leader_epoch: int, current_epoch: int) -> tuple[int, int]:
-        """(largest epoch not above the one asked for, its end offset), or (-1, -1)."""
+        """Return (largest epoch not above `leader_epoch`, its end offset), or (-1, -1)."""
         end_offset = self.written_end_offset
         return self.leader_epochs.end_offset_for(leader_epoch, end_offset, current_epoch)
 
@@ -273,32 +275,32 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what readers of committed data may see.
+        """The end of what read-committed consumers can see, never below the log start offset.
 
-        The first offset of the oldest transaction that is open, or whose marker the high watermark
-        has not passed; without any, the high watermark. Never below the log's start.
+        This is the first offset of the oldest transaction that is open, or whose marker is not
+        below the high watermark; without one, the high watermark.
         """
         offset = min(self.high_watermark, self.producer_state.transactions.first_unstable_offset)
         return max(offset, self.log_start_offset)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Every aborted transaction with data in [start, end), by first offset."""
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedRange]:
+        """Return every aborted transaction with data in [start, end), ordered by first offset."""
         if not self.producer_files.has_aborted:
             return []
         return self.segments.aborted(start_offset, end_offset)
 
-    # Offsets that others move.
+    # Offsets that the caller moves.
 
     def advance_high_watermark(self, offset: int) -> None:
-        """The caller's word that all in-sync replicas hold everything below `offset`."""
+        """Raise the high watermark. All in-sync replicas must have everything below it."""
         self.high_watermark = max(self.high_watermark, min(offset, self.written_end_offset))
         if self.producer_state.transactions.finished:
             self.producer_state.transactions.settle(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
-        """Make everything below `offset` unreadable (DeleteRecords); retention drops the files.
+        """Make everything below `offset` unreadable (DeleteRecords). Retention drops the files.
 
-        It holds for good once a checkpoint has been written, which the caller waits for.
+        Wait for the next checkpoint: then the change is durable.
         """
         if offset > self.high_watermark:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
@@ -306,21 +308,20 @@ class Log:
             self.start_at(offset)
 
     def start_at(self, offset: int) -> None:
-        """Readers find nothing below from here on."""
+        """Set the log start offset: readers find nothing below it."""
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
 
     # Flushing.
 
     def flush_target(self) -> FlushTarget | None:
-        """What a flush has to do; None when everything written is on the disk. DiskError where a
-        file cannot be opened: nothing has changed then."""
+        """Return the next flush, None if there is none. On DiskError nothing has changed."""
         if self._is_out_of_service:
             return None
         return self._flushing.target(self.recovery_point)
 
     def flushed(self, target: FlushTarget) -> int:
-        """Take a performed target into account; returns the recovery point."""
+        """Record a performed flush and return the recovery point."""
         self._flushing.flushed(target)
         self.recovery_point = max(self.recovery_point, target.end_offset)
         if self.recovery_point >= self.written_end_offset:
@@ -328,15 +329,15 @@ class Log:
         return self.recovery_point
 
     def flush_refused(self, target: FlushTarget) -> None:
-        """No sync of a target has failed, and it is not done: the next one does it."""
+        """Record that a flush was not performed, although no sync failed. The next covers it."""
         self._flushing.refused(target)
 
     def close(self) -> list[DiskFile]:
-        """Write what the start after a clean stop takes as it is; everything must be flushed.
+        """Write the files that a start after a clean stop reads. Everything must be flushed before.
 
-        Returns the files that must be synced before that start may believe them. Raises DiskError
-        when a write that failed has left something that cannot be removed: a start that believed
-        the file would take half a batch for a whole one.
+        Returns the files that must be synced before the next start can trust them. Raises DiskError
+        if a failed write has left bytes that cannot be removed, because a start that trusts the
+        file would take half a batch for a whole one.
         """
         self.segments.repair()
         files = self.segments.finish_files()
@@ -344,50 +345,49 @@ class Log:
         return files
 
     def is_flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages` or `flush.ms` asks for a flush of what is written."""
+        """Return True if `flush.messages` or `flush.ms` demands a flush of what is written."""
         unflushed = self.written_end_offset - self.recovery_point
         if unflushed >= self._config.flush_messages:
             return True
         since_ms = self._unflushed_since_ms
-        # A clock that was set back says nothing of how long it has been.
+        # After a clock was set back, the elapsed time is unknown, so the flush is due.
         is_over = not since_ms <= now_ms < since_ms + self._config.flush_ms
         return unflushed > 0 and since_ms >= 0 and is_over
 
-    # Giving up the old.
+    # Dropping old segments.
 
     @property
     def keeps_segments(self) -> bool:
-        """Whether no segment may go: they are being cleaned, or cut, or are to be deleted."""
+        """True if no segment may be removed: a job or a deletion of the log uses them."""
         return self.cleaning is not None or self._is_out_of_service
 
     def roll(self, now_ms: int) -> None:
-        """Go on in an empty segment."""
+        """Start a new, empty active segment."""
         self._writer.roll(now_ms)
 
     def retire(self) -> None:
-        """The log is about to be deleted: it is neither flushed nor cleaned any more."""
+        """Stop flushing and cleaning this log, because it is about to be deleted."""
         self.cleaning = None
         self._is_out_of_service = True
 
     def let_go(self) -> list[DiskFile]:
-        """The files that are open, for a log that is being deleted."""
+        """Return the open files of a log that is being deleted, and forget them."""
         return [file for segment in self.segments if (file := segment.let_go()) is not None]
 
     # Truncating.
 
-    def begin_cut(self) -> None:
-        """The log is about to be truncated or reset: until `truncated` it must not be read or
-        written, and is neither flushed nor cleaned; a cleaning under way is given up.
+    def prepare_truncation(self) -> None:
+        """Prepare to truncate or reset the log, and give up a cleaning in progress.
 
-        Nothing may be staged and no flush under way: a snapshot that one writes late would tell of
-        batches that are gone.
+        Until `truncated`, do not read or write it; it is neither flushed nor cleaned. Nothing may
+        be staged, and no flush in progress: it would write a snapshot with removed batches.
         """
         assert not self._writer.has_staged, "staged batches would be lost"
-        assert not self._flushing.is_under_way, "a flush under way would vouch for what is cut"
+        assert not self._flushing.is_under_way, "a flush under way would cover truncated batches"
         self.retire()
 
-    def truncated(self, loaded: recovery.Loaded) -> None:
-        """Take over the log as the thread has left it."""
+    def truncated(self, loaded: recovery.LoadedLog) -> None:
+        """Load the log's state again after a thread has truncated its files."""
         assert self._is_out_of_service
         self._is_out_of_service = False
         change_count = self.leader_epochs.change_count

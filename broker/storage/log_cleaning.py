@@ -1,7 +1,7 @@
-"""The cleaning of a compacted log: when it is worth while, its plan, and what comes of it.
+"""The cleaning of a compacted log: decide if it is worthwhile, plan it, adopt its result.
 
-Floor: storage. Here is what the loop does; a thread does the work in between (`cleaner`), and
-changes nothing that the log knows of. Whether a job still counts, `Log.cleaning` says.
+Floor: storage. These functions run in the loop. A thread does the work in between (`cleaner`) and
+changes nothing that the log uses. `Log.cleaning` says which job is still valid.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.storage.swap import swap
 
 
 def dirt_in(log: Log, now_ms: int) -> Dirt | None:
-    """What a cleaning would go through; None when it is not worth while or not allowed."""
+    """Return what a cleaning would process; None if it is not worthwhile or not allowed."""
     if not log.config.is_compacted or log.keeps_segments:
         return None
     limit_offset = min(log.last_stable_offset, log.recovery_point)
@@ -23,9 +23,9 @@ def dirt_in(log: Log, now_ms: int) -> Dirt | None:
 
 
 def plan_cleaning(log: Log, now_ms: int, map_bytes: int) -> CleaningJob | None:
-    """The work of one cleaning, in at most so much memory for keys; None when there is none.
+    """Plan one cleaning that uses at most `map_bytes` of memory for keys; None if there is none.
 
-    Until `adopt_cleaned` or `cleaning_failed` is called with it there is no second one, and
+    Until `adopt_cleaned` or `cleaning_failed` is called with the job, no second cleaning begins and
     retention waits.
     """
     found = dirt_in(log, now_ms)
@@ -34,16 +34,16 @@ def plan_cleaning(log: Log, now_ms: int, map_bytes: int) -> CleaningJob | None:
     state, folder = log.producer_state, log.folder
     plan = plan_of(folder, log.segments, log.config, found, state, map_bytes, now_ms)
     log.segments.unload_cold(found.segments)
-    # Trivially true of what was not there; that it is stated allows for missing offsets.
+    # Below the first dirty offset nothing needed cleaning. Recording it allows missing offsets.
     log.cleaned_offset = max(log.cleaned_offset, found.first_dirty_offset)
     log.cleaning = CleaningJob(log.disk, plan)
     return log.cleaning
 
 
 def adopt_cleaned(log: Log, job: CleaningJob, now_ms: int) -> DroppedFiles:
-    """Take over the segments of a committed job; the old ones' files are to be removed.
+    """Use the segments of a committed job. The caller must remove the files of the old segments.
 
-    On DiskError the groups that were not reached stay as they were.
+    On DiskError the groups of segments that were not reached stay as they were.
     """
     cleaning_failed(log, job)
     paths: list[str] = []
@@ -59,6 +59,6 @@ def adopt_cleaned(log: Log, job: CleaningJob, now_ms: int) -> DroppedFiles:
 
 
 def cleaning_failed(log: Log, job: CleaningJob) -> None:
-    """The job came to nothing; the log is as it was."""
+    """Give up the job. The log is unchanged."""
     assert job is log.cleaning, "a log has one cleaning at a time"
     log.cleaning = None

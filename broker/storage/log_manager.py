@@ -1,9 +1,9 @@
 """All logs of a node: one folder, one lock, one identity, one set of checkpoints.
 
-Floor: storage. Synchronous, over the `Disk` passed in. A partition's folder is `topic-partition`;
-one that is being deleted is renamed to `topic-partition.<number>-delete` first, and one that is
-put aside to `topic-partition.<number>-damaged` or `-stray`. What is known of the logs beside their
-own files stands in the checkpoints (`node_checkpoints`).
+Floor: storage. Synchronous, over the `Disk` passed in. The folder of a partition is
+`topic-partition`. Before a deletion it is renamed to `topic-partition.<number>-delete`; a folder
+that is put aside is renamed to `topic-partition.<number>-damaged` or `-stray`. The checkpoints
+(`node_checkpoints`) keep what the files of a log do not say.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from broker.storage.folder import folder_name, parse_folder_name
 from broker.storage.folder_jobs import (
     DELETE_STEM_MAX,
     DELETE_SUFFIX,
+    FolderRemoval,
     MadeLogs,
     Making,
     Refusals,
-    Removal,
-    Renamed,
+    RenamedFolders,
 )
 from broker.storage.gap_mark import gap_mark_path
 from broker.storage.identity import read_topic_id, take_identity
 from broker.storage.log import Log
-from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
+from broker.storage.node_checkpoints import CheckpointJob, NodeCheckpoints, Offsets
 from broker.storage.open_report import OpenReport
 from broker.storage.stop_marks import StopMarks
-from broker.storage.truncation import Cut, Truncation
+from broker.storage.truncation import Truncation, TruncationPlan
 from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
 LOCK_FILE = ".lock"
 UNSYNCED_MAX = 256
-"""Index files that a stop keeps open until they are synced together."""
+"""A clean stop keeps at most this many index files open before it syncs them together."""
 
 
 class LogManager:
     """The logs under `config.log_dir`.
 
-    The constructor takes the folder's lock and checks (or writes) meta.properties; it raises
-    FolderError for a folder that is in use or that belongs to another cluster or node. Partitions
-    in `offline` have no log: answer KAFKA_STORAGE_ERROR for them.
+    The constructor takes the folder's lock and checks (or writes) meta.properties. It raises
+    FolderError if the folder is in use or belongs to another cluster or node. Partitions in
+    `offline` have no log: answer KAFKA_STORAGE_ERROR for them.
     """
 
     def __init__(self, disk: Disk, config: BrokerConfig, new_directory_id: Uuid) -> None:
-        """`new_directory_id` becomes the id of a data folder that is empty."""
+        """An empty data folder gets the id `new_directory_id`."""
         self.logs: dict[TopicPartition, Log] = {}
-        """Never changed in place: jobs in threads look at it."""
+        """Replaced, never changed in place, because threads read it."""
         self.offline: dict[TopicPartition, str] = {}
         self.marked: dict[Log, str] = {}
-        """Those among `logs` that an earlier process has found damaged, with the reason."""
+        """Those among `logs` that an earlier process found damaged, with the reason."""
         self._disk = disk
         self._config = config
         self._folder = config.log_dir.rstrip("/") or "/"
@@ -71,11 +71,11 @@ class LogManager:
             raise
 
     def open_all(self, now_ms: int) -> OpenReport:
-        """Open every partition folder, recovering from the recovery point after an unclean stop.
+        """Open every partition folder. After an unclean stop, recover from the recovery point.
 
-        The logs have the node's default settings; once the metadata is known, give each its own
-        by assigning `log.config`. A damaged partition goes offline; damaged checkpoints raise
-        CorruptionError, for without them damage cannot be told from a torn tail.
+        The logs have the node's default settings. Once the metadata is known, assign `log.config`
+        for each. A damaged partition goes offline. Damaged checkpoints raise CorruptionError,
+        because without them damage cannot be told from a torn tail.
         """
         report = OpenReport(self.marks.take())
         found = self._checkpoints.read()
@@ -101,7 +101,8 @@ class LogManager:
                 damage = read_damage_mark(self._disk, path)
             except (CorruptionError, DiskError) as error:
                 if isinstance(error, DiskError) and (error.is_flush or error.is_short):
-                    # Without descriptors nothing shows what is wrong with a log, if anything is.
+                    # When file descriptors run out, the log cannot be examined and may be
+                    # undamaged.
                     raise
                 self.offline[topic_partition] = str(error)
                 continue
@@ -118,8 +119,8 @@ class LogManager:
                 self.marked[log] = damage
             log.cleaned_offset = min(cleaned.get(topic_partition, -1), log.log_end_offset)
             if loaded.truncated_reason:
-                cut = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
-                report.truncated.append(cut)
+                tail = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
+                report.truncated.append(tail)
         self._miss_folders(points, dropped)
         report.offline = dict(self.offline)
         if dropped:
@@ -136,7 +137,7 @@ class LogManager:
         was_clean: bool,
         now_ms: int,
     ) -> recovery.LoadRules:
-        """How to open one partition's folder, by what the checkpoints have of it."""
+        """Return how to open one partition's folder, from what the checkpoints say about it."""
         # Recovery points are written before the other checkpoints.
         points, watermarks = found[checkpoint.RECOVERY_POINTS], found[checkpoint.HIGH_WATERMARKS]
         return recovery.LoadRules(
@@ -155,18 +156,18 @@ class LogManager:
         )
 
     def _vouch(self, *, frees_room: bool) -> None:
-        """Say that what was recovered is on the disk, lest the next crash check it again."""
+        """Checkpoint what was recovered, so that the next recovery need not check it again."""
         try:
             self.checkpoint(frees_room=frees_room).perform()
         except DiskError as error:
-            # Without room the logs can still be read, and checked once more another time.
+            # On a full disk the logs can still be read. The next recovery checks them again.
             if not error.is_full:
                 raise
 
     def _miss_folders(self, points: Offsets, deleted: Sequence[str]) -> None:
-        """Take partitions offline that had data on the disk and now have no folder.
+        """Take partitions offline that had durable data and whose folder is missing.
 
-        A deletion leaves its renamed folder until the checkpoint has forgotten the partition.
+        A deletion leaves its renamed folder until the checkpoint no longer names the partition.
         """
         stems = {path.rpartition("/")[2].rpartition(".")[0] for path in deleted}
         for topic_partition, point in points.items():
@@ -182,9 +183,9 @@ class LogManager:
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int
     ) -> Log:
-        """Make an empty log, durably; one that exists under the same id is returned as it is.
+        """Create an empty log durably, or return the existing log if it has the same id.
 
-        Raises FolderError when the partition exists under another id, or is offline.
+        Raises FolderError if the partition exists under another id, or is offline.
         """
         made, refused = self.create_all([topic_partition], topic_id, config, now_ms)
         for error in refused.values():
@@ -198,10 +199,10 @@ class LogManager:
         config: LogConfig,
         now_ms: int,
     ) -> tuple[dict[TopicPartition, Log], Refusals]:
-        """The same for many of one topic: `begin_making` and what follows, at once.
+        """Create many logs of one topic: `begin_making`, perform, `made`, in one call.
 
-        Those that are there get these settings. Returns the logs that there are now, and why the
-        others could not be made. Raises a DiskError that is final.
+        Existing logs get these settings. Returns all logs that now exist, and the reason for each
+        that could not be created. Raises DiskError if the error is final.
         """
         making = self.begin_making(topic_partitions, topic_id, config, now_ms)
         for log in making.there.values():
@@ -215,16 +216,16 @@ class LogManager:
         config: LogConfig,
         now_ms: int,
     ) -> Making:
-        """Plan to make empty logs of one topic, in a thread; then `made`.
+        """Plan the creation of empty logs of one topic. Perform it in a thread, then call `made`.
 
-        No other job may be at work on folders.
+        No other job may be working on folders.
         """
         there: dict[TopicPartition, Log] = {}
         impossible: dict[TopicPartition, FolderError] = {}
         for topic_partition in topic_partitions:
             log, path = self.logs.get(topic_partition), self._path_of(topic_partition)
             if log is not None and log.topic_id != topic_id:
-                reason = "holds a partition of another topic id"
+                reason = "contains a partition of another topic id"
                 impossible[topic_partition] = FolderError(path, reason)
             elif log is not None:
                 there[topic_partition] = log
@@ -249,7 +250,7 @@ class LogManager:
         )
 
     def made(self, making: Making, done: MadeLogs) -> tuple[dict[TopicPartition, Log], Refusals]:
-        """Take over the new logs: those that there are now, and why there are no others."""
+        """Add the new logs. Returns all requested logs that now exist, and why others do not."""
         self.logs = self.logs | done.new
         return {**making.there, **done.new}, done.refused
 
@@ -257,9 +258,9 @@ class LogManager:
         return self.logs.get(topic_partition)
 
     def delete(self, topic_partition: TopicPartition) -> DroppedFiles | None:
-        """Take a partition out of service: `begin_removal` and what follows, at once.
+        """Take a partition out of service: `begin_removal`, perform, `removed`, in one call.
 
-        None if there is none. Raises DiskError where the disk refuses.
+        Returns None if the partition does not exist. Raises DiskError if the disk refuses.
         """
         removal = self.begin_removal([topic_partition])
         if removal is None:
@@ -272,11 +273,11 @@ class LogManager:
 
     def begin_removal(
         self, topic_partitions: Iterable[TopicPartition], suffix: str = DELETE_SUFFIX
-    ) -> Removal | None:
-        """Plan to put the folders of partitions out of the way, in a thread; then `removed`.
+    ) -> FolderRemoval | None:
+        """Plan to rename the folders of partitions. Perform it in a thread, then call `removed`.
 
-        They are out of service from here on, and no checkpoint tells of them. No flush of them may
-        be under way, and no other job at work on folders. None if there are none.
+        The partitions are out of service at once, and no checkpoint names them any more. No flush
+        of them and no other job on folders may be in progress. Returns None if none exists.
         """
         gone = set(topic_partitions)
         logs = {tp: log for tp, log in self.logs.items() if tp in gone}
@@ -285,13 +286,13 @@ class LogManager:
             return None
         self.logs = {tp: log for tp, log in self.logs.items() if tp not in gone}
         self.offline = {tp: why for tp, why in self.offline.items() if tp not in gone}
-        return Removal(self._disk, self._folder, logs, offline, suffix)
+        return FolderRemoval(self._disk, self._folder, logs, offline, suffix)
 
-    def removed(self, removal: Removal, done: Renamed) -> list[DroppedFiles]:
-        """Take over what was renamed; what was refused is there as before.
+    def removed(self, removal: FolderRemoval, done: RenamedFolders) -> list[DroppedFiles]:
+        """Record which folders were renamed. A partition whose renaming failed is back in service.
 
-        The files may be removed once a checkpoint does not name the partitions any more: a recovery
-        point without a folder is taken for a loss.
+        The files can be removed only after a checkpoint that no longer names the partitions,
+        because a recovery point without a folder is taken for a loss.
         """
         kept = done.refused
         self.logs = self.logs | {tp: log for tp, log in removal.logs.items() if tp in kept}
@@ -309,54 +310,53 @@ class LogManager:
         return f"{self._folder}/{folder_name(topic_partition)}"
 
     def damage_mark(self, log: Log, reason: str) -> DamageMark:
-        """What keeps a start from taking a log for sound, to be performed in a thread."""
+        """Return the job that marks a log as damaged, so that a restart does not serve it."""
         return DamageMark(self._disk, log.folder, reason)
 
     def take_offline(self, log: Log, reason: str) -> None:
-        """A log in service has been found damaged, and is out of service: it is neither read nor
-        written here any more. Its files stay as they are."""
+        """Take a log out of service because it was found damaged. Its files stay as they are."""
         topic_partition = log.topic_partition
-        assert self.logs.get(topic_partition) is log, "it is not held here"
+        assert self.logs.get(topic_partition) is log, "this log is not in service"
         self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
         self.offline = {**self.offline, topic_partition: reason}
         log.let_go()
 
-    def checkpoint(self, *, frees_room: bool = False) -> Checkpoint:
-        """The checkpoints as they are now, to be performed in a thread.
+    def checkpoint(self, *, frees_room: bool = False) -> CheckpointJob:
+        """Return the checkpoints as of now. Perform the job in a thread.
 
-        `frees_room`: files may go once it is written, so on a full disk it may use the reserve.
+        `frees_room`: files can go once it is written, so on a full disk it may use the reserve.
         """
         return self._checkpoints.take(self.logs, self.offline, frees_room=frees_room)
 
-    def checkpoint_points(self) -> Checkpoint:
-        """Only the recovery points, and the leader epochs they vouch for: little to write."""
+    def checkpoint_points(self) -> CheckpointJob:
+        """Return a smaller checkpoint: only the recovery points and leader epochs."""
         only = checkpoint.RECOVERY_POINTS
         return self._checkpoints.take(self.logs, self.offline, only=only)
 
     def begin_truncation(self, log: Log, offset: int, now_ms: int) -> Truncation | None:
-        """Keep what lies below an offset, if that is not everything; then `Log.truncated`."""
-        cut = truncation.begin_truncation(log, offset, now_ms)
-        return None if cut is None else self._truncation(cut)
+        """Plan to keep only what is below `offset`, None if that is all. Then `Log.truncated`."""
+        plan = truncation.begin_truncation(log, offset, now_ms)
+        return None if plan is None else self._truncation(plan)
 
     def begin_reset(self, log: Log, offset: int, now_ms: int) -> Truncation:
-        """Drop everything and go on at an offset; then `Log.truncated`."""
+        """Plan to drop everything and continue at `offset`. Then call `Log.truncated`."""
         return self._truncation(truncation.begin_reset(log, offset, now_ms))
 
-    def _truncation(self, cut: Cut) -> Truncation:
-        # On a full disk it frees room, so it may use the reserve.
-        return Truncation(self._disk, cut, self.checkpoint(frees_room=True))
+    def _truncation(self, plan: TruncationPlan) -> Truncation:
+        # A truncation frees space on a full disk, so it may use the reserve.
+        return Truncation(self._disk, plan, self.checkpoint(frees_room=True))
 
     def clean(self, log: Log, job: CleaningJob) -> bool:
-        """Do one slice of a cleaning, in the thread that also deletes logs; True when committed.
+        """Do one slice of a cleaning in the thread that also deletes logs; True when committed.
 
-        Raises FolderError when the log has been deleted meanwhile: its path may be another's.
+        Raises FolderError if the log was deleted: its path may now belong to another log.
         """
         topic_partition = log.topic_partition
         if self.logs.get(topic_partition) is not log:
             raise FolderError(log.folder, "deleted while it was being cleaned")
         if not job.perform():
             return False
-        # A start that finds offsets missing must know that this is no damage, and no torn tail.
+        # A start that finds missing offsets must know that they are not damage and not a torn tail.
         known = self._checkpoints.known()
         if topic_partition not in known.get(checkpoint.CLEANED_OFFSETS, {}):
             self.checkpoint().perform()
@@ -366,10 +366,10 @@ class LogManager:
         return True
 
     def close_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        """Flush everything, write the checkpoints and the clean-shutdown marker, unlock.
+        """Flush everything, write the checkpoints and the clean-shutdown marker, unlock the folder.
 
-        The marker says that all is here that was written under `broker_epoch`. When the disk
-        refuses, DiskError: there is no marker then, and the next start recovers.
+        The marker says that everything written under `broker_epoch` is here. If the disk refuses,
+        DiskError is raised and no marker is written, so the next start recovers.
         """
         refused: DiskError | None = None
         unsynced: list[DiskFile] = []
@@ -380,7 +380,7 @@ class LogManager:
             try:
                 unsynced += log.close()
             except DiskError as error:
-                # The others may still be stopped as they should be.
+                # Still close the other logs cleanly.
                 refused = error
             if len(unsynced) >= UNSYNCED_MAX:
                 self._disk.sync_many(unsynced, ())
@@ -394,6 +394,6 @@ class LogManager:
         self.release()
 
     def release(self) -> None:
-        """Let go of files and lock without any writing, as after a crash."""
+        """Close files and release the lock without writing anything, as after a crash."""
         self.logs = {}
         self._lock.release()

@@ -1,8 +1,8 @@
-"""The write position of a log: batches are staged there one by one and written together.
+"""The write position of a log: batches are staged one by one and written together.
 
-Floor: storage. A batch gets its offset when it is staged, and readers see it when it is written;
-when that fails, all that was staged is taken back, from the segments, from the producers and from
-what they leave in files. The staged views must stay untouched until `write`.
+Floor: storage. A batch gets its offset when it is staged, and readers see it when it is written. If
+the write fails, everything staged is rolled back in the segments, the producer state and the
+producer files. The caller must not change the staged views before `write`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.settings import INT_MAX
 from broker.storage.errors import DiskError
 from broker.storage.leader_epochs import LeaderEpochs
-from broker.storage.outcomes import NO_SEGMENT, Appended, Staged
+from broker.storage.outcomes import NO_SEGMENT, AppendResult, StagedBatch
 from broker.storage.producer_files import ProducerFiles
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segments import Segments
 from broker.storage.tail import Tail
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, patch, stamp_log_append_time
 
-# What `_make` does, without the call around it: every batch passes here.
+# Same as `_make` without the extra call, because every batch passes here.
 _new_staged = tuple.__new__
 
 
 class LogWriter:
-    """Writes behind the last batch of the segments it is given."""
+    """Writes after the last batch of the given segments."""
 
     __slots__ = (
         "_config",
@@ -43,24 +43,24 @@ class LogWriter:
         config: LogConfig,
         segments: Segments,
         leader_epochs: LeaderEpochs,
-        producer_state: ProducerState,
+        producer_state: ProducerStateManager,
         producer_files: ProducerFiles,
         chance: str,
     ) -> None:
-        """`chance` decides the jitter of segments, and differs from log to log."""
+        """`chance` determines the jitter of segments, and differs from log to log."""
         self._segments = segments
         self._leader_epochs = leader_epochs
         self._producer_state = producer_state
         self._producer_files = producer_files
-        self._staged: list[Staged] = []
+        self._staged: list[StagedBatch] = []
         self._staged_rolls = False
         self._tail = Tail(segments.active, config, chance)
         self.end_offset = segments.active.next_offset
-        """Of the next batch: behind all that is written or staged."""
+        """The offset of the next batch, after everything written or staged."""
         self.use(config)
 
     def use(self, config: LogConfig) -> None:
-        """Follow these settings of the topic from the next batch on."""
+        """Use these settings of the topic from the next batch on."""
         self._config = config
         self._segments.active.interval_bytes = config.index_interval_bytes
         self._segments.stretches = config.flush_messages == 1
@@ -72,10 +72,12 @@ class LogWriter:
 
     def stage(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
-    ) -> Appended:
-        """Give a batch that was found good its offset and epoch, in place, and stage it."""
+    ) -> AppendResult:
+        """Assign offset and epoch to a validated batch, in place, and stage it."""
         if leader_epoch < self._leader_epochs.latest:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written here")
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written to this log"
+            )
         base_offset = self.end_offset
         max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1
         if self._config.message_timestamp_type == LOG_APPEND_TIME:
@@ -84,10 +86,10 @@ class LogWriter:
         patch(batch, base_offset, leader_epoch)
         last_offset = base_offset + header.last_offset_delta
         self._place(batch, base_offset, last_offset, max_timestamp_ms, leader_epoch, now_ms)
-        return Appended(base_offset, last_offset, False, log_append_time_ms)
+        return AppendResult(base_offset, last_offset, False, log_append_time_ms)
 
     def stage_fetched(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-        """Stage a batch with the offset and epoch that its leader gave it, at the end or above."""
+        """Stage a batch with its leader's offset and epoch, at or above the log end offset."""
         leader_epoch = header.partition_leader_epoch
         base_offset, last_offset = header.base_offset, header.last_offset
         self._place(batch, base_offset, last_offset, header.max_timestamp, leader_epoch, now_ms)
@@ -108,7 +110,7 @@ class LogWriter:
             rolls = self._segments.active.is_index_full(config.segment_index_bytes)
         segment_base = NO_SEGMENT
         if rolls:
-            # Where the one before ends: a start knows by it that nothing of that one is lost.
+            # The end of the previous segment: a start knows by it that the segment is complete.
             is_near = last_offset - self.end_offset <= INT_MAX
             segment_base = self.end_offset if is_near else base_offset
             self._staged_rolls = True
@@ -119,13 +121,13 @@ class LogWriter:
             batch, base_offset, last_offset, size_bytes, max_timestamp_ms, leader_epoch,
             segment_base,
         )  # fmt: skip
-        self._staged.append(_new_staged(Staged, place))
+        self._staged.append(_new_staged(StagedBatch, place))
         self.end_offset = last_offset + 1
 
     def write(self, now_ms: int) -> bool:
-        """Write everything staged; returns whether there was anything.
+        """Write everything staged. Returns False if nothing was staged.
 
-        On DiskError nothing of it remains, and the next batch stands where the first of it did.
+        On DiskError nothing of it remains, and the next batch gets the first of its offsets.
         """
         staged = self._staged
         if not staged:
@@ -150,7 +152,7 @@ class LogWriter:
         return True
 
     def roll(self, now_ms: int) -> None:
-        """Go on in a new segment though nothing asks for it; nothing may be staged."""
+        """Start a new segment although no setting requires it. Nothing may be staged."""
         self._segments.repair()
         self._producer_files.rolls(self.end_offset)
         self._segments.roll(self.end_offset, self._config.index_interval_bytes, now_ms)

@@ -1,8 +1,8 @@
-"""Finding records by their timestamps, exactly, and where the first batch of a log begins.
+"""Find records by timestamp exactly, and the first batch of a log.
 
-Floor: storage. The indexes lead to the neighbourhood, the headers to the batch, and only that one
-batch is opened, decompressed if need be. A search never gets past what it cannot read: of a batch
-that a client has made so the header is believed, and damage is a CorruptionError.
+Floor: storage. The indexes narrow the search, the headers identify the batch, and only that batch
+is opened and, if needed, decompressed. An unreadable batch does not stop a search: if a client
+produced it that way, its header is used; if it is damaged, CorruptionError is raised.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TimestampOffset:
 def first_not_older(
     segments: Iterable[Segment], timestamp_ms: int, start_offset: int, limit_offset: int
 ) -> TimestampOffset | None:
-    """The first record in [start, limit) whose timestamp is `timestamp_ms` or later."""
+    """Return the first record in [start, limit) whose timestamp is `timestamp_ms` or later."""
     for segment in segments:
         if segment.largest_timestamp_ms < timestamp_ms or segment.next_offset <= start_offset:
             continue
@@ -59,7 +59,7 @@ def first_not_older(
 def largest_timestamp(
     segments: Iterable[Segment], start_offset: int, limit_offset: int
 ) -> TimestampOffset | None:
-    """The first record in [start, limit) that carries the largest timestamp there."""
+    """Return the first record in [start, limit) that has the largest timestamp there."""
     best: tuple[int, int, Segment] | None = None
     for segment in segments:
         if segment.next_offset <= start_offset or segment.base_offset >= limit_offset:
@@ -76,13 +76,13 @@ def largest_timestamp(
         for offset, stamp_ms in _records(segment, position, header, start_offset):
             if stamp_ms == timestamp_ms:
                 return TimestampOffset(offset, timestamp_ms, header.partition_leader_epoch)
-        # A producer wrote a header that none of its records bears out.
+        # The producer wrote a header timestamp that none of its records has.
         return TimestampOffset(last_offset, timestamp_ms, header.partition_leader_epoch)
     return None
 
 
 def first_batch_offset(segments: Segments, start_offset: int) -> int:
-    """Where the batch begins that holds the start of the log; the start where none holds it."""
+    """Return the base offset of the batch with the log start; the start itself if none has it."""
     segment = segments.at(start_offset)
     position = segment.locate(start_offset)
     if position >= segment.size_bytes:
@@ -91,11 +91,11 @@ def first_batch_offset(segments: Segments, start_offset: int) -> int:
 
 
 def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> tuple[int, int]:
-    """Largest timestamp in a part of a segment, and the last offset of its batch or its own.
+    """Return the largest timestamp in part of a segment, with its offset or its batch's last one.
 
-    Whoever asks while the active segment grows asks for a part of it, so the headers are read from
-    the last place on where a time entry told of everything before it. Only where all such batches
-    lie below the start, in the segment that the log begins in, are they read from the start on.
+    A query on the growing active segment covers only a part of it. So the headers are read from the
+    last time index entry on, whose timestamp covers all earlier batches. If all those batches are
+    below `start_offset`, the headers are read from `start_offset` on instead.
     """
     largest, position = _known_largest(segment, limit_offset)
     if segment.base_offset < start_offset and not _begins_within(segment, largest, start_offset):
@@ -117,10 +117,10 @@ def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> 
 
 
 def _known_largest(segment: Segment, limit_offset: int) -> tuple[tuple[int, int], int]:
-    """What is known of the largest timestamp below the limit, and from where to read on.
+    """Return the known largest timestamp below the limit, and the position to continue from.
 
-    A time entry is made with an offset entry and tells of every batch up to that one. So what is
-    newer than one entry and comes before the next begins behind the last offset entry but one.
+    Each time entry is made together with an offset entry and covers every batch up to it. So a
+    newer batch before the next time entry begins after the second-to-last offset entry.
     """
     base_offset, times, index = segment.base_offset, segment.time_index, segment.index
     if segment.largest_timestamp_offset < limit_offset:
@@ -137,7 +137,7 @@ def _known_largest(segment: Segment, limit_offset: int) -> tuple[tuple[int, int]
 
 
 def _begins_within(segment: Segment, largest: tuple[int, int], start_offset: int) -> bool:
-    """Whether the batch that is known to be the newest has no record below the start."""
+    """Return True if the newest known batch has no record below the start."""
     if largest[1] < start_offset:
         return False
     newest = islice(_batches(segment, segment.locate(largest[1])), 1)
@@ -145,7 +145,7 @@ def _begins_within(segment: Segment, largest: tuple[int, int], start_offset: int
 
 
 def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch from there on; CorruptionError where one is damaged."""
+    """Yield position and header of each batch from there on. CorruptionError if one is damaged."""
     walk = BatchWalk(segment.file, position, segment.size_bytes)
     for header in walk:
         yield walk.position, header
@@ -156,12 +156,12 @@ def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader
 def _records(
     segment: Segment, position: int, header: BatchHeader, start_offset: int
 ) -> Iterator[tuple[int, int]]:
-    """Offset and timestamp of each record of a batch, from `start_offset` on.
+    """Yield offset and timestamp of each record of a batch, from `start_offset` on.
 
-    A client may have stored what no codec opens, or what is too large to be opened (decision 0015).
-    From where that begins the header is the only word there is: the first record that is not known
-    stands for all of them, with the largest timestamp. So nobody who looks for a time gets past a
-    record that may have it. Raises CorruptionError where the bytes are not what was stored.
+    A client may have stored a batch that no codec can decompress, or that is too large to
+    decompress (decision 0015). From the first unreadable record on, only the header is known: this
+    record stands for all the rest, with the header's largest timestamp. So a search by time never
+    skips a record that may match. Raises CorruptionError if the bytes are not what was stored.
     """
     batch = segment.file.read(header.size_bytes, position)
     unknown_offset = header.base_offset

@@ -1,4 +1,4 @@
-"""Transaction markers: the control batches that say how a transaction ended.
+"""Transaction markers: the control batches that commit or abort a transaction.
 
 Floor: storage. Pure. One record: key `version int16, type int16` (0 abort, 1 commit), value
 `version int16, coordinator epoch int32`. The batch is transactional and a control batch, names the
@@ -16,7 +16,7 @@ from protocol.wire.records import BatchHeader, build_batch, iterate_records, sta
 def build_marker(
     producer_id: int, producer_epoch: int, *, is_commit: bool, coordinator_epoch: int, now_ms: int
 ) -> memoryview:
-    """The batch that ends a transaction, without offset and leader epoch yet."""
+    """Build the batch that ends a transaction, without offset and leader epoch."""
     batch = build_batch(
         [marker_record(Marker(is_commit, coordinator_epoch), now_ms)],
         producer_id=producer_id,
@@ -28,9 +28,9 @@ def build_marker(
 
 
 def marker_of(batch: bytes | memoryview) -> Marker | None:
-    """What a control batch says; None when it is no end of a transaction, or is empty.
+    """Return the marker in a control batch; None if the batch is empty or not a marker.
 
-    Raises WireError when it cannot be read.
+    Raises WireError if the batch cannot be read.
     """
     for record in iterate_records(batch):
         return read_marker(record)
@@ -38,7 +38,7 @@ def marker_of(batch: bytes | memoryview) -> Marker | None:
 
 
 def read_marker_at(file: DiskFile, position: int, header: BatchHeader) -> Marker | None:
-    """The same for a batch in a file whose header is known."""
+    """Do the same for a batch in a file whose header is known."""
     data = file.read(header.size_bytes, position)
     if len(data) < header.size_bytes:
         raise CorruptBatch("a control batch is cut short")

@@ -1,9 +1,9 @@
 """The node's checkpoints: taken in the loop, written in one thread, read at the start.
 
-Floor: storage. The four offset files say, for every partition, up to where the data is on the disk,
-from where it is readable, what all replicas hold, and up to where it was ever cleaned; each folder
-has a file of its leader epochs. They may lag: a recovery point that lags costs a longer check after
-a crash, nothing else. `broker/storage/checkpoint` knows what the files look like.
+Floor: storage. Four files contain one offset per partition: the recovery point, the log start
+offset, the high watermark, and the end of what was cleaned. Each partition folder has a file of its
+leader epochs. The files may lag behind: an old recovery point only makes recovery after a crash
+longer. `broker/storage/checkpoint` defines the file formats.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ OFFSET_CHECKPOINTS = (
 )
 
 
-class Checkpoint:
-    """The node's checkpoints as of one moment, to be written and synced in the file thread.
+class CheckpointJob:
+    """The node's checkpoints as of one moment. The file thread writes and syncs them.
 
-    An older one never overwrites a newer one, whatever order they are performed in.
+    An older checkpoint never overwrites a newer one, in whatever order they are performed.
     """
 
     __slots__ = ("_epochs", "_files", "_frees_room", "_number", "_offsets")
@@ -58,7 +58,7 @@ class Checkpoint:
 
 
 class NodeCheckpoints:
-    """The checkpoint files of a data folder, and what they hold."""
+    """The checkpoint files of a data folder, and their contents."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
@@ -67,16 +67,18 @@ class NodeCheckpoints:
         self._numbers = count(1)
         self._written_number: dict[str, int] = {}
         self._written: dict[str, Offsets] = {}
-        """What the offset checkpoints hold, by name; missing until the first one of this run."""
+        """Contents of the offset checkpoints by name; a name is missing until its first write."""
         self._found: dict[str, Offsets] = {}
         self._written_epochs: dict[str, int] = {}
 
     def known(self) -> dict[str, Offsets]:
-        """What the offset checkpoints hold: as written last, else as found at the start."""
+        """Return the contents of the offset checkpoints: as last written, else as read at the
+        start.
+        """
         return self._found | self._written
 
     def read(self) -> dict[str, Offsets]:
-        """Read the offset checkpoints, by name; CorruptionError for one that is damaged."""
+        """Read the offset checkpoints, by name. Raises CorruptionError if one is damaged."""
         self._found = {name: self._read_offsets(name) for name in OFFSET_CHECKPOINTS}
         return self._found
 
@@ -87,11 +89,11 @@ class NodeCheckpoints:
         try:
             return checkpoint.decode_offsets(self._disk.read_all(path))
         except ValueError as error:
-            reason = f"not a checkpoint ({error}); remove it, and every batch is checked"
+            reason = f"not a checkpoint ({error}); remove this file to have every batch checked"
             raise CorruptionError(path, 0, reason) from error
 
     def read_epochs(self, folder: str) -> list[tuple[int, int]] | None:
-        """The leader epochs of a partition folder; None when its file is of no use."""
+        """Return the leader epochs of a partition folder; None if the file cannot be used."""
         try:
             return checkpoint.decode_epochs(
                 self._disk.read_all(f"{folder}/{checkpoint.LEADER_EPOCHS}")
@@ -99,7 +101,7 @@ class NodeCheckpoints:
         except (DiskError, ValueError) as error:
             if isinstance(error, DiskError) and error.is_short:
                 raise
-            # Made anew from the headers of all batches.
+            # The epochs are rebuilt from the headers of all batches.
             return None
 
     def take(
@@ -109,10 +111,10 @@ class NodeCheckpoints:
         *,
         only: str | None = None,
         frees_room: bool = False,
-    ) -> Checkpoint:
-        """The checkpoints of these logs as they are, or `only` one of the four with the epochs.
+    ) -> CheckpointJob:
+        """Take the checkpoints of these logs, or `only` one of the four together with the epochs.
 
-        What is offline keeps its place in the files: it is the evidence of what was there.
+        Offline partitions keep their entries, because these show what data existed.
         """
         number = next(self._numbers)
         offsets = {
@@ -134,13 +136,13 @@ class NodeCheckpoints:
             for log in logs.values()
             if log.leader_epochs.change_count != self._written_epochs.get(log.folder, 0)
         }
-        return Checkpoint(self, number, offsets, epochs, frees_room=frees_room)
+        return CheckpointJob(self, number, offsets, epochs, frees_room=frees_room)
 
     def write(
         self, number: int, offsets: dict[str, Offsets], epochs: Epochs, *, frees_room: bool
     ) -> None:
-        """Write the files of one `Checkpoint`; called by its `perform`, in the one file thread."""
-        # Epochs first: a recovery point promises that nobody looks for them below it.
+        """Write the files of one `CheckpointJob`. Called in the one file thread."""
+        # Epochs first, because below a recovery point they are not read from the batches again.
         for folder, (change_count, entries) in epochs.items():
             if change_count < self._written_epochs.get(folder, 0):
                 continue
@@ -153,13 +155,13 @@ class NodeCheckpoints:
                 data = checkpoint.encode_offsets(values)
                 self._replace(f"{self._folder}/{name}", data, frees_room)
                 self._written[name] = values
-            # One that the disk has refused is none: an older one must still be written, for what
-            # is cut behind it rests on its lowered offsets.
+            # Set only after success. If the disk refused this one, an older checkpoint must still
+            # be written, because a truncation after it relies on its lowered offsets.
             self._written_number[name] = number
         self._reserve.refill()
 
     def forget_folder(self, folder: str) -> None:
-        """A partition's folder is gone; one of the same name may come, with epochs of its own."""
+        """Forget a removed partition folder. A new one with this name has its own epochs."""
         self._written_epochs.pop(folder, None)
 
     def _replace(self, path: str, data: bytes, frees_room: bool) -> None:
@@ -175,6 +177,6 @@ class NodeCheckpoints:
         try:
             self._replace(path, checkpoint.encode_epochs(entries), frees_room)
         except DiskError:
-            # A deletion may have renamed the folder meanwhile.
+            # A deletion may have renamed the folder in the meantime.
             if self._disk.exists(folder):
                 raise

@@ -1,9 +1,9 @@
 """Sparse map from offset to byte position within one segment, as in Kafka's `.index` file.
 
 Floor: storage. Pure. The file is a row of 8-byte entries, big-endian: relative offset (4 bytes),
-position (4 bytes). An entry says: the batch that starts at `position` ends with this offset
-(relative to the segment's base offset). Both rise strictly. Read from the entry whose offset is
-not above the one wanted, and walk the batches from there.
+position (4 bytes). An entry says that the batch at `position` ends with this offset (relative to
+the segment's base offset). Both rise strictly. To read, start at the last entry whose offset is not
+above the wanted one, and walk the batches from there.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ class OffsetIndex:
         self.offsets.append(relative_offset)
         self.positions.append(position)
 
-    def cut(self, count: int) -> None:
-        """Keep the first so many entries."""
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` entries."""
         del self.offsets[count:], self.positions[count:]
 
     def position_before(self, relative_offset: int) -> int:
-        """A batch boundary at or before the batch that holds the offset."""
+        """Return a batch boundary at or before the batch that contains the offset."""
         found = bisect_right(self.offsets, relative_offset)
         return self.positions[found - 1] if found else 0
 
     def boundary_at_most(self, position: int) -> int:
-        """The last known batch boundary not beyond `position`; 0 when none is known."""
+        """Return the last known batch boundary not beyond `position`, or 0."""
         found = bisect_right(self.positions, position)
         return self.positions[found - 1] if found else 0
 
     def encode(self, first: int = 0) -> bytes:
-        """The entries from number `first` on, as they stand in the file."""
+        """Return the entries from number `first` on, in the file's format."""
         mixed = array("I", bytes(ENTRY_BYTES * (len(self.offsets) - first)))
         mixed[0::2] = self.offsets[first:]
         mixed[1::2] = self.positions[first:]
@@ -59,7 +59,9 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes, size_bytes: int) -> OffsetIndex:
-        """Read a file that belongs to a segment of `size_bytes`; ValueError when it cannot be."""
+        """Read the index of a segment of `size_bytes`. Raises ValueError if it cannot be that
+        index.
+        """
         if len(data) % ENTRY_BYTES:
             raise ValueError(f"{len(data)} bytes are not a whole number of entries")
         mixed = array("I", data)
@@ -76,5 +78,5 @@ class OffsetIndex:
 
 
 def rises(numbers: array[int]) -> bool:
-    """Whether every number is larger than the one before it."""
+    """Return True if every number is larger than the one before it."""
     return all(map(lt, numbers, islice(numbers, 1, None)))

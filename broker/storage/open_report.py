@@ -1,4 +1,4 @@
-"""What the opening of a data folder has found.
+"""The result of opening a data folder.
 
 Floor: storage. Plain data.
 """
@@ -13,12 +13,12 @@ from protocol.types import TopicPartition
 
 @dataclass(slots=True)
 class OpenReport:
-    """What opening found, for the log and for `/status`."""
+    """The result of opening a data folder, for the log output and for `/status`."""
 
     was_clean: bool
     dropped: DroppedFiles | None = None
-    """Left-overs of deletions, to be unlinked in a thread."""
+    """Files left over from deletions. Unlink them in a thread."""
     truncated: list[tuple[TopicPartition, int, str]] = field(default_factory=list)
-    """Torn tails that were cut: partition, bytes, what was wrong with the first of them."""
+    """Torn tails that were truncated: partition, bytes, what was wrong with the first of them."""
     offline: dict[TopicPartition, str] = field(default_factory=dict)
-    """Partitions whose data is damaged below the durable floor, with the reason."""
+    """Partitions whose data is damaged below the recovery point, with the reason."""

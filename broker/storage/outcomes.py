@@ -1,4 +1,4 @@
-"""What a log says of an append and of a read.
+"""The results of an append and of a read.
 
 Floor: storage. Data only.
 """
@@ -13,18 +13,18 @@ from broker.storage.disk import FileRegion
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a look at all records of a client's batch has found, which is good."""
+class CheckedRecords:
+    """The result of a successful check of all records in a client's batch."""
 
     under: LogConfig
-    """The topic's settings by which it was judged."""
+    """The topic's settings against which the batch was validated."""
     max_timestamp_ms: int
-    """The largest of the records, whatever the header says; -1 without any."""
+    """The largest timestamp of the records, whatever the header says; -1 without records."""
 
 
 @dataclass(slots=True)
-class Appended:
-    """Where a batch stands. A duplicate stands where its first copy does; nothing was staged."""
+class AppendResult:
+    """The offsets of a batch. A duplicate has those of its first copy, and nothing was staged."""
 
     base_offset: int
     last_offset: int
@@ -34,33 +34,33 @@ class Appended:
 
 
 @dataclass(slots=True)
-class LogRead:
-    """What lies at an offset: whole batches in one file, perhaps none yet.
+class ReadResult:
+    """The result of a read: whole batches in one file, or nothing.
 
-    `region` is None when nothing is readable below the limit. The first batch may begin below the
-    offset asked for, or above it where a cleaning has left a gap; clients skip the records they
+    `region` is None if nothing is readable below the limit. The first batch can begin below the
+    offset asked for, or above it after a gap left by cleaning. Clients skip the records that they
     did not ask for.
     """
 
     region: FileRegion | None
     size_bytes: int
     limit_offset: int = 0
-    """No batch of the region has an offset as high as this: it is where its segment ends."""
+    """Every batch of the region has a lower offset: the end of the segment or the read limit."""
     readable_bytes: int = 0
-    """What lies there in the same segment below the limit, whatever size was asked for."""
+    """Bytes readable at this offset in the same segment below the limit, whatever was asked for."""
     ends_with_segment: bool = False
-    """Whether the limit is in a later segment: waiting adds nothing to what lies here."""
+    """True if the limit is in a later segment, so that waiting adds no bytes to this read."""
 
 
-NOTHING = LogRead(None, 0)
+NOTHING = ReadResult(None, 0)
 
 
 NO_SEGMENT = -1
-"""The base of a segment, where a batch begins none."""
+"""The `segment_base` of a batch that does not begin a segment."""
 
 
-class Staged(NamedTuple):
-    """A batch that has its place and is not written yet."""
+class StagedBatch(NamedTuple):
+    """A batch that has its offsets and its place in a segment, but is not yet written."""
 
     batch: memoryview
     base_offset: int
@@ -69,4 +69,4 @@ class Staged(NamedTuple):
     max_timestamp_ms: int
     leader_epoch: int
     segment_base: int
-    """The base offset of the segment that it begins, or NO_SEGMENT."""
+    """The base offset of the segment that this batch begins, or NO_SEGMENT."""

@@ -1,8 +1,8 @@
-"""What the producers of a log leave in files: aborted transactions and snapshots.
+"""The files about the producers of a log: transaction indexes and producer snapshots.
 
-Floor: storage. Both are written in the thread of a flush, the snapshots last: one vouches for every
-transaction index below it, so that a start need not look at the batches there again. Whatever
-cannot be written is left out, and the batches themselves tell the next start.
+Floor: storage. Both are written in the thread of a flush, the snapshots last. A snapshot means that
+every transaction index below it is complete, so a start does not read those batches again. Files
+that cannot be written are skipped, and the next start reads the batches instead.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from broker.storage.disk import Disk
 from broker.storage.errors import DiskError
 from broker.storage.producer_snapshot import ProducerSnapshot
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segment import BASE_DIGITS, SNAPSHOT_SUFFIX, Segment
 from broker.storage.segments import Segments
 from broker.storage.txn_index import AbortedEntry
 
 PENDING_MAX = 4
-"""Snapshots that wait for a flush; the newest are those a start would use."""
+"""The most snapshots that wait for a flush. A start uses the newest ones."""
 
 
 def snapshot_path(folder: str, offset: int) -> str:
@@ -24,7 +24,7 @@ def snapshot_path(folder: str, offset: int) -> str:
 
 
 def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
-    """The offsets of all snapshots in a folder, rising."""
+    """Return the offsets of all snapshots in a folder, in rising order."""
     size = BASE_DIGITS + len(SNAPSHOT_SUFFIX)
     return sorted(
         int(name[:BASE_DIGITS])
@@ -34,7 +34,7 @@ def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
 
 
 class ProducerFilesJob:
-    """The writes of one flush, for its thread."""
+    """The file writes of one flush, for its thread."""
 
     __slots__ = ("_disk", "_folder", "_tails", "reached", "snapshots")
 
@@ -50,10 +50,10 @@ class ProducerFilesJob:
         self._tails = tails
         self.snapshots = snapshots
         self.reached: list[tuple[Segment, int]] = []
-        """Segments whose index file is on the disk, up to so many bytes."""
+        """Segments whose transaction index is durable, with the durable size in bytes."""
 
     def perform(self) -> None:
-        """Raises DiskError only where a sync has failed, which is final."""
+        """Write the files. Raises DiskError only if a sync has failed, which is final."""
         try:
             for segment, path, position, data in self._tails:
                 if position:
@@ -62,12 +62,13 @@ class ProducerFilesJob:
                     file.truncate(position + len(data))
                     file.datasync()
                 else:
-                    # One that is there is wrong; cut short it might be taken for a right one.
+                    # An existing file is wrong. If only truncated, it could be mistaken for a
+                    # correct one.
                     self._disk.replace(path, data, is_durable=True)
                 self.reached.append((segment, position + len(data)))
             for snapshot in self.snapshots:
                 path = snapshot_path(self._folder, snapshot.offset)
-                # What it tells may soon be told by nothing else: retention drops the batches.
+                # Retention can remove the batches, so the snapshot may become the only source.
                 self._disk.replace(path, snapshot.encode(), is_durable=True)
         except DiskError as error:
             if error.is_flush:
@@ -75,7 +76,7 @@ class ProducerFilesJob:
 
 
 class ProducerFiles:
-    """Keeps track of what has still to be written."""
+    """The transaction indexes and snapshots of one log that are not yet written."""
 
     __slots__ = (
         "_disk",
@@ -88,7 +89,7 @@ class ProducerFiles:
     )
 
     def __init__(
-        self, disk: Disk, folder: str, state: ProducerState, segments: list[Segment]
+        self, disk: Disk, folder: str, state: ProducerStateManager, segments: list[Segment]
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -99,19 +100,19 @@ class ProducerFiles:
         )
         self._snapshots: list[ProducerSnapshot] = []
         self.has_aborted = any(segment.txn_index.count for segment in segments)
-        """Whether there is any aborted transaction to be found."""
+        """True if the log has any aborted transaction."""
 
     def rolls(self, offset: int) -> None:
-        """A segment will begin at the offset, and everything below it has been told."""
+        """Take a snapshot: a segment will begin at `offset`, and the state covers all below it."""
         self._snapshots.append(ProducerSnapshot(self._state, offset))
         del self._snapshots[:-PENDING_MAX]
 
     def stage_abort(self, entry: AbortedEntry) -> None:
-        """A transaction's abort marker has been staged."""
+        """Record an aborted transaction whose marker has been staged."""
         self._staged.append(entry)
 
     def written(self, segments: Segments) -> None:
-        """What was staged is written: the aborted transactions can be found from here on."""
+        """Add the staged aborted transactions to their segments, because they have been written."""
         for entry in self._staged:
             segment = segments.at(entry.last_offset)
             segment.txn_index.add(entry)
@@ -120,17 +121,17 @@ class ProducerFiles:
         self._staged.clear()
 
     def take_back(self, log_end_offset: int) -> None:
-        """What was staged could not be written."""
+        """Drop what was staged, because it could not be written."""
         self._staged.clear()
         self._snapshots = [one for one in self._snapshots if one.offset <= log_end_offset]
 
     @property
     def has_work(self) -> bool:
-        """Whether the next flush has something to write here."""
+        """True if the next flush has something to write here."""
         return bool(self._incomplete or self._snapshots)
 
     def job(self) -> ProducerFilesJob | None:
-        """What the next flush has to write here; None when there is nothing."""
+        """Return what the next flush must write here, or None."""
         if not self.has_work:
             return None
         tails = []
@@ -141,18 +142,18 @@ class ProducerFiles:
         return ProducerFilesJob(self._disk, self._folder, tails, snapshots)
 
     def done(self, job: ProducerFilesJob) -> None:
-        """Take a performed job into account."""
+        """Record a performed job."""
         for segment, size_bytes in job.reached:
             segment.txn_index.file_reaches(size_bytes)
             if segment.txn_index.unwritten() is None:
                 self._incomplete.pop(segment, None)
 
     def refused(self, job: ProducerFilesJob) -> None:
-        """Its flush has not come to its end: the next one writes what this may not have."""
+        """Record that a job did not finish, so that the next one writes what it may have missed."""
         self._snapshots = [*job.snapshots, *self._snapshots][-PENDING_MAX:]
 
     def close(self, log_end_offset: int) -> None:
-        """Write the snapshot of the log's end, for the start after a clean stop."""
+        """Write the snapshot at the log end offset, for the start after a clean stop."""
         path = snapshot_path(self._folder, log_end_offset)
         if self._incomplete or self._disk.exists(path):
             return
@@ -164,11 +165,11 @@ class ProducerFiles:
             return
 
     def dropped(self, segment: Segment) -> None:
-        """The segment is out of service."""
+        """Stop tracking a segment that is out of service."""
         self._incomplete.pop(segment, None)
 
     def dropped_below(self, offset: int) -> None:
-        """The segments below are out of service: their files would come back without a log."""
+        """Stop tracking the segments below `offset`, or their files would be created again."""
         for segment in [one for one in self._incomplete if one.base_offset < offset]:
             del self._incomplete[segment]
         self._snapshots = [one for one in self._snapshots if one.offset >= offset]

@@ -3,10 +3,10 @@
 Floor: storage. Pure. The file is, big-endian: version int16 (1), CRC-32C uint32 of all that
 follows, a count int32, and per entry producer id int64, producer epoch int16, last sequence int32,
 last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of the
-open transaction int64 (-1: none). It is named by the offset that comes next.
+open transaction int64 (-1: none). The file name is the offset that comes next.
 
-Kafka keeps only a producer's last batch. Here each of its last five has an entry, oldest first: who
-reads the file as Kafka does takes the last of them, and we still recognise every retry.
+Kafka keeps only a producer's last batch. Here each of its last five batches has an entry, oldest
+first. Kafka reads the file too and uses the last entry, while this broker recognises every retry.
 """
 
 from __future__ import annotations
@@ -15,8 +15,14 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from broker.storage.known_producer import NO_BATCH, UNKNOWN_BATCH, KnownBatch, LastMarker, Producer
-from broker.storage.producer_state import ProducerState
+from broker.storage.known_producer import (
+    NO_BATCH,
+    UNKNOWN_BATCH,
+    KnownBatch,
+    KnownProducer,
+    LastMarker,
+)
+from broker.storage.producer_state import ProducerStateManager
 from protocol.wire.batch_header import SEQUENCE_MAX
 from protocol.wire.crc32c import crc32c
 
@@ -27,7 +33,7 @@ _ENTRY = Struct(">qhiqiqiq")
 
 
 class SnapshotEntry(NamedTuple):
-    """One batch of one producer; without any, sequence and offsets are those of a stand-in."""
+    """One batch of one producer. If there is none, sequence and offsets are placeholders."""
 
     producer_id: int
     producer_epoch: int
@@ -40,11 +46,11 @@ class SnapshotEntry(NamedTuple):
 
 
 class ProducerSnapshot:
-    """The state of one moment, taken in the loop and encoded in a thread."""
+    """A copy of the producer state, taken in the loop and encoded in a thread."""
 
     __slots__ = ("_markers", "_open", "_producers", "offset")
 
-    def __init__(self, state: ProducerState, offset: int) -> None:
+    def __init__(self, state: ProducerStateManager, offset: int) -> None:
         self.offset = offset
         self._producers = [
             (producer_id, producer.producer_epoch, tuple(producer.batches))
@@ -84,9 +90,9 @@ def _entered(batches: Sequence[KnownBatch]) -> Sequence[KnownBatch]:
 
 
 def decode(data: bytes) -> list[SnapshotEntry]:
-    """Read a file; ValueError when it is not a whole one."""
+    """Read a file. Raises ValueError if it is incomplete."""
     if len(data) < _HEAD.size:
-        raise ValueError(f"{len(data)} bytes are no snapshot")
+        raise ValueError(f"{len(data)} bytes are too few for a snapshot")
     version, crc, count = _HEAD.unpack_from(data)
     if version != VERSION:
         raise ValueError(f"version {version} is not known")
@@ -99,12 +105,12 @@ def decode(data: bytes) -> list[SnapshotEntry]:
 
 def restore(
     entries: Sequence[SnapshotEntry], expiration_ms: int, count_max: int, used_ms: int
-) -> ProducerState:
-    """The state that the entries describe; every producer counts as used at `used_ms`.
+) -> ProducerStateManager:
+    """Return the state that the entries describe, with `used_ms` as time of last use.
 
-    The entries of a producer are taken by epoch, for the order of a file is its writer's.
+    The entries of a producer are sorted by epoch, because each writer has its own order.
     """
-    state = ProducerState(expiration_ms, count_max)
+    state = ProducerStateManager(expiration_ms, count_max)
     for entry in sorted(entries, key=lambda one: (one.producer_epoch, one.last_offset)):
         producer_id = entry.producer_id
         batch = UNKNOWN_BATCH if entry.last_offset == UNKNOWN_BATCH.last_offset else NO_BATCH
@@ -120,7 +126,7 @@ def restore(
             )
         known = state.producers.get(producer_id)
         if known is None or known.producer_epoch != entry.producer_epoch:
-            state.producers[producer_id] = Producer(entry.producer_epoch, [batch], used_ms)
+            state.producers[producer_id] = KnownProducer(entry.producer_epoch, [batch], used_ms)
         else:
             known.batches.append(batch)
         if entry.coordinator_epoch >= 0:

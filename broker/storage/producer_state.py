@@ -1,10 +1,10 @@
-"""What the log remembers of each idempotent producer: its epoch and its last five batches.
+"""The state of each idempotent producer in a log: its epoch and its last five batches.
 
-Floor: storage. Pure. A retry of one of the five is recognised and answered with its first offset;
-anything else must continue exactly where the producer's last batch ended. Producers are kept in
-the order of their last use, so forgetting the silent ones looks only at the front; one with an open
-transaction is never forgotten. What only transactions need is kept apart, in `transactions` and
-`markers`, so that plain producers cost nothing more.
+Floor: storage. Pure. A retry of one of these five batches is recognised and answered with its first
+offset. Every other batch must continue exactly where the producer's last batch ended. Producers are
+kept in the order of their last use, so expiry looks only at the front. A producer with an open
+transaction never expires. State that only transactions need is kept separately, in `transactions`
+and `markers`, so that other producers do not pay for it.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from broker.storage.known_producer import (
     ActiveProducer,
     Awaited,
     KnownBatch,
+    KnownProducer,
     LastMarker,
-    Producer,
     note_refused,
 )
 from broker.storage.refused_next import RefusedNext
-from broker.storage.transactions import Finished, Transactions
+from broker.storage.transactions import Finished, LogTransactions
 from broker.storage.verifications import Verifications
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.batch_header import SEQUENCE_MAX, TRANSACTIONAL
 from protocol.wire.records import BatchHeader
 
 BATCHES_KEPT = 5
-"""Kafka's number, and the most requests an idempotent producer may have in flight."""
+"""Kafka's number: the most requests that an idempotent producer may have in flight."""
 
 NO_COORDINATOR_EPOCH = -1
-"""What Kafka has for a producer whose transactions no marker has ended yet."""
+"""Kafka's value for a producer for which there is no marker yet."""
 
-# What `_make` does, without the call around it: every batch of an idempotent producer passes here.
+# Same as `_make` without the extra call, because every idempotent batch passes here.
 _new_batch = tuple.__new__
 
 
-class ProducerState:
+class ProducerStateManager:
     """All producers of one partition.
 
-    Moves: `check` judges, `update` takes a batch in. Until `keep` the updates can be taken back by
-    `roll_back`, for the write that would make them true may fail.
+    `check` validates a batch, `update` records it. `roll_back` reverts the updates since the last
+    `keep`, because the write that makes them permanent can fail.
     """
 
     __slots__ = (
@@ -64,25 +64,26 @@ class ProducerState:
     def __init__(self, expiration_ms: int, count_max: int) -> None:
         self.expiration_ms = expiration_ms
         self.count_max = count_max
-        self.producers: OrderedDict[int, Producer] = OrderedDict()
-        self.transactions = Transactions()
+        self.producers: OrderedDict[int, KnownProducer] = OrderedDict()
+        self.transactions = LogTransactions()
         self.verifications = Verifications()
         self.markers: dict[int, LastMarker] = {}
         self.awaited: Awaited = {}
-        """Of producers that may begin anywhere, whose first batch was refused."""
+        """Producers whose first batch was refused and that could begin with any sequence."""
         self._refused_next = RefusedNext()
-        self._before: dict[int, Producer | None] = {}
+        self._before: dict[int, KnownProducer | None] = {}
         self._first: dict[int, tuple[int, int]] = {}
-        """Epoch and sequence with which producers have begun that might begin anywhere, since the
-        last `keep`."""
+        """Epoch and sequence of the first batch of producers that could begin with any sequence,
+        since the last `keep`.
+        """
         self._markers_before: dict[int, LastMarker | None] = {}
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
-        """The first copy of a repeated batch, or None when the batch is the next one.
+        """Return the first copy of a repeated batch, or None if the batch is the next one.
 
-        Refuses an older producer epoch and a sequence that does not follow. A producer the log
-        does not know may begin anywhere, for its state may have expired; but not behind a batch
-        of its own that was refused, or its client would take that one for written.
+        Refuses an older producer epoch and a sequence that does not follow. An unknown producer can
+        begin with any sequence, because its state may have expired. The exception: if one of its
+        batches was refused, that batch must come first, or its client would take it for written.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -129,12 +130,13 @@ class ProducerState:
         )
 
     def _check_repeated(self, header: BatchHeader, known: KnownBatch) -> None:
-        """Refuse what has the sequences of a batch whose transaction has ended.
+        """Refuse a batch with the sequences of a batch whose transaction has ended.
 
-        It cannot be a copy of that: a client that aborts what it has no answer to may count on from
-        where it had one, and send other records in its next transaction (decision 0076).
+        It is no copy of that one: a client that aborts unacknowledged batches may continue from the
+        last acknowledged sequence with other records (decision 0076).
         """
         if header.is_transactional:
+            # librdkafka reuses sequences of an aborted batch that it got no answer to.
             begun_at = self.transactions.open.get(header.producer_id)
             if begun_at is None or known.base_offset < begun_at:
                 raise ApiError(
@@ -149,19 +151,19 @@ class ProducerState:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "
-                f"{producer_epoch}, of which a batch was refused and has not come again",
+                f"{producer_epoch}, whose refused batch has not been sent again",
             )
         if producer_epoch == header.producer_epoch and sequence != header.base_sequence:
             raise self._gap(header, sequence)
 
     def note_refused(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """A batch was refused that will come again, and must come before what is sent behind it."""
+        """Record a refused batch that must come again before the producer's later ones."""
         self.await_first(producer_id, producer_epoch, sequence)
         next_one = self.awaited.get(producer_id, NOTHING_AWAITED)
         if not self._may_begin_anywhere(producer_id):
             producer = self.producers[producer_id]
             if producer_epoch < producer.producer_epoch:
-                # It was fenced: nobody waits for what is left of it.
+                # The producer was fenced, so this batch will not be sent again.
                 return
             is_new = producer_epoch > producer.producer_epoch
             last = NO_BATCH if is_new else producer.batches[-1]
@@ -172,8 +174,7 @@ class ProducerState:
             self._refused_next.note_behind(producer_id)
 
     def await_first(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """A batch was refused of a producer that may begin anywhere: it must come before all
-        others."""
+        """Record a refused first batch. A producer that could begin anywhere must send it first."""
         if self._may_begin_anywhere(producer_id):
             note_refused(self.awaited, producer_id, producer_epoch, sequence)
 
@@ -182,10 +183,10 @@ class ProducerState:
         return producer is None or producer.batches[-1] == UNKNOWN_BATCH
 
     def check_transaction(self, header: BatchHeader) -> None:
-        """Refuse what does not fit the producer's open transaction, if it has one.
+        """Refuse a batch that does not fit the producer's open transaction, if there is one.
 
-        Readers match the end of a transaction by producer id alone, so nothing of a newer epoch
-        may come before the marker that ends the old one: it would be taken for a part of it.
+        Consumers match markers by producer id only. So a batch of a newer epoch must not precede
+        the marker of the old transaction, or it would be taken for part of it.
         """
         if header.producer_id not in self.transactions.open:
             return
@@ -199,7 +200,7 @@ class ProducerState:
             )
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """Refuse a batch of the broker's own making in the name of a fenced producer."""
+        """Refuse a batch that the broker made for a producer that has been fenced."""
         producer = self.producers.get(producer_id)
         if producer is not None and producer_epoch < producer.producer_epoch:
             raise ApiError(
@@ -209,7 +210,7 @@ class ProducerState:
             )
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-        """Refuse the marker of a fenced producer or of a coordinator that has been replaced."""
+        """Refuse the marker of a fenced producer, or of a coordinator that has been replaced."""
         self.check_epoch(producer_id, producer_epoch)
         known_epoch = self.coordinator_epoch(producer_id)
         if coordinator_epoch < known_epoch:
@@ -219,15 +220,14 @@ class ProducerState:
             )
 
     def coordinator_epoch(self, producer_id: int) -> int:
-        """That of the producer's newest marker."""
+        """Return the coordinator epoch of the producer's newest marker."""
         last = self.markers.get(producer_id)
         return NO_COORDINATOR_EPOCH if last is None else last.coordinator_epoch
 
     def known_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> LastMarker | None:
-        """The producer's newest marker, if one of these epochs would say nothing that it does not:
-        no transaction is open behind it."""
+        """Return the producer's newest marker if another of these epochs would change nothing."""
         last, producer = self.markers.get(producer_id), self.producers.get(producer_id)
         if last is None or producer is None or producer_id in self.transactions.open:
             return None
@@ -239,7 +239,7 @@ class ProducerState:
     def update(
         self, header: BatchHeader, base_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> None:
-        """Take in a batch that passed `check`, to be kept or rolled back."""
+        """Record a batch that passed `check`. `keep` or `roll_back` must follow."""
         producer_id = header.producer_id
         if producer_id not in self._before:
             self._note_before(producer_id)
@@ -249,7 +249,7 @@ class ProducerState:
 
     def _note_before(self, producer_id: int) -> None:
         producer = self.producers.get(producer_id)
-        self._before[producer_id] = producer and Producer(
+        self._before[producer_id] = producer and KnownProducer(
             producer.producer_epoch, producer.batches.copy(), producer.last_used_ms
         )
 
@@ -260,7 +260,7 @@ class ProducerState:
         marker: LastMarker,
         now_ms: int,
     ) -> Finished | None:
-        """Take in a marker that passed `check_marker`, to be kept or rolled back."""
+        """Record a marker that passed `check_marker`. `keep` or `roll_back` must follow."""
         if producer_id not in self._before:
             self._note_before(producer_id)
         self._markers_before.setdefault(producer_id, self.markers.get(producer_id))
@@ -273,15 +273,15 @@ class ProducerState:
         marker: LastMarker,
         now_ms: int,
     ) -> Finished | None:
-        """Take in a marker that is in the log already; returns the transaction it has ended.
+        """Record a marker that is already in the log. Returns the transaction that it ends.
 
-        The sequences go on behind it, unless it brings a newer epoch.
+        Sequences continue after the marker, unless the marker has a newer epoch.
         """
         self.markers[producer_id] = marker
         self.verifications.void(producer_id)
         producer = self.producers.get(producer_id)
         if producer is None:
-            self.producers[producer_id] = Producer(producer_epoch, [UNKNOWN_BATCH], now_ms)
+            self.producers[producer_id] = KnownProducer(producer_epoch, [UNKNOWN_BATCH], now_ms)
         else:
             if producer.producer_epoch != producer_epoch:
                 producer.producer_epoch = producer_epoch
@@ -293,7 +293,7 @@ class ProducerState:
     def replay(
         self, header: BatchHeader, base_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> None:
-        """Take in a batch that is in the log already."""
+        """Record a batch that is already in the log."""
         if header.attributes & TRANSACTIONAL:
             self.transactions.begin(header.producer_id, base_offset)
         base_sequence = header.base_sequence
@@ -303,7 +303,9 @@ class ProducerState:
         batch = _new_batch(KnownBatch, values)
         producer = self.producers.get(header.producer_id)
         if producer is None:
-            self.producers[header.producer_id] = Producer(header.producer_epoch, [batch], now_ms)
+            self.producers[header.producer_id] = KnownProducer(
+                header.producer_epoch, [batch], now_ms
+            )
             return
         if producer.producer_epoch != header.producer_epoch:
             producer.producer_epoch = header.producer_epoch
@@ -317,14 +319,14 @@ class ProducerState:
         self.producers.move_to_end(header.producer_id)
 
     def keep(self) -> None:
-        """The updates since the last call are written."""
+        """Make the updates since the last call permanent, because they have been written."""
         if self._before:
             if self._first:
                 for producer_id in self._first:
                     self.awaited.pop(producer_id, None)
                 self._first.clear()
             for producer_id in self._markers_before:
-                # The transaction is over: nobody sends again what was refused of it.
+                # The transaction has ended, so its refused batches will not be sent again.
                 self.awaited.pop(producer_id, None)
             self._before.clear()
             self._markers_before.clear()
@@ -333,7 +335,7 @@ class ProducerState:
                 self._forget_oldest(len(self.producers) - self.count_max)
 
     def _forget_oldest(self, count: int) -> None:
-        """Make room: nobody needs an id to be given before he may write under it."""
+        """Forget the least recently used producers. They can write again without being known."""
         open_ids = self.transactions.open
         silent = (one for one in self.producers if one not in open_ids)
         for producer_id in list(islice(silent, count)):
@@ -341,7 +343,7 @@ class ProducerState:
             self.markers.pop(producer_id, None)
 
     def roll_back(self) -> None:
-        """The updates since the last `keep` could not be written; forget them."""
+        """Revert the updates since the last `keep`, because they could not be written."""
         for producer_id, producer in self._before.items():
             if producer is None:
                 del self.producers[producer_id]
@@ -360,10 +362,10 @@ class ProducerState:
         self.transactions.roll_back()
 
     def expire(self, now_ms: int, set_ahead_ms: int = 0) -> int:
-        """Forget producers silent for longer than the expiration; returns how many.
+        """Forget producers that were unused for longer than the expiration. Returns how many.
 
-        `set_ahead_ms`: by how much the clock was set ahead since the last call, which has made
-        nobody silent. Who was used since then counts as used later than he was, and stays longer.
+        `set_ahead_ms`: by how much the clock was set ahead since the last call, which must not
+        count as time unused. A producer used since then stays this much longer.
         """
         for producer in self.producers.values() if set_ahead_ms else ():
             producer.last_used_ms += set_ahead_ms
@@ -379,7 +381,7 @@ class ProducerState:
         return len(silent)
 
     def active(self) -> list[ActiveProducer]:
-        """Every producer that is remembered."""
+        """Return every remembered producer."""
         found = []
         for producer_id, producer in self.producers.items():
             marker = self.markers.get(producer_id)

@@ -1,15 +1,15 @@
-"""Opening a log: trust what a clean stop vouches for, check the rest, rebuild what is derived.
+"""Load a log: trust what a clean stop left, check everything else, rebuild derived files.
 
-Floor: storage. After a clean stop the segments are taken as they are. After any other, every batch
-from the recovery point on is checked, checksum included. The first one that is short or wrong
-there is a torn tail: it was never vouched for, so it is cut, with all behind it. Anything wrong
-below the recovery point is damage: `CorruptionError`, and the files stay as they are. Zeros behind
-the last batch are neither: a file may have been stretched ahead of its batches.
+Floor: storage. After a clean stop the segments are used as they are. After any other stop, every
+batch from the recovery point on is checked, checksum included. The first incomplete or wrong batch
+there is a torn tail. It was never durable, so it is truncated with everything after it. An error
+below the recovery point is damage: `CorruptionError` is raised, and the files stay as they are.
+Zeros after the last batch are neither, because a file can be extended ahead of its batches.
 
-Producers are known from the newest snapshot that nothing speaks against. Segments below it are
-taken with their index files, once these have proved to fit; those above it are walked from batch
-to batch, which makes producers, leader epochs and indexes anew. Index files that say otherwise are
-written anew. Opening twice gives the same log.
+The producer state comes from the newest usable snapshot. Segments below it are used with their
+index files, once these are verified. Segments above it are read batch by batch, which rebuilds
+producers, leader epochs and indexes. Index files that differ are rewritten. Loading twice gives the
+same log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from broker.storage.errors import CorruptionError
 from broker.storage.known_producer import LastMarker
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.markers import read_marker_at
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segment import BASE_DIGITS, DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
 from broker.storage.swap import finish_swaps
 from broker.storage.txn_index import AbortedEntry
@@ -34,7 +34,9 @@ from protocol.errors import WireError
 from protocol.wire.records import BatchHeader
 
 WIDE = INT_MAX // 2
-"""A gap behind which a segment begins (`log_writer`) has more offsets than are ever unsynced."""
+"""Only a gap wider than this makes a segment begin after it (`log_writer`). It is wider than any
+range of unsynced offsets.
+"""
 
 
 @dataclass(slots=True, frozen=True)
@@ -44,29 +46,29 @@ class LoadRules:
     log_start_offset: int
     recovery_point: int
     epochs: Sequence[tuple[int, int]] | None
-    """Entries of the epoch file; without any that can be used, all segments are walked."""
+    """Entries of the epoch file. If it cannot be used, all segments are read."""
     interval_bytes: int
     expiration_ms: int
     producer_count_max: int
     is_clean: bool
     now_ms: int
     has_gaps: bool = False
-    """Whether the log has ever been cleaned: below the recovery point offsets may be missing."""
+    """True if the log has ever been cleaned: offsets below the recovery point can be missing."""
     has_gap_mark: bool = False
-    """Whether offsets may be missing anywhere (`gap_mark`)."""
+    """True if offsets can be missing anywhere (`gap_mark`)."""
     is_point_known: bool = True
-    """Whether the recovery point is one: a person may have removed its file, for it was damaged."""
+    """False if the recovery point is unknown because an operator removed its damaged file."""
     is_start_known: bool = True
-    """Whether the log's start is one. Without its file a log starts with its first segment."""
+    """False if the log start offset is unknown; then the log starts with its first segment."""
 
 
 @dataclass(slots=True)
-class Loaded:
-    """A log as opening found and left it."""
+class LoadedLog:
+    """A log in the state after loading."""
 
     segments: list[Segment]
     leader_epochs: LeaderEpochs
-    producer_state: ProducerState
+    producer_state: ProducerStateManager
     log_start_offset: int
     recovery_point: int
     has_gap_mark: bool
@@ -74,10 +76,10 @@ class Loaded:
     truncated_reason: str = ""
 
 
-def load(disk: Disk, folder: str, rules: LoadRules) -> Loaded:
-    """Open the segments of a partition folder; an empty folder becomes an empty log.
+def load(disk: Disk, folder: str, rules: LoadRules) -> LoadedLog:
+    """Load the segments of a partition folder. An empty folder becomes an empty log.
 
-    Raises CorruptionError for damage, DiskError when the disk refuses.
+    Raises CorruptionError for damage and DiskError if the disk refuses.
     """
     if not rules.is_start_known:
         base_offset = min(_base_offsets(disk.list_folder(folder)), default=0)
@@ -86,7 +88,7 @@ def load(disk: Disk, folder: str, rules: LoadRules) -> Loaded:
 
 
 def _base_offsets(names: Sequence[str]) -> list[int]:
-    """The base offsets of the segments among the names of files, rising."""
+    """Return the base offsets of the segments among these file names, in rising order."""
     return sorted(
         int(name[:BASE_DIGITS])
         for name in names
@@ -95,10 +97,10 @@ def _base_offsets(names: Sequence[str]) -> list[int]:
 
 
 def _whole(rules: LoadRules) -> Sequence[tuple[int, int]]:
-    """The epochs from the log's start on, none where the file tells only of those above.
+    """Return the epochs from the log start on; empty if the file has only later ones.
 
-    It is written before a new start is, which a kill may take back. Where offsets are missing the
-    first batch may lie above the start.
+    The epoch file is written before a new log start offset, and a crash can lose the latter. In a
+    log with gaps the first batch can be above the log start offset.
     """
     epochs = rules.epochs or ()
     is_short = bool(epochs) and epochs[0][1] > rules.log_start_offset
@@ -106,7 +108,7 @@ def _whole(rules: LoadRules) -> Sequence[tuple[int, int]]:
 
 
 class _Loading:
-    """One opening under way; `expected` is the offset that the next batch must have."""
+    """One load in progress. `expected` is the offset that the next batch must have."""
 
     def __init__(self, disk: Disk, folder: str, rules: LoadRules) -> None:
         self.disk = disk
@@ -116,14 +118,14 @@ class _Loading:
         self.known_epochs = _whole(rules)
         self.epochs = LeaderEpochs(self.known_epochs)
         self.last_epoch = -1
-        self.producers = ProducerState(rules.expiration_ms, rules.producer_count_max)
+        self.producers = ProducerStateManager(rules.expiration_ms, rules.producer_count_max)
         self.known_below = 0
-        """Where `producers` stood before anything was walked: below it batches tell no news."""
+        """Offset of the snapshot in `producers`. Batches below it do not change the state."""
         self.segments: list[Segment] = []
         self.truncated_bytes = 0
         self.truncated_reason = ""
 
-    def run(self) -> Loaded:
+    def run(self) -> LoadedLog:
         rules = self.rules
         bases = self._tidy()
         log_start_offset = rules.log_start_offset
@@ -133,7 +135,7 @@ class _Loading:
             next_base = bases[number + 1] if number + 1 < len(bases) else None
             fault = self._load_segment(base_offset, next_base)
             if fault is not None:
-                self._cut(fault, bases[len(self.segments) :])
+                self._truncate_tail(fault, bases[len(self.segments) :])
                 break
         if self.expected < log_start_offset and self._start_may_be_lost:
             self._begin_at_start()
@@ -151,7 +153,7 @@ class _Loading:
         self.epochs.truncate_from_start(log_start_offset)
         self.epochs.change_count = int(self.epochs.entries != list(rules.epochs or ()))
         self.producers.expire(rules.now_ms)
-        return Loaded(
+        return LoadedLog(
             self.segments,
             self.epochs,
             self.producers,
@@ -163,7 +165,7 @@ class _Loading:
         )
 
     def _tidy(self) -> list[int]:
-        """Remove left-overs and return the base offsets of the segments that count."""
+        """Remove left-over files and return the base offsets of the valid segments."""
         finish_swaps(self.disk, self.folder)
         names = self.disk.list_folder(self.folder)
         bases = _base_offsets(names)
@@ -194,9 +196,9 @@ class _Loading:
 
     @property
     def _start_may_be_lost(self) -> bool:
-        """Whether the log's start was moved beyond what had been synced (`flush=interval`).
+        """True if the log start offset is above everything that was synced (`flush=interval`).
 
-        Then nothing from the start on was vouched for, and what is below it is not wanted.
+        Then nothing from the start on was durable, and what is below it is not needed.
         """
         rules = self.rules
         return not rules.is_clean and rules.recovery_point < rules.log_start_offset
@@ -208,9 +210,9 @@ class _Loading:
         return segment
 
     def _begin_at_start(self) -> None:
-        """Go on in an empty segment at the log's start: all that is left lies below it.
+        """Continue in an empty segment at the log start, because all remaining data is below it.
 
-        The offsets in between were given, and perhaps read; they must not be given again.
+        The offsets in between were assigned and perhaps read, so they must not be assigned again.
         """
         self.truncated_reason += f" the log ended at {self.expected}, below its start"
         for segment in self.segments:
@@ -219,14 +221,14 @@ class _Loading:
         self.expected = self.rules.log_start_offset
         self.segments = [self._new_segment(self.expected)]
         rules = self.rules
-        self.producers = ProducerState(rules.expiration_ms, rules.producer_count_max)
+        self.producers = ProducerStateManager(rules.expiration_ms, rules.producer_count_max)
 
     def _recall_producers(self, bases: Sequence[int]) -> None:
-        """Begin with the newest snapshot below everything that must be walked anyway."""
+        """Start from the newest snapshot below everything that must be read anyway."""
         rules = self.rules
         limit = rules.recovery_point
         if not rules.is_clean:
-            # What is checked is also made anew, so the producers must be known at its beginning.
+            # Checked segments are also rebuilt, so the producers must be known at their beginning.
             limit = max((base for base in bases if base <= limit), default=bases[0])
         found = good_snapshot(
             self.disk, self.folder, bases, limit, rules.expiration_ms, rules.producer_count_max
@@ -235,7 +237,7 @@ class _Loading:
             self.known_below, self.producers = found
 
     def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
-        """Add one segment; returns what is wrong at `expected`, or None."""
+        """Add one segment. Returns what is wrong at `expected`, or None."""
         rules = self.rules
         if base_offset != self.expected and not self._may_begin_at(base_offset):
             return f"the next segment begins at {base_offset}, expected {self.expected}"
@@ -256,15 +258,15 @@ class _Loading:
                     has_gaps=rules.has_gaps or rules.has_gap_mark,
                 )
             except CorruptionError:
-                # Walked like the others, which writes the index files anew.
+                # Read it like the others, which rewrites its index files.
                 self.segments[-1] = segment = Segment(
                     self.disk, self.folder, base_offset, rules.interval_bytes, modified_ms
                 )
             else:
                 self.expected = segment.next_offset
                 return None
-        # Also where another segment follows that was never begun: what a full disk took of a batch
-        # stands in this one then.
+        # Also check if another segment follows that has no batch: then a write to a full disk may
+        # have left part of a batch in this one.
         above = None if rules.is_clean else rules.recovery_point
         return self._walk(segment, 0 if is_checked else above, next_base is None)
 
@@ -291,7 +293,8 @@ class _Loading:
             self.expected = last_offset + 1
         self.producers.transactions.keep()
         if is_recalled:
-            # The snapshot vouches for the file; what comes behind it is appended.
+            # The snapshot means that the index file is complete below it. Later entries are
+            # appended.
             segment.txn_index.recall(self.known_below, segment.next_offset)
         if walk.fault and end_of_data(segment.file, walk.position, size_bytes) > walk.position:
             return walk.fault
@@ -300,10 +303,10 @@ class _Loading:
         return None
 
     def _may_begin_at(self, base_offset: int) -> bool:
-        """Whether a segment may begin behind the end of the one before it.
+        """Return True if a segment may begin above the end of the one before it.
 
-        Above the recovery point none does: the end of the other is lost, for it was not synced yet.
-        What follows a gap too wide for an index is all that begins so.
+        Above the recovery point it may not, because then the unsynced end of the earlier segment is
+        lost. The only exception is a gap that is too wide for an index.
         """
         rules = self.rules
         is_above = base_offset > rules.recovery_point and rules.is_point_known
@@ -312,9 +315,9 @@ class _Loading:
         return self._may_skip_to(base_offset)
 
     def _may_skip_to(self, offset: int) -> bool:
-        """Whether a cleaning may have left the gap: it never comes above the recovery point.
+        """Return True if cleaning may have left this gap, which it does only below recovery points.
 
-        What a follower has received may have gaps anywhere.
+        In a follower's log with a gap mark, gaps can be anywhere.
         """
         rules = self.rules
         if self.expected >= offset:
@@ -323,7 +326,7 @@ class _Loading:
         return rules.has_gap_mark or (rules.has_gaps and is_below)
 
     def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
-        """Tell the producers of a batch that is being walked over."""
+        """Update the producer state with a batch that is being read."""
         now_ms = segment.created_ms
         if not header.is_control:
             self.producers.replay(header, header.base_offset, header.max_timestamp, now_ms)
@@ -331,7 +334,9 @@ class _Loading:
         try:
             marker = read_marker_at(segment.file, position, header)
         except WireError as error:
-            raise CorruptionError(segment.log_path, position, f"a marker: {error}") from error
+            raise CorruptionError(
+                segment.log_path, position, f"unreadable transaction marker: {error}"
+            ) from error
         if marker is None:
             return
         ended = self.producers.replay_marker(
@@ -343,8 +348,8 @@ class _Loading:
         if ended is not None and not marker.is_commit:
             segment.txn_index.add(AbortedEntry(header.producer_id, *ended))
 
-    def _cut(self, fault: str, later: Sequence[int]) -> None:
-        """Cut a torn tail, or raise when what is wrong had been vouched for."""
+    def _truncate_tail(self, fault: str, later: Sequence[int]) -> None:
+        """Truncate a torn tail, or raise CorruptionError if the damaged data was durable."""
         last = self.segments[-1]
         if self.rules.is_clean or self.expected < self.rules.recovery_point:
             raise CorruptionError(last.log_path, last.size_bytes, fault)
@@ -358,13 +363,13 @@ class _Loading:
             self._unlink_segment(base_offset)
 
     def _settle(self) -> None:
-        """Make what was found last: data on the disk, index files right, memory free."""
+        """Make the result durable, complete the index files, and free memory."""
         rules = self.rules
         is_vouched_for = True
         for segment in self.segments:
             is_last = segment is self.segments[-1]
-            was_cut = is_last and bool(self.truncated_reason)
-            if not rules.is_clean and (segment.next_offset > rules.recovery_point or was_cut):
+            was_truncated = is_last and bool(self.truncated_reason)
+            if not rules.is_clean and (segment.next_offset > rules.recovery_point or was_truncated):
                 segment.file.datasync()
                 is_vouched_for = False
             if segment.was_walked:

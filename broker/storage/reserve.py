@@ -1,8 +1,11 @@
-"""Room set aside for what makes room: a file that gives way on a full disk (decision 0013).
+"""A reserve file whose space is released when the disk is full (decision 0013).
 
-Floor: storage. Retention and deletion may remove files only after a checkpoint, and a checkpoint
-needs room for itself. The file is cut by as much as one of its files takes, no more: what is free
-on a full disk belongs at once to whoever writes first. Used from one thread at a time.
+Floor: storage. Retention and deletion can remove files only after a checkpoint, and a checkpoint
+needs space itself. The reserve is shortened only by what one checkpoint file needs, because on a
+full disk the next writer takes all free space at once. Only one thread at a time uses it.
+
+Use the reserve only for a checkpoint that frees room. Any other checkpoint is refused on a full
+disk like every write.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ RESERVE_FILE = ".reserve"
 RESERVE_BYTES = 256 * 1024
 
 BLOCK_BYTES = 16 * 1024
-"""The least that is given up at a time; no file system of ours has larger blocks."""
+"""The least that is released at a time. No supported file system has larger blocks."""
 
 
 class Reserve:
@@ -28,7 +31,7 @@ class Reserve:
         self._size_bytes = disk.size_bytes(self._path) if disk.exists(self._path) else 0
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replace a small file durably, at the reserve's expense if need be."""
+        """Replace a small file durably, and release space from the reserve if the disk is full."""
         while True:
             try:
                 self._disk.replace(path, data, is_durable=True)
@@ -47,7 +50,9 @@ class Reserve:
             self._size_bytes = left_bytes
 
     def refill(self) -> None:
-        """Take back what has been given up, as far as there is room; written, not stretched."""
+        """Fill the reserve as far as there is space. It writes zeros, because a sparse file
+        reserves none.
+        """
         self._notice_removal()
         missing_bytes = RESERVE_BYTES - self._size_bytes
         if missing_bytes <= 0:
@@ -61,6 +66,6 @@ class Reserve:
         self._size_bytes = file.size_bytes()
 
     def _notice_removal(self) -> None:
-        """Somebody in need of room may have removed the file by hand."""
+        """Handle that an operator removed the file by hand to free space."""
         if not self._disk.exists(self._path):
             self._size_bytes = 0

@@ -1,7 +1,7 @@
-"""Which segments a topic's settings no longer keep, and how a log gives them up.
+"""Removal of the segments that a topic's retention settings no longer keep.
 
-Floor: storage. Only whole segments go, oldest first, and none that the high watermark has not
-passed. First the log begins behind them (`expire`), then a checkpoint says so, then they are
+Floor: storage. Only whole segments are removed, oldest first, and only below the high watermark.
+First the log start offset moves past them (`expire`), then a checkpoint records it, then they are
 dropped (`drop_below`).
 """
 
@@ -16,20 +16,20 @@ from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 
 AgeOf = Callable[[int, int], int]
-"""How old a record of this date is at this time; a clock that was set makes no record older."""
+"""The age of a record with this date at this time. Setting the clock makes no record older."""
 
 
 def age_by_date(date_ms: int, now_ms: int) -> int:
-    """The age by a wall clock that was never set."""
+    """Return the age by a wall clock that was never set."""
     return now_ms - date_ms
 
 
 def expire(log: Log, now_ms: int, age_of: AgeOf = age_by_date) -> bool:
-    """Move the log's start past the segments that the topic's settings no longer keep.
+    """Move the log start offset past the segments that the topic's settings no longer keep.
 
-    Returns whether there are files to be dropped; `drop_below` does that once a checkpoint
-    has the new start, lest the next start take them for lost. A log whose every record is
-    too old rolls first, so that an idle topic empties as well.
+    Returns True if there are files to drop. Call `drop_below` once a checkpoint has the new start
+    offset, because otherwise the next start would take the files for lost. If every record of a log
+    has expired, it rolls first, so that an idle topic becomes empty too.
     """
     count = _expired_count(
         log.segments,
@@ -48,7 +48,7 @@ def expire(log: Log, now_ms: int, age_of: AgeOf = age_by_date) -> bool:
 
 
 def drop_below(log: Log, offset: int, now_ms: int) -> DroppedFiles | None:
-    """Drop the segments that end at or below an offset which the log starts at for good."""
+    """Drop the segments that end at or below `offset`, a durable log start offset."""
     count = sum(segment.next_offset <= offset for segment in log.segments.closed())
     if not count or log.keeps_segments:
         return None
@@ -65,16 +65,16 @@ def _expired_count(
     high_watermark: int,
     age_of: Callable[[int], int],
 ) -> int:
-    """How many segments from the oldest on may go.
+    """Return how many segments can be removed, counted from the oldest.
 
-    All of them, the active one included, may be counted; the caller then rolls first, so that the
-    log goes on in an empty segment. An empty active segment always stays.
+    The count can include all segments with the active one. The caller then rolls first, so that the
+    log continues in an empty segment. An empty active segment always stays.
     """
     left_bytes = sum(segment.size_bytes for segment in segments)
     for count, segment in enumerate(segments):
         is_empty = segment.next_offset == segment.base_offset
         if is_empty and count < len(segments) - 1 and config.is_deleted:
-            # A cleaning has left nothing of it.
+            # Cleaning has removed all its records.
             continue
         if is_empty or segment.next_offset > high_watermark:
             return count

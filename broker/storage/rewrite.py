@@ -1,9 +1,9 @@
-"""Batches with some of their records taken out.
+"""Batches with some of their records removed.
 
-Floor: storage. Pure. What remains keeps its place: base offset, last offset delta, producer, base
-sequence and leader epoch stay, so a reader that counts offsets or sequences sees no difference.
-Record bytes are copied as they are, for their deltas still hold; only a delete horizon, which
-takes the place of the base timestamp (KIP-534), has them written anew.
+Floor: storage. Pure. Base offset, last offset delta, producer, base sequence and leader epoch stay,
+so that readers see the same offsets and sequences. Record bytes are copied unchanged, because their
+deltas stay valid. Only a delete horizon requires encoding the records again, because it replaces
+the base timestamp (KIP-534).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from protocol.wire.records import (
 )
 
 HAS_DELETE_HORIZON = 0x40
-"""Attribute bit 6: the base timestamp says when tombstones and markers of the batch may go."""
+"""Attribute bit 6: the base timestamp is the time when tombstones and markers can be removed."""
 
 _ANY_SIZE = 2**31 - 1
 
 
 def delete_horizon(header: BatchHeader) -> int | None:
-    """When what only marks a deletion may go itself; None when no cleaning has met it yet."""
+    """Return when tombstones of the batch can be removed; None before the first cleaning."""
     return header.base_timestamp if header.attributes & HAS_DELETE_HORIZON else None
 
 
 def payload_of(header: BatchHeader, batch: memoryview) -> bytes:
-    """The records of a batch, decompressed; the caller has read them once, within its limit."""
+    """Decompress the records of a batch. The caller has already read them within its limit."""
     packed = batch[HEADER_BYTES:]
     if header.attributes & CODEC_BITS:
         return bytes(decompress(header.codec, packed, _ANY_SIZE))
@@ -44,7 +44,7 @@ def payload_of(header: BatchHeader, batch: memoryview) -> bytes:
 def without(
     header: BatchHeader, payload: bytes, records: Sequence[Record], kept: Sequence[bool]
 ) -> bytes:
-    """The batch with only the records marked as kept; at least one must be."""
+    """Return the batch with only the records marked as kept, of which there must be one."""
     spans = select(_spans(payload, len(records)), kept)
     content = b"".join([payload[start:end] for start, end in spans])
     left = list(select(records, kept))
@@ -52,7 +52,7 @@ def without(
 
 
 def with_horizon(header: BatchHeader, records: Sequence[Record], horizon_ms: int) -> bytes:
-    """The batch with these of its records, and the time until which its deletions are kept."""
+    """Return the batch with these of its records and the time until which tombstones are kept."""
     content = bytearray()
     for record in records:
         # With LogAppendTime all records have the batch's time, whatever their delta says.
@@ -70,7 +70,7 @@ def with_horizon(header: BatchHeader, records: Sequence[Record], horizon_ms: int
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The batch without any record, kept for its producer's epoch and last sequence."""
+    """Return the batch without records. It keeps its producer's epoch and last sequence."""
     attributes = header.attributes & ~(CODEC_BITS | HAS_DELETE_HORIZON)
     empty = header._replace(
         attributes=attributes, max_timestamp=-1, base_timestamp=-1, record_count=0
@@ -100,7 +100,7 @@ def _packed(
 
 
 def _spans(payload: bytes, count: int) -> list[tuple[int, int]]:
-    """Where each record begins and ends; the payload has been read once without a complaint."""
+    """Return start and end of each record. The payload has already been parsed once."""
     spans = []
     position = 0
     for _ in range(count):

@@ -1,9 +1,9 @@
-"""One stretch of a log: a `.log` file of batches and its indexes.
+"""One segment of a log: a `.log` file of batches and its indexes.
 
 Floor: storage. Positions are bytes in the file, offsets are the log's. `next_offset` and
-`size_bytes` are where the written batches end; bytes behind are left-overs of a failed write, or
-the zeros of a file that was stretched ahead of its batches (decision 0012). A segment that is not
-read costs no descriptor and no index in memory: the first read brings both back by itself.
+`size_bytes` mark the end of the written batches. Bytes after them are left over from a failed
+write, or zeros of a file that was extended ahead of its batches (decision 0012). A segment that is
+not being read has no open file and no index in memory; the first read loads both automatically.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 BASE_DIGITS = 20
 
 SCAN_BYTES = 8 * 1024
-"""Read at once when looking for a batch behind an index entry."""
+"""Bytes read at once when searching a batch after an index entry."""
 
 MARKS_MAX = 256
-"""Remembered ends of writes, each a batch boundary that readers at the tail ask for."""
+"""Remembered ends of writes: batch boundaries that readers at the end of the log ask for."""
 
 INDEX_WRITE_ENTRIES = 64
-"""Entries that gather before the index files are written."""
+"""Unwritten index entries that trigger a write of the index files."""
 
 AHEAD_BYTES = 256 * 1024
-"""How far a file is stretched beyond what is written, when it is."""
+"""How far a file is extended beyond the written data."""
 
 
-class State(NamedTuple):
-    """Where a segment stands, for `restore`."""
+class SegmentState(NamedTuple):
+    """The state of a segment, for `restore`."""
 
     next_offset: int
     size_bytes: int
@@ -60,7 +60,7 @@ class State(NamedTuple):
 
 
 class Segment:
-    """A segment; the last of a log is the active one and the only one written."""
+    """A segment. Only the last segment of a log, the active one, is written."""
 
     __slots__ = (
         "_bytes_since_entry",
@@ -94,21 +94,22 @@ class Segment:
         self.size_bytes = 0
         self.interval_bytes = interval_bytes
         self.created_ms = created_ms
-        """When it was made or last written before a restart; rolling by age counts from it."""
+        """When it was created, or last written before a restart. Rolling by age counts from here.
+        """
         self.written_ms = created_ms
-        """When something was last written to it."""
+        """When it was last written."""
         self.untimed_ms = -1
-        """When something without timestamps was last written to it, -1 for never."""
+        """When a batch without timestamps was last written to it, or -1."""
         self.first_timestamp_ms = -1
         """The largest timestamp of the first batch: rolling by time counts from it."""
         self.largest_timestamp_ms = -1
         self.largest_timestamp_offset = base_offset
-        """Last offset of the first batch that holds the largest timestamp."""
+        """Last offset of the first batch with the largest timestamp."""
         self.was_walked = True
-        """Whether the indexes come from the batches themselves, not from the index files."""
+        """True if the indexes were built from the batches, not loaded from the index files."""
         self._file: DiskFile | None = None
         self._file_end = 0
-        """How far the file was stretched; it ends at `size_bytes` unless this is more."""
+        """How far the file was extended. The file ends at `size_bytes` unless this is more."""
         self._bytes_since_entry = 0
         self._marks: dict[int, int] = {}
         self.indexes = IndexFiles(disk, self._stem)
@@ -116,25 +117,25 @@ class Segment:
 
     @property
     def newest_ms(self) -> int:
-        """The time of the newest record: where it has none of its own, that of its arrival.
+        """The timestamp of the newest record, or its arrival time if it has no timestamp.
 
-        After a restart the file's last modification stands for all arrivals, as with Kafka.
+        After a restart the file's modification time is used for all arrivals, as in Kafka.
         """
         newest_ms = max(self.largest_timestamp_ms, self.untimed_ms)
         return newest_ms if newest_ms >= 0 else self.written_ms
 
-    # Opening and letting go.
+    # Opening and unloading.
 
     @property
     def log_path(self) -> str:
         return self._stem + LOG_SUFFIX
 
     def paths(self) -> list[str]:
-        """Its files and the snapshot of its beginning; only the first is sure to be on the disk."""
+        """Return its files and the snapshot at its start. Only the first one always exists."""
         return [self._stem + suffix for suffix in (*SUFFIXES, SNAPSHOT_SUFFIX)]
 
     def create(self) -> None:
-        """Make the empty file, over whatever a failed attempt has left there."""
+        """Create the empty file, replacing what a failed attempt has left."""
         self._file = self._disk.open(self.log_path, create=True)
         self._file.truncate(0)
 
@@ -169,28 +170,28 @@ class Segment:
         return self._file is not None or self.indexes.is_loaded or self.txn_index.is_loaded
 
     def unload(self) -> None:
-        """Let go of the descriptor and of the indexes whose files are complete."""
+        """Close the file and free the indexes whose files are complete."""
         self._file = None
         self._marks.clear()
         self.indexes.unload()
         self.txn_index.unload()
 
     def let_go(self) -> DiskFile | None:
-        """Give up the file to the caller, whose reference decides when it closes."""
+        """Hand over the file to the caller. It closes with the caller's last reference."""
         file, self._file = self._file, None
         return file
 
     def is_index_full(self, limit_bytes: int) -> bool:
-        """Whether one more entry would make an index file larger than `segment.index.bytes`."""
+        """Return True if one more entry would make an index file exceed `segment.index.bytes`."""
         return (
             len(self.index) >= limit_bytes // OFFSET_ENTRY_BYTES
             or len(self.time_index) >= limit_bytes // TIME_ENTRY_BYTES - 1
         )
 
     def adopt_indexes(self, end_offset: int) -> None:
-        """Take the index files as they are instead of walking the batches; `adopted` must follow.
+        """Load the index files instead of reading the batches. The caller must call `adopted` next.
 
-        Raises CorruptionError when a file is missing or cannot belong to this segment.
+        Raises CorruptionError if a file is missing or cannot belong to this segment.
         """
         self.size_bytes, self.next_offset = self._disk.size_bytes(self.log_path), end_offset
         self.indexes.read_offset_index(self.size_bytes)
@@ -208,7 +209,7 @@ class Segment:
         *,
         has_untimed: bool,
     ) -> None:
-        """What the batches at both ends have told of a segment whose indexes were adopted."""
+        """Set what the first and last batches of a segment with adopted indexes show."""
         self.next_offset = next_offset
         self.first_timestamp_ms = first_timestamp_ms
         self.largest_timestamp_ms = largest_timestamp_ms
@@ -221,10 +222,11 @@ class Segment:
     # Writing.
 
     def write(self, buffers: list[Buffer], size_bytes: int, *, stretches: bool) -> None:
-        """Put batches behind the last; `take` of each must follow. DiskError leaves them out.
+        """Write batches after the last one. The caller must then call `take` for each.
 
-        `stretches`: keep the file longer than what is in it. A sync after a write that does not
-        change a file's size need not wait for the file system's journal.
+        On DiskError no batch is added. `stretches`: extend the file ahead of the data, because a
+        sync after a write that does not change the file size need not wait for the file system's
+        journal.
         """
         end = self.size_bytes + size_bytes
         if stretches and end > self._file_end:
@@ -233,13 +235,13 @@ class Segment:
         self.file.write(buffers, self.size_bytes)
 
     def shrink_file(self) -> None:
-        """End the file where the batches end."""
+        """Truncate the file to the end of the batches."""
         if self.file.size_bytes() > self.size_bytes:
             self.file.truncate(self.size_bytes)
         self._file_end = 0
 
     def take(self, last_offset: int, size_bytes: int, max_timestamp_ms: int) -> None:
-        """Count in the batch that stands at the end, indexing it when enough lies before it."""
+        """Add the batch at the end to the segment, with an index entry if one is due."""
         relative = last_offset - self.base_offset
         if max_timestamp_ms > self.largest_timestamp_ms:
             self.largest_timestamp_ms = max_timestamp_ms
@@ -257,7 +259,7 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def mark_end(self) -> None:
-        """Remember the end as a batch boundary and write index entries that have gathered."""
+        """Remember the end as a batch boundary, and write index entries if enough have gathered."""
         if len(self._marks) >= MARKS_MAX:
             self._marks.clear()
         self._marks[self.next_offset] = self.size_bytes
@@ -265,33 +267,33 @@ class Segment:
             self.indexes.write()
 
     def finish_time_index(self) -> None:
-        """Enter the largest timestamp, once no more batches can come."""
+        """Add the largest timestamp to the time index when no more batches can come."""
         if self.largest_timestamp_ms >= 0:
             relative = self.largest_timestamp_offset - self.base_offset
             self.time_index.append_if_newer(self.largest_timestamp_ms, relative)
 
     def close_for_writing(self) -> None:
-        """Finish the files when the next segment takes over."""
+        """Finish the files when the next segment becomes active."""
         self.finish_time_index()
         self.finish_files()
 
     def finish_files(self) -> None:
-        """Leave the files as a start expects them that finds everything in order."""
+        """Write the files as a start after a clean stop expects them."""
         self.indexes.write()
         if self._file_end > self.size_bytes:
-            # Should the disk refuse, the next start does it.
+            # If the disk refuses, the next start does it.
             with suppress(DiskError):
                 self.shrink_file()
 
     def aborted(self) -> Sequence[AbortedEntry]:
-        """The aborted transactions whose marker lies here, in the order of the markers."""
+        """Return the aborted transactions with their marker here, in the order of the markers."""
         return self.txn_index.entries(self.next_offset)
 
-    # Taking back.
+    # Rolling back.
 
-    def state(self) -> State:
-        """Where the segment stands, for `restore`."""
-        return State(
+    def state(self) -> SegmentState:
+        """Return the segment's state, for `restore`."""
+        return SegmentState(
             self.next_offset,
             self.size_bytes,
             self.first_timestamp_ms,
@@ -303,8 +305,8 @@ class Segment:
             self.untimed_ms,
         )
 
-    def restore(self, state: State) -> None:
-        """Forget what was taken since `state`; the file is the caller's to cut."""
+    def restore(self, state: SegmentState) -> None:
+        """Return to `state`. The caller must truncate the file."""
         self._file_end = 0
         self.next_offset = state.next_offset
         self.size_bytes = state.size_bytes
@@ -313,15 +315,15 @@ class Segment:
         self.largest_timestamp_offset = state.largest_timestamp_offset
         self._bytes_since_entry = state.bytes_since_entry
         self.untimed_ms = state.untimed_ms
-        self.index.cut(state.index_count)
-        self.time_index.cut(state.time_index_count)
-        self.indexes.were_cut()
+        self.index.truncate(state.index_count)
+        self.time_index.truncate(state.time_index_count)
+        self.indexes.were_truncated()
         self._marks.clear()
 
-    # Finding.
+    # Searching.
 
     def locate(self, offset: int) -> int:
-        """Position of the batch that holds `offset`, or of the next one; the end when none does."""
+        """Return the position of the batch with `offset`, or of the next batch, or the end."""
         if offset >= self.next_offset:
             return self.size_bytes
         marked = self._marks.get(offset)
@@ -345,7 +347,7 @@ class Segment:
         return size_bytes
 
     def whole_batches_end(self, position: int, max_bytes: int, *, min_one_batch: bool) -> int:
-        """The end of as many whole batches from `position` as fit into `max_bytes`."""
+        """Return the end of as many whole batches from `position` as fit into `max_bytes`."""
         end = self.index.boundary_at_most(position + max_bytes)
         if end > position:
             return end
@@ -364,16 +366,17 @@ class Segment:
         return end
 
     def _check_extent(self, position: int, size_bytes: int) -> None:
-        """A length is believed only within the segment: an answer must not announce more bytes
-        than the file will give it."""
+        """Check that a batch ends within the segment, because a fetch answer must not announce more
+        bytes than the file has.
+        """
         if not SIZE_BEFORE_LENGTH_ENDS < size_bytes <= self.size_bytes - position:
             reason = f"a batch cannot have {size_bytes} bytes here"
             raise CorruptionError(self.log_path, position, reason)
 
     def _rebuild_indexes(self) -> Segment:
-        """Make both indexes of a closed segment anew, for their files were lost while it ran.
+        """Rebuild both indexes of a closed segment whose index files were lost while it ran.
 
-        Returns the segment they were made with.
+        Returns the segment object with which they were built.
         """
         folder = self._stem[: -BASE_DIGITS - 1]
         walked = Segment(self._disk, folder, self.base_offset, self.interval_bytes, 0)

@@ -1,7 +1,7 @@
-"""The row of segments of one log: which holds an offset, which is written, which stay open.
+"""The segments of one log: find the one with an offset, write the active one, keep some open.
 
-Floor: storage. Never empty; the last is the active one. A roll that fails leaves the row as it
-was, and remembers which files have to be put right before anything is written again.
+Floor: storage. There is always at least one segment, and the last is active. If a roll fails, the
+list stays as it was, and the files left over are repaired before the next write.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from broker.storage import txn_index
 from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import DiskError
-from broker.storage.outcomes import NO_SEGMENT, LogRead, Staged
-from broker.storage.segment import DELETED_SUFFIX, Segment, State
-from broker.storage.txn_index import AbortedEntry, AbortedTransaction
+from broker.storage.outcomes import NO_SEGMENT, ReadResult, StagedBatch
+from broker.storage.segment import DELETED_SUFFIX, Segment, SegmentState
+from broker.storage.txn_index import AbortedEntry, AbortedRange
 
 WARM_SEGMENTS_MAX = 3
-"""Closed segments per log that keep descriptor and indexes in memory, those used last.
+"""Closed segments per log that keep file descriptor and indexes in memory, the last used ones.
 
-Enough for readers that lag at three places. Few, for the indexes of 1 GiB take 5 MiB, and a log
-that rolls keeps as many, read or not.
+Enough for readers that lag at three places. Few, because the indexes of 1 GiB take 5 MiB, and a log
+that rolls keeps this many even if nothing reads them.
 """
 
 
 class SegmentsState(NamedTuple):
-    """Where the row stands."""
+    """The state of the segment list, to return to after a failed write."""
 
     segment_count: int
     closed_bytes: int
-    active: State
+    active: SegmentState
 
 
 class Segments:
@@ -57,16 +57,16 @@ class Segments:
         self._row = row
         self._base_offsets = [segment.base_offset for segment in row]
         self._warm: list[Segment] = []
-        """Closed segments that stay loaded, the one used last at the end."""
+        """Closed segments that stay loaded, the last used one at the end."""
         self._repairs: dict[str, int] = {}
-        """Files that a failed write has left: the size to cut them to, -1 if they must go."""
+        """Files left by a failed write: the size to truncate them to, or -1 to remove them."""
         self._unsynced: list[Segment] = []
-        """Closed segments whose files are still to be synced."""
+        """Closed segments whose files must still be synced."""
         self.active = row[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in row[:-1])
         self.roll_count = 0
         self.stretches = False
-        """Whether a file is kept longer than what is in it; worth it where each write is synced."""
+        """True if files are extended ahead of writes, which pays off when every write is synced."""
 
     def __len__(self) -> int:
         return len(self._row)
@@ -83,7 +83,7 @@ class Segments:
         return self._base_offsets[-1]
 
     def holding(self, offset: int) -> Segment:
-        """The segment that holds the offset, kept warm for the reads that follow."""
+        """Return the segment with this offset, and keep it loaded for the next reads."""
         if offset >= self.active.base_offset:
             return self.active
         segment = self._row[max(bisect_right(self._base_offsets, offset) - 1, 0)]
@@ -92,12 +92,12 @@ class Segments:
 
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool
-    ) -> LogRead:
-        """Whole batches of one segment from `offset`, all below `limit_offset`."""
+    ) -> ReadResult:
+        """Return whole batches of one segment from `offset`, all below `limit_offset`."""
         segment = self.holding(offset)
         position = segment.locate(offset)
         while position >= segment.size_bytes and segment is not self.active:
-            # A cleaning has left nothing from here to the end of the segment.
+            # Cleaning left no batch from here to the end of the segment.
             segment, position = self.after(segment), 0
             if segment is not self.active:
                 self._keep_warm(segment)
@@ -106,7 +106,7 @@ class Segments:
         if readable_bytes > max_bytes:
             end = segment.whole_batches_end(position, max_bytes, min_one_batch=min_one_batch)
         length = max(end - position, 0)
-        return LogRead(
+        return ReadResult(
             FileRegion(segment.file, position, length) if length else None,
             length,
             segment.next_offset,
@@ -115,28 +115,28 @@ class Segments:
         )
 
     def at(self, offset: int) -> Segment:
-        """The segment that holds the offset."""
+        """Return the segment with this offset."""
         return self._row[max(bisect_right(self._base_offsets, offset) - 1, 0)]
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """That segment and those behind it."""
+        """Return that segment and all later ones."""
         first = max(bisect_right(self._base_offsets, offset) - 1, 0)
         return (self._row[number] for number in range(first, len(self._row)))
 
     def base_of(self, number: int) -> int:
-        """The base offset of the segment with this place in the row."""
+        """Return the base offset of the segment with this index."""
         return self._base_offsets[number]
 
     def closed(self) -> list[Segment]:
-        """All but the active one."""
+        """Return all segments except the active one."""
         return self._row[:-1]
 
     def after(self, segment: Segment) -> Segment:
-        """The next one; there is one behind every segment but the active."""
+        """Return the next segment. Every segment except the active one has a next one."""
         return self._row[bisect_right(self._base_offsets, segment.base_offset)]
 
     def replace(self, old: Sequence[Segment], new: Segment) -> list[DiskFile]:
-        """Put one closed segment in the place of some; returns the files that are still open."""
+        """Replace some closed segments with one. Returns the old files that are still open."""
         first = self._row.index(old[0])
         self._row[first : first + len(old)] = [new]
         self._base_offsets[first : first + len(old)] = [new.base_offset]
@@ -147,10 +147,10 @@ class Segments:
         return [file for segment in old if (file := segment.let_go()) is not None]
 
     def files_from(self, offset: int) -> list[DiskFile]:
-        """The open files of all segments with something at or above the offset.
+        """Return the open files of all segments with data at or above the offset.
 
-        Also of what has been closed since the last sync: a write that was refused may have left
-        batches there that were cut off again, which a power cut must not bring back.
+        Includes segments closed since the last sync. A failed write may have left batches there
+        that were truncated again, and a power cut must not restore them.
         """
         segments = [one for one in self._unsynced if one.next_offset <= offset]
         segments += self.from_offset(offset)
@@ -158,8 +158,8 @@ class Segments:
         self.unload_cold(segments)
         return files
 
-    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Every aborted transaction with data in [start, end), by first offset."""
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedRange]:
+        """Return every aborted transaction with data in [start, end), by first offset."""
         searched: list[Segment] = []
 
         def indexes() -> Iterator[Sequence[AbortedEntry]]:
@@ -172,23 +172,23 @@ class Segments:
         return found
 
     def closed_since_sync(self) -> list[Segment]:
-        """The closed segments whose index files a flush has to sync; `indexes_synced` follows."""
+        """Return the closed segments whose index files must be synced, before `indexes_synced`."""
         return list(self._unsynced)
 
     def indexes_synced(self, segments: Sequence[Segment]) -> None:
-        """The index files of these are on the disk."""
+        """Record that the index files of these segments are durable."""
         for segment in segments:
             segment.indexes.is_unsynced = False
         self._unsynced = [one for one in self._unsynced if one.indexes.is_unsynced]
 
     def unload_cold(self, searched: Iterable[Segment]) -> None:
-        """Close what a search has opened in these, but for the active and the warm."""
+        """Unload the segments that a search opened, except the active one and the kept ones."""
         for segment in searched:
             if segment.is_loaded and segment is not self.active and segment not in self._warm:
                 segment.unload()
 
     def roll(self, base_offset: int, interval_bytes: int, now_ms: int) -> None:
-        """Go on in a new segment, at the end or above it; on DiskError the row is as before."""
+        """Start a new segment at or above the end. On DiskError nothing has changed."""
         old = self.active
         new = Segment(self._disk, self._folder, base_offset, interval_bytes, now_ms)
         try:
@@ -205,15 +205,14 @@ class Segments:
         self.roll_count += 1
         self._keep_warm(old)
 
-    def write_run(self, run: Sequence[Staged], now_ms: int) -> None:
-        """Write batches behind the last, with one call of the disk; on DiskError the row is as
-        before."""
+    def write_run(self, run: Sequence[StagedBatch], now_ms: int) -> None:
+        """Append batches with one write call. On DiskError nothing has changed."""
         segment = self.active
         size_bytes = sum([one.size_bytes for one in run])
         try:
             segment.write([one.batch for one in run], size_bytes, stretches=self.stretches)
         except DiskError:
-            # The segment counts them in only once they are written: what it is by now, it was.
+            # Only written batches were added to the segment, so its current state is the old one.
             self._take_back(self._state())
             raise
         segment.written_ms = now_ms
@@ -221,8 +220,8 @@ class Segments:
             segment.take(one.last_offset, one.size_bytes, one.max_timestamp_ms)
         segment.mark_end()
 
-    def write_runs(self, staged: Sequence[Staged], interval_bytes: int, now_ms: int) -> None:
-        """The same for batches some of which begin a new segment."""
+    def write_runs(self, staged: Sequence[StagedBatch], interval_bytes: int, now_ms: int) -> None:
+        """Do the same for batches of which some begin a new segment."""
         before = self._state()
         starts = [number for number, one in enumerate(staged) if one.segment_base != NO_SEGMENT]
         try:
@@ -239,9 +238,9 @@ class Segments:
         return SegmentsState(len(self._row), self.closed_bytes, self.active.state())
 
     def _take_back(self, before: SegmentsState) -> None:
-        """Return to where the row stood before a write that failed.
+        """Return to the state before a failed write.
 
-        The files are cut and removed at once where the disk allows it, else by `repair`.
+        The files are truncated and removed at once if the disk permits, else by `repair`.
         """
         count, self.closed_bytes, state = before
         for segment in self._row[count:]:
@@ -256,11 +255,11 @@ class Segments:
         try:
             self.repair()
         except DiskError:
-            # Tried again before the next write, which must not happen over left-overs.
+            # Tried again before the next write, which must not follow left-over bytes.
             return
 
     def repair(self) -> None:
-        """Put right what a failed write has left; raises DiskError while the disk refuses."""
+        """Remove what a failed write has left. Raises DiskError while the disk refuses."""
         while self._repairs:
             path, size_bytes = next(iter(self._repairs.items()))
             if size_bytes < 0:
@@ -272,8 +271,9 @@ class Segments:
     def drop_oldest(self, count: int) -> tuple[list[str], list[DiskFile]]:
         """Take closed segments out of service by renaming their files.
 
-        Returns the new names and the files that are still open. Stops where the disk refuses. The
-        log file goes first and decides: an index without its log is removed at the next start.
+        Returns the new names and the files that are still open. Stops when the disk refuses. The
+        log file is renamed first and decides, because the next start removes an index without its
+        log.
         """
         paths: list[str] = []
         held: list[DiskFile] = []
@@ -298,7 +298,7 @@ class Segments:
         return paths, held
 
     def finish_files(self) -> list[DiskFile]:
-        """Leave every file as the start after a clean stop expects it; returns what to sync."""
+        """Finish every file for the start after a clean stop. Returns the files to sync."""
         files: list[DiskFile] = []
         for segment in self._row:
             segment.finish_files()

@@ -1,7 +1,8 @@
-"""What a data folder says of how its last process ended, for the next one to believe.
+"""Files in a data folder that tell the next process how the last one ended.
 
-Floor: storage. Two files: the marker of a clean stop, durable, and gone before anything else is
-done; and the mark of a process that runs, which names the kernel's run and need not be durable.
+Floor: storage. There are two. The marker of a clean stop is durable, and the next process removes
+it before it does anything else. The mark of a running process names the kernel's boot id and need
+not be durable.
 """
 
 from __future__ import annotations
@@ -19,24 +20,26 @@ class StopMarks:
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self.previous_broker_epoch = NO_BROKER_EPOCH
-        """Under which the process was registered of whose writes nothing is lost: its stop was
-        clean, or the kernel that has them in its page cache still runs."""
+        """The broker epoch of the last process, if none of its writes is lost: it stopped cleanly,
+        or the kernel that has them in its page cache is still running.
+        """
         self._disk = disk
         self._folder = folder
 
     def take(self) -> bool:
-        """Read what the last process has left; whether its stop was clean."""
+        """Read the marks of the last process. Return True if its stop was clean."""
         if self._take_clean_marker():
             return True
         self._look_for_the_same_boot()
         return False
 
     def _take_clean_marker(self) -> bool:
-        """Whether the last stop was clean; the marker is removed for good before anything else."""
+        """Return True if the last stop was clean, after removing the marker durably."""
         path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
         if not self._disk.exists(path):
             return False
-        # One that does not parse, of an older version, vouches for the logs, and for no epoch.
+        # A marker that does not parse is of an older version: the stop was clean, the epoch
+        # unknown.
         with suppress(ValueError):
             self.previous_broker_epoch = checkpoint.decode_clean_stop(self._disk.read_all(path))
         self._disk.unlink(path)
@@ -44,7 +47,7 @@ class StopMarks:
         return True
 
     def _look_for_the_same_boot(self) -> None:
-        """A process that was killed has lost nothing that the kernel took, if that still runs."""
+        """Keep the epoch of a killed process if the kernel, with its page cache, still runs."""
         path = f"{self._folder}/{checkpoint.RUNNING}"
         if not self._disk.exists(path):
             return
@@ -54,19 +57,19 @@ class StopMarks:
                 self.previous_broker_epoch = broker_epoch
 
     def stopped_clean(self, broker_epoch: int) -> None:
-        """All is on the disk that was written under `broker_epoch`, and nothing follows."""
+        """Mark a clean stop: everything written under `broker_epoch` is on the disk."""
         path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
         self._disk.replace(path, checkpoint.encode_clean_stop(broker_epoch), is_durable=True)
 
     def running(self, broker_epoch: int) -> None:
-        """Say, before anybody counts on it, who writes here under this run of the kernel.
+        """Mark that a process writes here under this boot of the kernel, before it is relied on.
 
-        Not synced: what it vouches for is lost whenever it is.
+        Not synced: if this mark is lost in a crash, so are the writes that it speaks of.
         """
         text = checkpoint.encode_running(broker_epoch, self._disk.boot_id())
         self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)
 
     def distrust_cache(self) -> None:
-        """A sync has failed: the kernel may drop what it took, and say that it is on the disk."""
+        """Remove the running mark after a failed sync: the kernel may drop cached writes."""
         with suppress(DiskError):
             self._disk.unlink(f"{self._folder}/{checkpoint.RUNNING}")

@@ -1,9 +1,9 @@
-"""A client's batch as its topic stores it, once its records have been looked at.
+"""Convert a client's batch to the form in which its topic stores it, after the record check.
 
-Floor: storage. What Kafka's LogValidator does: where the topic has a codec of its own
-(`compression.type`) the records are packed anew, and a largest timestamp in the header that no
-record has (some clients never set it) is corrected. The log, and so every reader, has only the
-result. The broker's own batches, markers among them, stay as they are.
+Floor: storage. Like Kafka's LogValidator. If the topic has a codec of its own (`compression.type`),
+the records are compressed again. A largest timestamp in the header that no record has (some clients
+never set it) is corrected. Only the result enters the log. Batches of the broker, such as markers,
+are not changed.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.records import BatchHeader, read_header, recompress, stamp_max_timestamp
 
 ANY_LEVEL_BYTES_MAX = 64 << 10
-"""A batch of up to so many bytes of records is packed at whatever level the topic names."""
+"""A batch with at most this many bytes of records is compressed at the topic's level."""
 
 LEVEL_BYTES_MAX = 1 << 20
-"""A larger batch is packed at the codec's default level, because packing is one step of the loop.
-Up to here zstd goes no higher than ZSTD_LARGE_LEVEL_MAX: at level 22 a megabyte takes seconds."""
+"""A larger batch is compressed at the codec's default level, because compressing blocks the loop.
+Up to this size zstd uses at most ZSTD_LARGE_LEVEL_MAX: at level 22 a megabyte takes seconds.
+"""
 
 ZSTD_LARGE_LEVEL_MAX = 9
 
 
 def level_for(config: LogConfig, size_bytes: int) -> int | None:
-    """Return the level at which a topic packs so many bytes of records; None is the default."""
+    """Return the level at which a topic compresses so many bytes; None is the codec's default."""
     level = config.compression_level
     if level is None or size_bytes <= ANY_LEVEL_BYTES_MAX:
         return level
@@ -38,13 +39,13 @@ def level_for(config: LogConfig, size_bytes: int) -> int | None:
 def as_stored(
     batch: memoryview, header: BatchHeader, config: LogConfig, max_timestamp_ms: int
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch as it enters the log, mostly itself; refuses by ApiError.
+    """Return the batch to append, usually unchanged. Raises ApiError.
 
-    `max_timestamp_ms` is the largest of its records.
+    `max_timestamp_ms` is the largest timestamp of its records.
     """
     if must_repack(header, config):
         return _repack(batch, config, max_timestamp_ms)
-    # A topic that stamps its records does so for each batch, whatever it says.
+    # A topic with LogAppendTime stamps every batch, so its timestamps need no correction.
     is_stamped = config.message_timestamp_type == LOG_APPEND_TIME
     if not is_stamped and header.max_timestamp != max_timestamp_ms:
         stamp_max_timestamp(batch, max_timestamp_ms)

@@ -1,8 +1,8 @@
-"""Putting cleaned segments in the place of the old ones, so that no moment leaves neither.
+"""Replace old segments with cleaned ones, so that a crash never leaves neither.
 
-Floor: storage. In the order of the renames: the old files become `.deleted`, then the new indexes
-get their names, and the new log file, still called `.swap`, comes last. As long as a `.log.swap`
-lies there, the swap is not finished, and a start finishes it; a `.cleaned` file was never good.
+Floor: storage. The order of the renames: the old files become `.deleted`, then the new indexes get
+their names, and the new log file, still called `.swap`, comes last. While a `.log.swap` exists, the
+swap is not finished, and the next start finishes it. A `.cleaned` file was never complete.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ SWAP_SUFFIX = ".swap"
 
 
 def swap(disk: Disk, old: Sequence[Segment], new: Segment) -> list[str]:
-    """Rename the files of a group; returns those that are to be unlinked.
+    """Rename the files of a group. Returns the files to unlink.
 
-    On DiskError the renames are undone, as far as the disk lets us; what is left half done then is
-    finished by the next start.
+    On DiskError the renames are undone as far as the disk permits. The next start finishes what is
+    left half done.
     """
     done: list[tuple[str, str]] = []
     log_path, index_path, time_index_path, txn_index_path, _ = new.paths()
     try:
         for number, segment in enumerate(old):
-            # The snapshot at the group's beginning stays, the others lose their segment.
+            # The snapshot at the group's start stays. Other snapshots lose their segment.
             paths = segment.paths() if number else segment.paths()[:-1]
             for path in paths:
                 if path == segment.log_path or disk.exists(path):
@@ -61,14 +61,14 @@ def _forget_empty(disk: Disk, txn_index_path: str) -> None:
     try:
         unlink_if_there(disk, txn_index_path)
     except DiskError:
-        # An empty index says the same as none.
+        # An empty index is equivalent to no index.
         return
 
 
 def finish_swaps(disk: Disk, folder: str) -> None:
-    """At a start, finish the swaps that were begun and remove what was not.
+    """At a start, finish the swaps that were begun and remove the files of all others.
 
-    Raises CorruptionError for a new segment that is not whole: it was on the disk when it got its
+    Raises CorruptionError if a new segment is incomplete, because it was durable before it got its
     name.
     """
     names = disk.list_folder(folder)
@@ -84,9 +84,9 @@ def finish_swaps(disk: Disk, folder: str) -> None:
 
 
 def discard_swaps(disk: Disk, folder: str) -> None:
-    """Remove what a cleaning has made and not put in its place: the old segments are all there."""
+    """Remove the new segments of a cleaning that were not swapped in. The old ones all exist."""
     names = disk.list_folder(folder)
-    # The log file decides whether a swap was begun; without it a start throws the others away.
+    # The log file decides whether a swap was begun, so it goes first. A start removes the others.
     names.sort(key=lambda name: not name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
     for name in names:
         if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)):

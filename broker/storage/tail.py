@@ -1,4 +1,4 @@
-"""Where a log will stand once everything staged is written, and so when it must roll.
+"""The end of a log as it will be once everything staged is written, which decides when to roll.
 
 Floor: storage. Pure. While nothing is staged it describes the active segment.
 """
@@ -13,10 +13,10 @@ from broker.storage.segment import Segment
 
 
 def segment_ms_of(config: LogConfig, chance: str) -> int:
-    """How long a segment may grow: the cleaner cannot reach what is not closed (KIP-354).
+    """Return how long a segment may stay active; only closed ones can be cleaned (KIP-354).
 
-    With `segment.jitter.ms` each grows a little shorter, by a share that `chance` decides, so that
-    the logs of a node do not all roll at once.
+    With `segment.jitter.ms` each segment is closed a little earlier, by a share derived from
+    `chance`, so that the logs of a node do not all roll at once.
     """
     longest_ms = config.segment_ms
     if config.is_compacted:
@@ -26,13 +26,13 @@ def segment_ms_of(config: LogConfig, chance: str) -> int:
 
 
 class Tail:
-    """The last segment, counting what is staged into it."""
+    """The last segment, including the batches staged into it."""
 
     __slots__ = ("_chance", "_config", "base_offset", "created_ms", "first_timestamp_ms",
                  "segment_ms", "size_bytes")  # fmt: skip
 
     def __init__(self, active: Segment, config: LogConfig, chance: str) -> None:
-        """`chance` differs from log to log; the topic's random id is in it."""
+        """`chance` differs from log to log, because it contains the topic's random id."""
         self._chance = chance
         self.base_offset = active.base_offset
         self.size_bytes = active.size_bytes
@@ -41,12 +41,13 @@ class Tail:
         self.use(config)
 
     def over(self, active: Segment, config: LogConfig) -> Tail:
-        """The same log's tail as it stands when nothing is staged."""
+        """Return the same log's tail for when nothing is staged."""
         return Tail(active, config, self._chance)
 
     def use(self, config: LogConfig) -> None:
-        """The topic's settings have changed. The share is drawn once and for all per segment:
-        neither this nor a restart draws another."""
+        """Use changed settings. The jitter of a segment depends only on the log and the base
+        offset, so neither this call nor a restart changes it.
+        """
         self._config = config
         self.segment_ms = segment_ms_of(config, f"{self._chance}-{self.base_offset}")
 
@@ -58,14 +59,17 @@ class Tail:
         config: LogConfig,
         now_ms: int,
     ) -> bool:
-        """Whether a batch needs a new segment; one that is empty takes any it can index."""
+        """Return True if a batch needs a new segment. An empty segment takes any batch it can
+        index.
+        """
         if last_offset - self.base_offset > INT_MAX:
             return True
         if not self.size_bytes:
             return False
         if self.size_bytes + size_bytes > config.segment_bytes:
             return True
-        # Kafka's rule: the records' own span, or the segment's age where records have no time.
+        # Kafka's rule: the span of record timestamps, or the segment's age if there are no
+        # timestamps.
         if self.first_timestamp_ms < 0 or max_timestamp_ms < 0:
             return now_ms - self.created_ms > self.segment_ms
         return max_timestamp_ms - self.first_timestamp_ms > self.segment_ms

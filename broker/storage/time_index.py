@@ -1,9 +1,9 @@
 """Sparse map from timestamp to offset within one segment, as in Kafka's `.timeindex` file.
 
 Floor: storage. Pure. The file is a row of 12-byte entries, big-endian: timestamp (8 bytes),
-relative offset (4 bytes). An entry says: up to this offset, the last of its batch, no record is
-newer than the timestamp, which is that batch's largest. Timestamps rise strictly, so an entry is
-added only when a newer record has come.
+relative offset (4 bytes). The offset is the last of a batch, and the timestamp is the largest of
+that batch. Up to this offset no record is newer than the timestamp. Timestamps rise strictly, so an
+entry is added only when a newer record was appended.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ class TimeIndex:
             self.timestamps.append(timestamp_ms)
             self.offsets.append(relative_offset)
 
-    def cut(self, count: int) -> None:
-        """Keep the first so many entries."""
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` entries."""
         del self.timestamps[count:], self.offsets[count:]
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """A relative offset below which every record is older than the timestamp."""
+        """Return a relative offset below which every record is older than the timestamp."""
         found = bisect_left(self.timestamps, timestamp_ms)
         return self.offsets[found - 1] if found else 0
 
     def encode(self, first: int = 0) -> bytes:
-        """The entries from number `first` on, as they stand in the file."""
+        """Return the entries from number `first` on, in the file's format."""
         pairs = zip(self.timestamps[first:], self.offsets[first:], strict=True)
         return b"".join([_ENTRY.pack(timestamp, offset) for timestamp, offset in pairs])
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex:
-        """Read a file; ValueError when it cannot be one."""
+        """Read a file. Raises ValueError if the bytes cannot be a time index."""
         if len(data) % ENTRY_BYTES:
             raise ValueError(f"{len(data)} bytes are not a whole number of entries")
         fields = unpack(">" + "qI" * (len(data) // ENTRY_BYTES), data)

@@ -1,9 +1,9 @@
-"""Which transactions of one log are open, and which have ended above the high watermark.
+"""The transactions of one log that are open, or ended by a marker not below the high watermark.
 
 Floor: storage. Pure. A transaction begins with its producer's first batch and ends with a marker.
-Until the marker is below the high watermark a finished one holds readers back like an open one:
-a failover could still take the marker away. Changes can be taken back by `roll_back` until `keep`,
-for the write that would make them true may fail.
+Until the marker is below the high watermark, a finished transaction holds back read-committed
+consumers like an open one, because a failover could still remove the marker. `roll_back` reverts
+all changes since the last `keep`, because the write that makes them permanent can fail.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ class Finished(NamedTuple):
     first_offset: int
     marker_offset: int
     last_stable_offset: int
-    """Where readers of committed data stop next: at the oldest still open, or behind the marker."""
+    """The next limit for read-committed consumers: the oldest transaction still open, or just after
+    the marker.
+    """
 
 
-class Transactions:
-    """The transactions of one log, one at most per producer id."""
+class LogTransactions:
+    """The transactions of one log, at most one per producer id."""
 
     __slots__ = ("_undo", "finished", "first_unstable_offset", "open")
 
@@ -33,13 +35,13 @@ class Transactions:
         self.open: dict[int, int] = {}
         """Producer id -> offset of the transaction's first batch."""
         self.finished: list[Finished] = []
-        """Ended by a marker that the high watermark has not passed."""
+        """Transactions with a marker that is not below the high watermark."""
         self.first_unstable_offset = NOTHING_UNSTABLE
-        """The oldest first offset of all, open or finished."""
+        """The lowest first offset of all transactions, open or finished."""
         self._undo: list[Callable[[], None]] = []
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """Note a batch of a transaction; only its first one changes anything."""
+        """Record a batch of a transaction. Only its first batch has an effect."""
         if producer_id in self.open:
             return
         self.open[producer_id] = first_offset
@@ -47,7 +49,7 @@ class Transactions:
         self._undo.append(lambda: self._forget(producer_id))
 
     def end(self, producer_id: int, marker_offset: int) -> Finished | None:
-        """Note a marker; None when the producer had nothing open here."""
+        """Record a marker. Returns None if the producer had no open transaction here."""
         first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
             return None
@@ -58,19 +60,19 @@ class Transactions:
         return finished
 
     def settle(self, high_watermark: int) -> None:
-        """The high watermark has moved: what ended below it is history."""
+        """Forget the transactions whose marker is below the high watermark."""
         left = [one for one in self.finished if one.marker_offset >= high_watermark]
         if len(left) != len(self.finished):
             self.finished = left
             self._refresh()
 
     def keep(self) -> None:
-        """The changes since the last call are written."""
+        """Make the changes since the last call permanent, because they have been written."""
         if self._undo:
             self._undo.clear()
 
     def roll_back(self) -> None:
-        """The changes since the last `keep` could not be written."""
+        """Revert the changes since the last `keep`, because they could not be written."""
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()

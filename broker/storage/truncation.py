@@ -1,11 +1,16 @@
-"""Taking the end of a log away, or all of it, so that no power cut brings any of it back.
+"""Truncate a log, or reset it completely, so that no power cut restores the removed data.
 
-Floor: storage. The loop decides (`begin_truncation`, `begin_reset`): from then on every
-checkpoint that is taken holds the lowered offsets. A thread does what waits for the device, in
-this order: the lowered checkpoint, for a log that ends below its recovery point is damaged; what a
-cleaning has left half done; the segments from the last one down, so that what a power cut leaves is
-the beginning of the log; the cut; then everything is synced, whatever was vouched for, and the log
-is opened anew. Back in the loop `Log.truncated` takes that over.
+Floor: storage. The loop decides (`begin_truncation`, `begin_reset`). From then on every new
+checkpoint contains the lowered offsets. A thread then does what waits for the device, in this
+order:
+1. Write the lowered checkpoint, because a log that ends below its recovery point is damaged.
+2. Remove what an unfinished cleaning left.
+3. Unlink segments from the last one down, so that a power cut leaves the beginning of the log.
+4. Shorten the last segment that stays.
+5. Sync everything and load the log again.
+
+Back in the loop, `Log.truncated` takes the result.
+Keep this order: the recovery point is lowered on the disk before the log is truncated, never after.
 """
 
 from __future__ import annotations
@@ -18,76 +23,78 @@ from broker.storage.disk import Disk
 from broker.storage.dropped import unlink_if_there
 from broker.storage.gap_mark import GapMark, gap_mark_path
 from broker.storage.log import Log
-from broker.storage.node_checkpoints import Checkpoint
+from broker.storage.node_checkpoints import CheckpointJob
 from broker.storage.producer_files import snapshot_offsets, snapshot_path
 from broker.storage.segment import Segment
 from broker.storage.swap import discard_swaps
 
 NO_SNAPSHOT = -1
-"""A `snapshot_limit` that no snapshot is at or below."""
+"""A `snapshot_limit` below every snapshot."""
 
 NOTHING_VOUCHED_FOR = -1
-"""A `recovery_point` that is below every log's start."""
+"""A `recovery_point` below every log's start: no data is durable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The files that change, and how the log is to be opened afterwards."""
+class TruncationPlan:
+    """The files that a truncation changes, and the rules for loading the log afterwards."""
 
     folder: str
     unlinked: tuple[str, ...]
-    """Files of the segments that go, those of the last one first."""
+    """Files of the segments to remove, those of the last segment first."""
     shortened: tuple[str, int] | None
-    """The log file that stays in part, and its new size; None when no segment stays."""
+    """The log file that stays in part, and its new size; None if no segment stays."""
     snapshot_limit: int
-    """Producer snapshots above this offset tell of what is cut."""
+    """Producer snapshots above this offset include truncated batches."""
     rules: recovery.LoadRules
     marks_gaps: bool = False
-    """Whether the gap mark must be on the disk first: the cut is in what a cleaning has left."""
+    """True if the gap mark must be durable first, because the truncation is in a cleaned part."""
 
 
-def begin_truncation(log: Log, offset: int, now_ms: int) -> Cut | None:
-    """Decide to keep only what lies below `offset`; a batch that spans it goes as a whole.
+def begin_truncation(log: Log, offset: int, now_ms: int) -> TruncationPlan | None:
+    """Decide to keep only what is below `offset`. A batch that spans `offset` is removed whole.
 
-    None when there is nothing to cut; else what holds from here on is said by `Log.begin_cut`.
-    Raises DiskError or CorruptionError where the place cannot be found, and the log serves on. A
-    log that begins above `offset` is started anew there: what is in front of its start is gone
-    already, and an end below the start would be no log at all.
+    Returns None if there is nothing to truncate. Otherwise the rules of `Log.prepare_truncation`
+    apply from here on. Raises DiskError or CorruptionError if the position of `offset` cannot be
+    read; the log then stays in service. A log that begins above `offset` is reset to `offset`,
+    because what is before its start is already gone, and a log cannot end below its start.
     """
     if offset >= log.log_end_offset:
         return None
     if offset < log.log_start_offset:
         return begin_reset(log, offset, now_ms)
     row = list(log.segments)
-    # One that begins at the end stays, empty: the one before it may have been cleaned, and is not
-    # walked as if its gaps were torn.
+    # A segment that begins at the new end stays, although empty. The one before it may have been
+    # cleaned, and as the active segment its gaps would look like a torn tail.
     count = max(1, sum(segment.base_offset <= offset for segment in row))
     last = row[count - 1]
-    # What cannot be read is not cut: until here nothing has been decided.
+    # A log that cannot be read is not truncated. Until here nothing has been decided.
     shortened = last.log_path, last.locate(offset)
-    log.begin_cut()
-    # Offsets may be missing above the recovery point that follows: no torn tail, and no damage.
+    log.prepare_truncation()
+    # Above the new recovery point offsets can be missing without a torn tail or damage.
     marks_gaps = not log.has_gap_mark and last.base_offset < log.cleaned_offset
     log.has_gap_mark = log.has_gap_mark or marks_gaps
-    # Where the last whole batch ends is known once the log is opened anew.
+    # The end of the last whole batch is known only when the log is loaded again.
     log.recovery_point = min(log.recovery_point, last.base_offset)
     log.high_watermark = min(log.high_watermark, offset)
     log.cleaned_offset = min(log.cleaned_offset, offset)
     log.leader_epochs.truncate_from_end(offset)
     unlinked = _paths(row[count:])
-    return Cut(log.folder, unlinked, shortened, offset, _rules(log, now_ms), marks_gaps)
+    return TruncationPlan(log.folder, unlinked, shortened, offset, _rules(log, now_ms), marks_gaps)
 
 
-def begin_reset(log: Log, offset: int, now_ms: int) -> Cut:
-    """Decide to drop everything and go on at `offset`."""
-    log.begin_cut()
+def begin_reset(log: Log, offset: int, now_ms: int) -> TruncationPlan:
+    """Decide to drop everything and continue at `offset`."""
+    log.prepare_truncation()
     log.log_start_offset = log.high_watermark = offset
-    # Nothing is vouched for: a start drops what it finds, wherever that begins.
+    # Nothing is durable any more: a start drops what it finds, wherever that begins.
     log.recovery_point = NOTHING_VOUCHED_FOR
     log.cleaned_offset = -1
     log.has_gap_mark = False
     log.leader_epochs.truncate_from_end(0)
-    return Cut(log.folder, _paths(list(log.segments)), None, NO_SNAPSHOT, _rules(log, now_ms))
+    return TruncationPlan(
+        log.folder, _paths(list(log.segments)), None, NO_SNAPSHOT, _rules(log, now_ms)
+    )
 
 
 def _paths(segments: Sequence[Segment]) -> tuple[str, ...]:
@@ -110,38 +117,39 @@ def _rules(log: Log, now_ms: int) -> recovery.LoadRules:
 
 
 class Truncation:
-    """One truncation or reset. `perform` may be called again after a DiskError that is not final;
-    until it has succeeded the log is of no use."""
+    """One truncation or reset. After a DiskError that is not final, `perform` can be called again.
+    Until it has succeeded, the log cannot be used.
+    """
 
-    __slots__ = ("_checkpoint", "_cut", "_disk")
+    __slots__ = ("_checkpoint", "_disk", "_plan")
 
-    def __init__(self, disk: Disk, cut: Cut, checkpoint: Checkpoint) -> None:
-        """`checkpoint` was taken after the decision."""
+    def __init__(self, disk: Disk, plan: TruncationPlan, checkpoint: CheckpointJob) -> None:
+        """`checkpoint` must have been taken after the decision."""
         self._disk = disk
-        self._cut = cut
+        self._plan = plan
         self._checkpoint = checkpoint
 
-    def perform(self) -> recovery.Loaded:
-        """Do it, in the thread that writes checkpoints; what it gives is for `Log.truncated`."""
-        disk, cut = self._disk, self._cut
-        if cut.marks_gaps:
-            GapMark(disk, cut.folder).perform()
+    def perform(self) -> recovery.LoadedLog:
+        """Do it in the thread that writes checkpoints. Give the result to `Log.truncated`."""
+        disk, plan = self._disk, self._plan
+        if plan.marks_gaps:
+            GapMark(disk, plan.folder).perform()
         self._checkpoint.perform()
-        discard_swaps(disk, cut.folder)
-        for path in cut.unlinked:
+        discard_swaps(disk, plan.folder)
+        for path in plan.unlinked:
             unlink_if_there(disk, path)
-        for offset in snapshot_offsets(disk, cut.folder):
-            if offset > cut.snapshot_limit:
-                unlink_if_there(disk, snapshot_path(cut.folder, offset))
-        if cut.shortened is None:
-            unlink_if_there(disk, gap_mark_path(cut.folder))
+        for offset in snapshot_offsets(disk, plan.folder):
+            if offset > plan.snapshot_limit:
+                unlink_if_there(disk, snapshot_path(plan.folder, offset))
+        if plan.shortened is None:
+            unlink_if_there(disk, gap_mark_path(plan.folder))
         else:
-            path, size_bytes = cut.shortened
+            path, size_bytes = plan.shortened
             file = disk.open(path)
             file.truncate(size_bytes)
             file.datasync()
-        disk.sync_folder(cut.folder)
-        loaded = recovery.load(disk, cut.folder, cut.rules)
-        # Opening removes what no longer fits; it must not come back beside what is written next.
-        disk.sync_folder(cut.folder)
+        disk.sync_folder(plan.folder)
+        loaded = recovery.load(disk, plan.folder, plan.rules)
+        # Loading removes files that no longer fit. They must not return beside later writes.
+        disk.sync_folder(plan.folder)
         return loaded

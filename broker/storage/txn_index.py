@@ -1,9 +1,9 @@
-"""The aborted transactions whose marker lies in one segment, as in Kafka's `.txnindex` file.
+"""The aborted transactions whose marker is in one segment, as in Kafka's `.txnindex` file.
 
 Floor: storage. Pure. The file is a row of 34-byte entries, big-endian: version int16 (0), producer
-id int64, first offset int64, last offset int64 (that of the marker), last stable offset int64 (as
-of the marker). They stand in the order of the markers. A segment without aborted transactions has
-no file.
+id int64, first offset int64, last offset int64 (of the marker), last stable offset int64 (when the
+marker was written). The entries are in the order of the markers. A segment without aborted
+transactions has no file.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _ENTRY = Struct(">hqqqq")
 _LAST_OFFSET = attrgetter("last_offset")
 
 
-class AbortedTransaction(NamedTuple):
-    """What a reader of committed data must know: skip this producer from here to its marker."""
+class AbortedRange(NamedTuple):
+    """An aborted transaction, for read-committed consumers: skip this producer up to its marker."""
 
     producer_id: int
     first_offset: int
 
 
 class AbortedEntry(NamedTuple):
-    """One line of the index."""
+    """One entry of the index."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     """Of the abort marker."""
     last_stable_offset: int
-    """Nothing that ends later can have begun below this."""
+    """No transaction that ends later can have begun below this offset."""
 
 
 def encode(entries: Iterable[AbortedEntry]) -> bytes:
@@ -43,7 +43,7 @@ def encode(entries: Iterable[AbortedEntry]) -> bytes:
 
 
 def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry]:
-    """Read the file of the segment with these offsets; ValueError when it cannot belong to it."""
+    """Read the file of the segment with these offsets. Raises ValueError if it does not fit."""
     if len(data) % ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes are not a whole number of entries")
     entries = []
@@ -55,9 +55,9 @@ def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry
         if not last_offset < entry.last_offset < next_offset:
             raise ValueError("entries are not in the order of the segment's markers")
         if not 0 <= entry.first_offset < entry.last_offset or entry.producer_id < 0:
-            raise ValueError("an entry begins behind its end")
+            raise ValueError("an entry begins after its end")
         if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
-            raise ValueError("an entry's last stable offset lies behind it")
+            raise ValueError("an entry's last stable offset is above its end")
         last_offset = entry.last_offset
         entries.append(entry)
     return entries
@@ -65,23 +65,23 @@ def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry
 
 def overlapping(
     indexes: Iterable[Sequence[AbortedEntry]], start_offset: int, end_offset: int
-) -> list[AbortedTransaction]:
-    """The aborted transactions with a batch in [start, end), by first offset.
+) -> list[AbortedRange]:
+    """Return the aborted transactions with a batch in [start, end), by first offset.
 
-    `indexes` are those of the segments from the one that holds the start on; no more of them are
-    asked for than needed. The order of the markers tells where to begin, the last stable offset
-    of an entry where to stop.
+    `indexes` are those of the segments from the one that contains the start on, and are read only
+    as far as needed. The search begins at the first marker at or above the start, and ends at an
+    entry whose last stable offset reaches the end.
     """
     found = []
     for entries in indexes:
         for number in range(bisect_left(entries, start_offset, key=_LAST_OFFSET), len(entries)):
             entry = entries[number]
             if entry.first_offset < end_offset:
-                found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
+                found.append(AbortedRange(entry.producer_id, entry.first_offset))
             if entry.last_stable_offset >= end_offset:
                 return _by_first_offset(found)
     return _by_first_offset(found)
 
 
-def _by_first_offset(found: list[AbortedTransaction]) -> list[AbortedTransaction]:
+def _by_first_offset(found: list[AbortedRange]) -> list[AbortedRange]:
     return sorted(found, key=lambda one: (one.first_offset, one.producer_id))

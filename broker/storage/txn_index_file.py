@@ -1,8 +1,8 @@
-"""The aborted transactions of one segment: in memory when they are asked for, and in their file.
+"""The aborted transactions of one segment: loaded into memory on demand, and their file.
 
-Floor: storage. The file follows what is in memory with the flushes (`producer_files`); until it
-has, the entries stay. `broker/storage/txn_index` knows what it looks like. A segment without
-aborted transactions has no file.
+Floor: storage. A flush writes new entries to the file (`producer_files`); until then they stay in
+memory. `broker/storage/txn_index` defines the file's format. A segment without aborted transactions
+has no file.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ class TxnIndexFile:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it takes memory."""
+        """True if entries are held in memory."""
         return self._entries is not None and self.count > 0
 
     def unload(self) -> None:
-        """Let go of the entries if the file has them all."""
+        """Free the entries from memory if the file has all of them."""
         if self._written_count == self.count:
             self._entries = None
 
     def adopt(self, end_offset: int) -> None:
-        """Take the file as it is; CorruptionError when it cannot be that of a segment ending so."""
+        """Load the file. Raises CorruptionError if it cannot belong to a segment with this end."""
         self._entries = self._read(end_offset)
         self.count = self._written_count = len(self._entries)
 
     def recall(self, below_offset: int, end_offset: int) -> None:
-        """Take those below an offset from the file; CorruptionError when it is damaged."""
+        """Load the entries below an offset. Raises CorruptionError if the file is damaged."""
         recalled = [one for one in self._read(end_offset) if one.last_offset < below_offset]
         self._entries = [*recalled, *(self._entries or ())]
         self.count = len(self._entries)
 
     def entries(self, end_offset: int) -> Sequence[AbortedEntry]:
-        """All of them, in the order of the markers; `end_offset` is where the segment ends."""
+        """Return all entries in the order of the markers; `end_offset` is the segment's end."""
         if self._entries is None:
             self._entries = self._read(end_offset) if self.count else []
         return self._entries
 
     def add(self, entry: AbortedEntry) -> None:
-        """Note one whose marker has been written; the file follows with the next flush."""
+        """Add an entry whose marker has been written. The next flush writes it to the file."""
         self.entries(entry.last_offset)
         assert self._entries is not None
         self._entries.append(entry)
         self.count += 1
 
     def unwritten(self) -> tuple[int, bytes] | None:
-        """What the file lacks and at which byte; None when it is complete."""
+        """Return the entries that the file lacks, with the byte position; None if complete."""
         if self._written_count == self.count:
             return None
         assert self._entries is not None, "what is not in the file stays in memory"
@@ -71,15 +71,15 @@ class TxnIndexFile:
         return position, txn_index.encode(self._entries[self._written_count :])
 
     def file_reaches(self, size_bytes: int) -> None:
-        """The file holds so many bytes, on the disk."""
+        """Record that the file has this many durable bytes."""
         self._written_count = max(self._written_count, size_bytes // txn_index.ENTRY_BYTES)
 
     def written(self) -> None:
-        """The file holds everything; whoever made the segment has written it."""
+        """Record that the file has every entry. The cleaner that made the segment wrote them."""
         self._written_count = self.count
 
     def replace_file(self) -> None:
-        """Make the file what walking has found, durably; without room the next flush does it."""
+        """Write durably what the recovery scan found. On a full disk the next flush writes it."""
         data = txn_index.encode(self._entries or ())
         is_there = self._disk.exists(self.path)
         is_same = self._disk.read_all(self.path) == data if is_there else not data

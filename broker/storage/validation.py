@@ -1,11 +1,13 @@
-"""Whether a client's batch may enter the log, and as what.
+"""Validate a client's batch before it enters the log.
 
-Floor: storage. Pure. Every refusal is raised before anything changes, with the code that Kafka
-gives for that cause. Work per record is done only where a topic's settings ask for it (keys on a
-compacted topic, timestamps that may not be too old, a codec of its own) or the header shows that it
-is needed: its largest timestamp is out of bounds, or cannot be the largest (decision 0015). It may
-take a hundred times as long as everything else, so `check_client_batch` only says that it is
-wanted, and `look_at_records` does it in small steps.
+Floor: storage. Pure. Every refusal is raised before anything changes, with Kafka's error code for
+that cause. Records are checked one by one only in two cases: a topic setting requires it (keys on a
+compacted topic, a minimum timestamp, a codec of its own), or the header's largest timestamp is out
+of bounds or cannot be the largest (decision 0015). This can take a hundred times as long as
+everything else. So `check_client_batch` only reports that it is needed, and `look_at_records` does
+it in small steps.
+The price: a client can store records in a batch with a valid header and checksum that no
+reader can decode.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Generator, Iterator
 from broker.config import LOG_APPEND_TIME, PRODUCERS_CODEC, LogConfig
 from broker.settings import LONG_MAX
 from broker.storage.errors import InvalidRecords, RecordsUnseen
-from broker.storage.outcomes import Seen
+from broker.storage.outcomes import CheckedRecords
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.compression import Codec
 from protocol.wire.record import Place
@@ -30,7 +32,7 @@ from protocol.wire.records import (
 )
 
 RECORD_ERRORS_MAX = 100
-"""Named records in one refusal; a batch may hold a million bad ones."""
+"""The most records named in one refusal; a batch can have a million bad ones."""
 
 CODEC_MAX = int(max(Codec))
 
@@ -41,7 +43,7 @@ CODECS = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
-"""The words of `compression.type`."""
+"""The values of `compression.type`."""
 
 
 def check_client_batch(
@@ -49,12 +51,12 @@ def check_client_batch(
     header: BatchHeader,
     config: LogConfig,
     now_ms: int,
-    seen: Seen | None = None,
+    seen: CheckedRecords | None = None,
 ) -> None:
     """Refuse a client's batch that is damaged, too large, or not what a producer may send.
 
-    RecordsUnseen when it is none of these, but its records have to be looked at first, and
-    `look_at_records` has not gone through them under these very settings (`seen`).
+    Raises RecordsUnseen if the records must be checked first, and `look_at_records` has not checked
+    them under these same settings (`seen`).
     """
     size_bytes = len(batch)
     if header.magic != MAGIC:
@@ -62,7 +64,7 @@ def check_client_batch(
     if header.size_bytes != size_bytes:
         if HEADER_BYTES <= header.size_bytes < size_bytes:
             raise ApiError(ErrorCode.INVALID_RECORD, "more than one batch for one partition")
-        # Not CORRUPT_MESSAGE: the client would repeat for ever what it cuts each time.
+        # Not CORRUPT_MESSAGE, because the client would retry this batch for ever.
         raise ApiError(ErrorCode.INVALID_RECORD, "the batch is longer than the data")
     check_size(size_bytes, config)
     if not check_crc(batch):
@@ -71,14 +73,18 @@ def check_client_batch(
         raise ApiError(ErrorCode.INVALID_RECORD, "the base offset must be 0")
     check_counts(header)
     if header.attributes & CODEC_BITS > CODEC_MAX:
-        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the attributes name no codec")
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the attributes name an unknown codec"
+        )
     # Bits 4 and 5: transactional and control.
     if header.attributes & 0x30 and (header.is_control or header.producer_id < 0):
         _refuse_unowned(header)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise ApiError(ErrorCode.INVALID_RECORD, "an idempotent batch without a sequence")
+        raise ApiError(
+            ErrorCode.INVALID_RECORD, "an idempotent batch needs a sequence and a producer epoch"
+        )
     if header.is_log_append_time:
-        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the log may stamp records as appended")
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set LogAppendTime")
     if seen is not None and seen.under is config:
         return
     if (
@@ -90,28 +96,28 @@ def check_client_batch(
 
 
 def must_repack(header: BatchHeader, config: LogConfig) -> bool:
-    """Whether the topic stores the batch in another codec than its own (`compression.type`)."""
+    """Return True if the topic stores the batch in a codec other than the batch's own."""
     name = config.compression_type
     return name != PRODUCERS_CODEC and header.attributes & CODEC_BITS != CODECS[name]
 
 
 def check_size(size_bytes: int, config: LogConfig) -> None:
-    """Refuse a client's batch for its size, as it was sent or as it would be stored."""
+    """Refuse a client's batch for its size, either as sent or as it would be stored."""
     if size_bytes > config.max_message_bytes:
         raise ApiError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}",
         )
     if size_bytes > config.segment_bytes:
-        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "larger than a segment")
+        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
 
 
 def check_own_batch(batch: memoryview, header: BatchHeader, config: LogConfig) -> None:
-    """Refuse a batch of the broker's own making only for what would break the log."""
+    """Refuse a batch that the broker made, only for errors that would break the log."""
     if header.magic != MAGIC or header.size_bytes != len(batch):
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "not one whole batch")
     if header.size_bytes > config.segment_bytes:
-        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "larger than a segment")
+        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
     check_counts(header)
 
 
@@ -125,11 +131,11 @@ def check_counts(header: BatchHeader) -> None:
 
 
 def _are_timestamps_wanted(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Whether every record's timestamp has to be looked at.
+    """Return True if every record's timestamp must be checked.
 
-    The header's largest timestamp decides that for the future; it cannot show that none is too
-    old. The base timestamp is the first record's, so a smaller largest one is wrong: some clients
-    never set it.
+    The header's largest timestamp shows whether any is too new, but not whether any is too old. The
+    base timestamp is the first record's, so a largest timestamp below it is wrong: some clients
+    never set the largest one.
     """
     if config.message_timestamp_type == LOG_APPEND_TIME:
         return False
@@ -141,16 +147,17 @@ def _are_timestamps_wanted(header: BatchHeader, config: LogConfig, now_ms: int) 
 def _refuse_unowned(header: BatchHeader) -> None:
     if header.is_control:
         raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer")
+    raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
 
 
 def look_at_records(
     batch: memoryview, config: LogConfig, now_ms: int
-) -> Generator[bool, None, Seen]:
-    """Refuse a batch for its records, naming them.
+) -> Generator[bool, None, CheckedRecords]:
+    """Check the records of a batch and refuse it with the numbers of the bad ones.
 
-    The batch is opened here and not needed any more; its records are gone through in the steps of
-    what is given back, each of some milliseconds. It yields False: the batch is still open.
+    The batch is opened by this call and is not needed afterwards. The caller runs the returned
+    generator, which checks the records in steps of some milliseconds. It yields False because the
+    batch is still open.
     """
     header = read_header(batch)
     try:
@@ -168,7 +175,7 @@ def _look(
     runs: Iterator[list[Place]],
     bounds: tuple[int, int] | None,
     config: LogConfig,
-) -> Generator[bool, None, Seen]:
+) -> Generator[bool, None, CheckedRecords]:
     untimely: list[int] = []
     keyless: list[int] = []
     count = 0
@@ -197,7 +204,7 @@ def _look(
         _refuse(untimely, ErrorCode.INVALID_TIMESTAMP, "timestamp out of the topic's bounds")
     if keyless:
         _refuse(keyless, ErrorCode.INVALID_RECORD, "compacted topic needs keys")
-    return Seen(config, max_timestamp_ms)
+    return CheckedRecords(config, max_timestamp_ms)
 
 
 def _refuse(numbers: list[int], code: ErrorCode, reason: str) -> None:

@@ -1,16 +1,20 @@
-"""Questions under way whether producers may write in a transaction, and what makes answers void.
+"""Pending checks that a producer may write in a transaction, and what invalidates their answers.
 
-Floor: storage. Pure. The coordinator of a transaction may be another broker. What it answers is
-true when it answers; the transaction may end before the batch is appended that was asked about,
-and that batch would open a transaction which nobody ends. So whoever asks takes a guard first, and
-a marker of the producer, here in the log, breaks it (KIP-890).
+Floor: storage. Pure. The coordinator of a transaction can be another broker. Its answer is true
+when it is sent, but the transaction can end before the batch in question is appended. That batch
+would then open a transaction that never ends. So the caller takes a guard before it asks, and a
+marker of the producer in this log breaks the guard (KIP-890).
 """
 
 from __future__ import annotations
 
 
-class Guard:
-    """One question's: what is answered to it holds while this is whole."""
+class VerificationGuard:
+    """The guard of one check: the answer is valid as long as the guard is not broken.
+
+    Take the guard before you send the question. Check `is_broken` in the turn of the loop in which
+    you append the batch, because a marker can arrive between the answer and the append.
+    """
 
     __slots__ = ("is_broken",)
 
@@ -24,21 +28,22 @@ class Verifications:
     __slots__ = ("_guards",)
 
     def __init__(self) -> None:
-        self._guards: dict[int, list[Guard]] = {}
-        """By producer id. Those that are forgotten by nobody go with the marker, which comes to
-        every partition that a coordinator has vouched for."""
+        self._guards: dict[int, list[VerificationGuard]] = {}
+        """By producer id. A guard that is never forgotten goes with the marker, which the
+        coordinator sends to every partition that it confirmed.
+        """
 
     def __len__(self) -> int:
         return sum(map(len, self._guards.values()))
 
-    def begin(self, producer_id: int) -> Guard:
-        """A question about this producer is about to be asked."""
-        guard = Guard()
+    def begin(self, producer_id: int) -> VerificationGuard:
+        """Take a guard before asking about this producer."""
+        guard = VerificationGuard()
         self._guards.setdefault(producer_id, []).append(guard)
         return guard
 
-    def forget(self, producer_id: int, guard: Guard) -> None:
-        """Nothing will be appended on the answer to this question."""
+    def forget(self, producer_id: int, guard: VerificationGuard) -> None:
+        """Remove a guard: nothing will be appended on the answer to its check."""
         guards = self._guards.get(producer_id, [])
         if guard in guards:
             guards.remove(guard)
@@ -46,6 +51,6 @@ class Verifications:
                 del self._guards[producer_id]
 
     def void(self, producer_id: int) -> None:
-        """A transaction of the producer has ended here: answers of before hold no more."""
+        """Break all guards of a producer, because a transaction of this producer has ended here."""
         for guard in self._guards.pop(producer_id, ()):
             guard.is_broken = True

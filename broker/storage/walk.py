@@ -1,8 +1,8 @@
-"""Going through a segment's file from batch to batch.
+"""Iteration over the batches in a segment's file.
 
-Floor: storage. Reads in large steps, for header-sized reads of a cold file are several times
-slower than reading everything; a body that reaches beyond the window is skipped unless its
-checksum is wanted.
+Floor: storage. Reads in large steps, because header-sized reads of a cold file are several times
+slower than reading everything. A batch body beyond the window is skipped unless its checksum is
+needed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ WINDOW_BYTES = 256 * 1024
 
 
 class BatchWalk:
-    """The headers of a stretch of batches, in order; `checked_from` is the first offset whose
-    batch's checksum counts, None if none does.
+    """The headers of a range of batches, in order.
 
-    While iterating, `position` is where the batch just given starts. Afterwards it is where the
-    good batches end, and `fault` says what is wrong there; None when the stretch was used up.
+    Checksums are verified from offset `checked_from` on; None means never. While iterating,
+    `position` is the start of the current batch. Afterwards `position` is the end of the valid
+    batches, and `fault` says what is wrong there, or is None if the whole range was valid.
     """
 
     __slots__ = ("_checked_from", "_end_position", "_file", "fault", "position")
@@ -70,7 +70,7 @@ class BatchWalk:
 
     def _is_whole(self, header: BatchHeader, size_bytes: int, left: int) -> bool:
         if size_bytes > left:
-            self.fault = f"{left} of {size_bytes} bytes of a batch are there"
+            self.fault = f"only {left} of {size_bytes} bytes of a batch are there"
         elif header.last_offset_delta < 0:
             self.fault = f"a batch has last offset delta {header.last_offset_delta}"
         else:
@@ -79,9 +79,9 @@ class BatchWalk:
 
 
 def check_region(region: FileRegion) -> None:
-    """Go through all of what a fetch answer sends, checksums included; CorruptionError for damage.
+    """Check everything that a fetch answer sends. Raises CorruptionError for damage.
 
-    Offsets and epochs are below no checksum, but they never fall.
+    Checksums do not cover offsets and epochs, but these never fall, so that is checked too.
     """
     walk = BatchWalk(region.file, region.position, region.position + len(region), checked_from=0)
     next_offset, leader_epoch = 0, NO_LEADER_EPOCH
@@ -95,7 +95,11 @@ def check_region(region: FileRegion) -> None:
 
 
 def end_of_data(file: DiskFile, position: int, end_position: int) -> int:
-    """Where the last byte of a stretch that is not zero ends; `position` when there is none."""
+    """Return the end of the last non-zero byte of a range; `position` if all bytes are zero.
+
+    A log file may be longer than its batches (decision 0012). Zeros behind the last batch are
+    unused room. Zeros in the place of a batch are damage.
+    """
     found = position
     while position < end_position:
         window = file.read(min(WINDOW_BYTES, end_position - position), position)

@@ -2,6 +2,10 @@
 
 Floor: above `round`. Pure, as `decide`. A copy is known by its content; an archive's name alone
 only makes a file wait.
+
+A file whose comparison is not finished is not a new file either: it waits, because as a new file it
+would give its lines twice. A comparison can take several looks. The look that finishes one must not
+begin another: its result has to be used first, or the comparison would start over for ever.
 """
 
 from collector.config.settings import COPY_QUIET_MS

@@ -268,7 +268,7 @@ class Registry:
         generation.touch()
 
     def _route(self, known: Generation) -> None:
-        """Its topic is what its input makes of its first name, or of its name by now."""
+        """Set the topic that follows from the first name; call again after `first_path` changes."""
         topic, known.unroutable = self._routes.of(known.section, known.first_path, known.path)
         known.refused_in = self._routes.edition
         known.topic = topic or known.topic

@@ -1,9 +1,10 @@
 """Which topic the lines of a file go to, where that is named by a part of its path.
 
-Floor: above `discovery`. Pure. What counts is the name under which a file was first seen, as for
-the key of its records: a rotation moves no line to another topic. A template makes at most
-`max_topics` topics; those of all files that are known count, also of files that have ended. A file
-that gets no topic is not read, and keeps its place until it gets one.
+Floor: above `discovery`. Pure. The topic follows from the name under which a file was first seen,
+as the key of its records does, so a rotation moves no line to another topic. Code that gives a
+generation another first name must ask for its topic again (`Registry._route`). A template makes at
+most `max_topics` topics; those of all files that are known count, also of files that have ended. A
+file that gets no topic is not read, and keeps its place until it gets one.
 """
 
 from collections.abc import Iterable, Sequence

@@ -384,10 +384,10 @@ class Reader:
         return Turn()
 
     def _drained(self, generation: Generation, held: Held, now_ms: int) -> Turn:
-        """The end of a file without a name, once it stood still long enough.
+        """End a file that has no name, once it stood still long enough.
 
-        Not before all of its lines are committed: should their transaction be taken away, the
-        handle is all there is to read them from once more.
+        The handle stays open until all lines of the file are committed. If their transaction is
+        aborted, the lines can be read again through this handle alone.
         """
         if generation.stamp != held.stamp or generation.still_since_ms is None:
             generation.stamp = held.stamp

@@ -2,6 +2,10 @@
 
 Floor: above `registry`. A transaction holds the lines of a stretch and the positions they end at,
 so either both are there or neither; what it has no room for waits for the next one.
+
+A position is always the start of a line, and with multi-line events the end of an event. When a
+transaction is cut, it holds all lines of a lane that were given out, or none of them. In the second
+case the position of that lane stays out as well.
 """
 
 import logging

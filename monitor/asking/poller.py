@@ -199,6 +199,7 @@ class Poller:
         self._heard(isinstance(quorum, QuorumInfo))
         topics = _topics(metadata)
         widest = sum(len(topic.partitions) for topic in topics if not topic.internal)
+        # The commits before the ends: a race in between can then only overstate a lag.
         groups = await self._read_groups(cluster, admin, widest, now_ms)
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
         starts, _ = await self._offsets(admin, rows, EARLIEST_TIMESTAMP)

@@ -9,6 +9,10 @@ Room: client. Each partition has three offsets:
 
 A partition *begins* when it is assigned: its committed offset is fetched, and if there is none, the
 policy decides. A `seek` before that overrides both.
+
+Commits of one consumer run one after another. A commit that is retried could otherwise reach the
+coordinator after a later one and move the group back. So the offsets to commit are read only when
+it is the commit's turn.
 """
 
 import asyncio

@@ -138,7 +138,11 @@ class TransactionCore:
         self.is_decided = False
 
     def unanswered(self) -> None:
-        """Note that a request got no answer, so it may or may not have been executed, or be yet."""
+        """Note that a request got no answer, so it may or may not have been executed, or be yet.
+
+        So the next transaction takes another producer epoch. Under the same epoch the late request
+        would end that transaction.
+        """
         self.needs_new_epoch = True
 
     def fail(self, error: Exception, *, was_sent: bool = False) -> None:

@@ -74,6 +74,8 @@ class BatchHeader(NamedTuple):
     base_timestamp: int
     max_timestamp: int
     producer_id: int
+    """-1 without an idempotent producer. Test this to find that out, and not the sequence: aiokafka
+    sends sequence 0 in batches whose producer id is -1."""
     producer_epoch: int
     base_sequence: int
     record_count: int

@@ -55,7 +55,11 @@ CellsInOrder = Iterable[tuple[CellId, Cell]]
 
 
 class RedisView:
-    """One driver's hold on the live view; not for use by several threads."""
+    """One driver's hold on the live view; not for use by several threads.
+
+    Pass the guard that the driver's own MySQL transaction has set. Never read the guard later for a
+    write: it can already belong to the driver's successor.
+    """
 
     def __init__(
         self, settings: RedisSettings, definitions: Sequence[MetricDefinition], cellar: Cellar

@@ -281,7 +281,12 @@ def _lines_query(
     judged: _Columns,
     readings: Sequence[Reading],
 ) -> Iterator[str]:
-    """The steps from lines to judged lines; each reads the step before."""
+    """Yield the steps from lines to judged lines; each reads the step before.
+
+    Measure the generated code before you add work per line. Spark compiles all steps into one Java
+    method, and the JVM interprets a method above 8,000 bytes of bytecode unless an option forbids
+    that (`stream/spark/session`).
+    """
     parsed = list(inputs.values())
     is_of = {f"{p.name}.is": f"topic = {quote_text(p.topic)}" for p in parsed}
     yield (
@@ -331,7 +336,12 @@ def _within(name: str, sql: str) -> str:
 
 
 def _of_input(name: str, sql: str) -> str:
-    """An expression that is evaluated for lines of one input only; NULL for others."""
+    """Return an expression that is evaluated for lines of one input only; NULL for others.
+
+    Every column of a line is an attempt inside this branch. Spark hoists a subexpression that two
+    columns share out of both attempts, where an error would fail the whole batch. It never hoists
+    one out of a conditional branch.
+    """
     return f"IF({quote_name(f'{name}.is')}, {sql}, NULL)"
 
 

@@ -5,6 +5,10 @@ Spark's tasks do it, or the driver's JVM where a job would take longer than the 
 What comes back is as large as the cells, and not as the lines: frames, each of which is a block of
 cells as text, or a pickled list of rows, of tallies of lines, or of samples; and how long each task
 took.
+
+The frames come through a socket of Spark's, not as the result of the call to the JVM. A result of
+more than a few kilobytes arrives 40 ms late, because Nagle's algorithm on one side waits for the
+delayed acknowledgement of the other. Send anything large through such a socket.
 """
 
 import pickle

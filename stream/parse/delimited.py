@@ -18,9 +18,13 @@ from stream.parse.texts import LineSql, Texts, by_groups
 ANOTHER_NUMBER = "another number of fields than the header"
 ANOTHER_HEADER = "a header of other fields"
 QUOTES = "quotes in disorder"
+TOO_MANY = "too many fields"
 AMBIGUOUS = "more than one header fits"
 
 _FIELDS = "#Fields:"
+
+FIELDS_MAX = 20_480
+"""The most fields of a csv line, as in `java/Delimited.java`."""
 
 
 def read_csv(texts: Texts) -> LineSql:
@@ -34,6 +38,8 @@ def read_csv(texts: Texts) -> LineSql:
     taken = f"millrace_delimited({texts.text}, {', '.join(map(quote_text, given))})"
     headers = [header_names(text, section) for text in section.header or ()]
     sizes = sorted({len(names) for names in headers})
+    bare = f"replace({texts.text}, {quote_text(given[0])}, '')"
+    delimiters = f"length({texts.text}) - length({bare})"
     fitting = f"size({fields}) IN ({', '.join(map(str, sizes))})" if sizes else "true"
 
     def text(column: Declared) -> str:
@@ -51,7 +57,9 @@ def read_csv(texts: Texts) -> LineSql:
         f"({fields} IS NOT NULL AND {fitting})",
         texts.time(text),
         texts.declared(text),
-        f"IF({fields} IS NULL, {quote_text(QUOTES)}, {quote_text(ANOTHER_NUMBER)})",
+        f"CASE WHEN {fields} IS NOT NULL THEN {quote_text(ANOTHER_NUMBER)}"
+        f" WHEN {delimiters} >= {FIELDS_MAX} THEN {quote_text(TOO_MANY)}"
+        f" ELSE {quote_text(QUOTES)} END",
         _skipped(texts, headers),
     )
 

@@ -22,8 +22,9 @@ from stream.source.admission import Admission
 from stream.source.checkpoint import Offsets, decode_offsets, encode_offsets
 from stream.spark.memory import lines_per_batch, machine_bytes
 
-# Spark's consumer asks for offsets behind its own read-ahead, which waits this long for data; with
-# Kafka's 500 every batch would wait as long.
+# Spark's consumer asks for offsets on the connection on which its own read-ahead fetch waits for
+# data. The question is answered after that fetch, so with Kafka's 500 ms every batch would wait as
+# long. Our broker also ends such a fetch early (decision 0055); other brokers do not.
 FETCH_MAX_WAIT_MS = 5
 
 # A partition with more lines than this in a batch is read by several tasks; a batch of more, by

@@ -1,7 +1,9 @@
 """Our few Java classes (`java/*.java`), compiled for the running JVM by the compiler Spark brings.
 
 They stand on interfaces that Spark offers to Java and not to Python.
-The jar they make is kept, under a name that changes with the sources and with Spark.
+The compiler is Janino, which Spark uses for its generated code. Janino knows no type parameters and
+no lambdas, so the sources use neither. They are compiled at the first start. The jar stays in the
+stream's data folder, under a name that changes with the sources and with Spark's version.
 """
 
 import hashlib

@@ -35,7 +35,8 @@ _CODE_OPTIONS = (
     "-XX:Tier4MinInvocationThreshold=20000",
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
-    # What judges a line becomes one large method, which the JVM would else interpret for ever.
+    # Spark compiles all steps that judge a line into one method. Without this option the JVM would
+    # never compile a method above 8,000 bytes of bytecode, and would interpret it for every line.
     "-XX:-DontCompileHugeMethods",
 )
 

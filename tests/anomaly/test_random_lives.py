@@ -16,7 +16,7 @@ import pytest
 from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from broker.storage.markers import marker_of
 from broker.storage.producer_state import BATCHES_KEPT
-from broker.storage.txn_index import AbortedTransaction
+from broker.storage.txn_index import AbortedRange
 from protocol.wire.records import iterate_records, read_header
 from tests.harness.seed import seeded
 from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, batches_of, retain
@@ -68,10 +68,10 @@ class Model:
     def next_sequence(self, producer: int) -> int:
         return sum(len(one.values) for one in self.entries if one.producer == producer)
 
-    def transactions(self) -> tuple[dict[int, int], list[AbortedTransaction], set[int]]:
+    def transactions(self) -> tuple[dict[int, int], list[AbortedRange], set[int]]:
         """Open ones by producer, aborted ones, and the offsets of aborted batches."""
         opened: dict[int, list[Entry]] = {}
-        aborted: list[AbortedTransaction] = []
+        aborted: list[AbortedRange] = []
         lost: set[int] = set()
         for one in self.entries:
             if one.is_commit is None and one.is_transactional:
@@ -79,7 +79,7 @@ class Model:
             elif one.is_commit is not None:
                 batches = opened.pop(one.producer, [])
                 if batches and not one.is_commit:
-                    aborted.append(AbortedTransaction(one.producer, batches[0].base_offset))
+                    aborted.append(AbortedRange(one.producer, batches[0].base_offset))
                     lost.update(entry.base_offset for entry in batches)
         first_offsets = {producer: batches[0].base_offset for producer, batches in opened.items()}
         return first_offsets, sorted(aborted, key=lambda one: one.first_offset), lost

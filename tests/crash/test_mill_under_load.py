@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from appliance.processes import read_record, record_of
+from appliance.machine.processes import read_record, record_of
 from tests.e2e.mill import SHIPPED, TempMill, temp_mill
 from tests.e2e.reading import Reading, redis_view
 from tests.harness.load import (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.mill import SHIPPED, TempMill, temp_mill
+from tests.e2e.mill import TempMill, shipped_config, temp_mill
 from tests.e2e.reading import Reading
 
 ADDED_METRICS = """\
@@ -16,11 +16,8 @@ ADDED_METRICS = """\
 
 def config() -> str:
     """The shipped file with columns and metrics for the tests' own JSON lines."""
-    text = SHIPPED.read_text().replace(
-        "columns: {level: 'level string', ms: 'timing.total double'}",
-        "columns: {level: 'level string', name: '`user.name`.`a b` string', size: 'io.size int'}",
-    )
-    return text.replace("    - {name: visitors,", f"{ADDED_METRICS}    - {{name: visitors,")
+    columns = "{level: string, name: {path: '`user.name`.`a b`'}, size: {path: io.size, type: int}}"
+    return shipped_config(columns=columns, metrics=ADDED_METRICS)
 
 
 @pytest.fixture(scope="package")

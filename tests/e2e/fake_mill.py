@@ -9,10 +9,10 @@ import json
 import sys
 from typing import Any
 
-from appliance.home import find_home
-from appliance.parts import Part, Probe
-from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
-from appliance.supervisor.following import Following
+from appliance.mill.home import find_home
+from appliance.mill.parts import Part, ProbeKind
+from appliance.supervisor.driver import Driver, MillAlreadyRunning, take_lock
+from appliance.supervisor.following import ConfigFollower
 from protocol.log import configure
 
 ALREADY_RUNNING = 17
@@ -22,7 +22,7 @@ def part_of(entry: dict[str, Any]) -> Part:
     """A fake part as the supervisor sees it."""
     return Part(
         name=entry["name"],
-        probe=Probe.HTTP,
+        probe=ProbeKind.HTTP,
         host="127.0.0.1",
         port=entry["port"],
         ports=(),
@@ -39,13 +39,13 @@ def main(spec: list[dict[str, Any]]) -> int:
     home = find_home()
     try:
         take_lock(home)
-    except AlreadyRunning:
+    except MillAlreadyRunning:
         return ALREADY_RUNNING
     driver = Driver(
         home,
         [part_of(entry) for entry in spec],
         version="test",
-        following=Following(home, "test"),
+        following=ConfigFollower(home, "test"),
         commands={
             entry["name"]: [
                 sys.executable,

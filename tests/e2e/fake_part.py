@@ -12,7 +12,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from appliance.processes import PARENT_VARIABLE, die_with_parent
+from appliance.machine.processes import PARENT_VARIABLE, die_with_parent
 
 
 def main(port: int, modes: list[str]) -> int:

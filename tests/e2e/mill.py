@@ -18,15 +18,27 @@ from typing import Any
 import pytest
 
 from appliance.config.replication import BROKERS_MAX
-from appliance.home import CODE, Home, find_home
-from appliance.processes import read_record
-from appliance.servers import find_program
+from appliance.launch.servers import find_program
+from appliance.machine.processes import read_record
+from appliance.mill.home import CODE, Home, find_home
 from tests.harness.ports import free_ports
 
 SHIPPED = CODE / "configs" / "millrace.yaml"
+SHIPPED_COLUMNS = "{level: string, ms: {path: timing.total, type: double}}"
+"""The columns of the shipped file's JSON input."""
 OF_EACH_BROKER = ("host", "mill", "broker", "broker_status")
 PORT_NAMES = (*OF_EACH_BROKER, "collector", "stream", "redis", "mysql")
 COMMAND_TIMEOUT_S = 400.0
+
+
+def shipped_config(*, columns: str, metrics: str) -> str:
+    """The shipped file with other columns of its JSON input, and with further metrics."""
+    text = SHIPPED.read_text()
+    visitors = "    - {name: visitors,"
+    for old, new in ((SHIPPED_COLUMNS, columns), (visitors, metrics + visitors)):
+        assert text.count(old) == 1, f"the shipped file has no {old}"
+        text = text.replace(old, new)
+    return text
 
 
 class TempMill:

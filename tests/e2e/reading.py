@@ -13,8 +13,8 @@ import pymysql
 import redis
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from appliance.init import read_secret
-from appliance.processes import ProcessRecord, read_record
+from appliance.machine.processes import ProcessRecord, read_record
+from appliance.mill.init import read_secret
 from appliance.supervisor.control import ask
 from protocol.status import fetch_status
 from sinks.redis.view import start_text

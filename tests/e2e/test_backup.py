@@ -17,11 +17,11 @@ import pytest
 
 from appliance.backup import take
 from appliance.config.load import load_text
-from appliance.home import Home
-from appliance.init import initialise, read_secret
-from appliance.parts import Placement
-from appliance.processes import read_record
-from appliance.settings import Mill
+from appliance.machine.processes import read_record
+from appliance.mill.home import Home
+from appliance.mill.init import initialise, read_secret
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
 from sinks.config import MySqlSettings
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
 from tests.e2e.reading import Reading
@@ -130,7 +130,7 @@ def test_the_database_goes_through_a_running_and_a_stopped_mill(tmp_path: Path) 
         )
         made = old.run("backup", str(first))
         assert made.code == 0, made.err
-        assert "rows of MySQL; the mill stood still for" in made.err
+        assert "rows of MySQL; the mill was paused for" in made.err
         restored = new.run("restore", str(first))
         assert restored.code == 0, restored.err
         # The server starts with the users of the secrets, and keeps what it was filled with.

@@ -156,7 +156,7 @@ def test_a_group_is_read_moved_and_deleted(millrace: Run) -> None:
     assert shown.data[0] | {"group": ""} == {
         "group": "", "topic": "t4", "partition": 0, "current_offset": 3, "new_offset": 0,
     }  # fmt: skip
-    assert "--execute does it" in shown.err
+    assert "add --execute to do it" in shown.err
     assert millrace("group", "seek", "g4", "--to", "-2", "--topic", "t4:0", "--execute").code == 0
     assert millrace("consume", "t4", "-g", "g4", "-e").out == "b\nc\n"
     assert millrace("group", "describe", "nobody").code == 4

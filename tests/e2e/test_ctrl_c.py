@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from appliance.cli.output import Exit
-from appliance.home import CODE, find_home
-from appliance.init import initialise
+from appliance.mill.home import CODE, find_home
+from appliance.mill.init import initialise
+from appliance.output import Exit
 from tests.harness.broker import BrokerProcess
 from tests.harness.redis import redis_server
 from tests.harness.silent import silent_server

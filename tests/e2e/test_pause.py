@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from appliance.backup.pause import PauseFailed, paused
-from appliance.processes import ProcessRecord
+from appliance.machine.processes import ProcessRecord
 from appliance.supervisor import control
 from appliance.supervisor.pausing import PAUSE_MS_MAX, stand_still
 from tests.e2e.test_up_supervisor import DEADLINE_S, FakeMill, fake_mill

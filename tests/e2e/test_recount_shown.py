@@ -13,8 +13,8 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from appliance.cli.output import Exit
-from appliance.home import CODE
+from appliance.mill.home import CODE
+from appliance.output import Exit
 from sinks.config import MySqlSettings, SinksSettings
 from tests.crash.test_stream_changes import BY_PATH, BY_STATUS, TOPIC, line, section
 from tests.harness.broker import BrokerProcess
@@ -130,7 +130,7 @@ def test_it_says_how_far_it_is_and_goes_on_without_who_watches(
         watching.wait()
     assert watching.returncode == Exit.INTERRUPTED
     assert (out, "Traceback" in err) == ("", False)
-    assert "the stream goes on recounting; the same command shows how far it is" in err
+    assert "the stream continues to recount; the same command shows its progress" in err
 
     again = recount(tmp_path)
     out, err = again.communicate(timeout=DEADLINE_S)

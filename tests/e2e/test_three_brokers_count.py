@@ -118,7 +118,7 @@ def test_brokers_die_while_lines_are_counted_and_every_line_counts_once(reading:
     def kill_both() -> None:
         wait_until(lambda: counted() > RATE, COUNTED_S, "the first lines are counted")
         check_replication(cluster)
-        # One stays down for as long as it takes to be seen, and nobody waits for it.
+        # The first one stays down until the page shows it. The counts go on without it.
         leader = cluster.leader()
         cluster.kill(leader)
         cluster.supervise("stop-part", leader)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from appliance.home import CODE
-from appliance.processes import port_is_free
+from appliance.machine.processes import port_is_free
+from appliance.mill.home import CODE
 from tests.e2e.test_up_counts import STATUSES
 from tests.harness.logs import shared_log
 from tests.harness.wait import wait_until

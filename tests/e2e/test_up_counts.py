@@ -13,8 +13,8 @@ import pymysql
 import pytest
 import redis
 
-from appliance.init import read_secret
-from tests.e2e.mill import SHIPPED, TempMill, temp_mill
+from appliance.mill.init import read_secret
+from tests.e2e.mill import TempMill, shipped_config, temp_mill
 from tests.harness.logs import shared_log
 from tests.harness.wait import wait_until
 
@@ -33,19 +33,11 @@ STATUSES = {
 COUNTED_S = 60.0
 """A test's patience; the promise of ten seconds is measured by the bench."""
 
-NESTED = (
-    SHIPPED.read_text()
-    .replace(
-        "columns: {level: 'level string', ms: 'timing.total double'}",
-        "columns: {active: 'connections.active int',"
-        " hg: '`server_zones`.`hg.nginx.org`.requests bigint'}",
-    )
-    .replace(
-        "    - {name: visitors,",
-        "    - {name: most_active, from: json, measure: max, value: active}\n"
-        "    - {name: hg_requests, from: json, measure: max, value: hg}\n"
-        "    - {name: visitors,",
-    )
+NESTED = shipped_config(
+    columns="{active: {path: connections.active, type: int},"
+    " hg: {path: 'server_zones.`hg.nginx.org`.requests', type: bigint}}",
+    metrics="    - {name: most_active, from: json, measure: max, value: active}\n"
+    "    - {name: hg_requests, from: json, measure: max, value: hg}\n",
 )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance import lifecycle
-from appliance.home import CODE
-from appliance.processes import read_record
+from appliance.machine.processes import read_record
+from appliance.mill.home import CODE
+from appliance.operate import lifecycle
 from tests.e2e.mill import TempMill, temp_mill
 from tests.harness.wait import wait_until
 

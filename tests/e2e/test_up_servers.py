@@ -10,8 +10,8 @@ import pymysql
 import pytest
 import redis
 
-from appliance.init import read_secret
-from appliance.processes import read_record
+from appliance.machine.processes import read_record
+from appliance.mill.init import read_secret
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
@@ -230,7 +230,7 @@ def test_a_changed_file_restarts_just_the_parts_it_concerns(mill: TempMill) -> N
     mill.write_config(SERVERS_ONLY)
     said = mill.run("up")
     assert said.code == 0
-    assert "monitor starts anew with `./millrace up --apply`" in said.err
+    assert "monitor restarts with `./millrace up --apply`" in said.err
     # What is told is what runs, not what the file says meanwhile.
     assert f"http://127.0.0.1:{old}" in said.err
     assert pids(mill) == before

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
-from appliance.home import CODE, Home, find_home
-from appliance.processes import ProcessRecord, read_record, record_of
+from appliance.machine.processes import ProcessRecord, read_record, record_of
+from appliance.mill.home import CODE, Home, find_home
+from appliance.operate import lifecycle
 from appliance.supervisor import control
 from tests.e2e.fake_mill import ALREADY_RUNNING
 from tests.harness.ports import free_port
@@ -222,7 +222,7 @@ def test_an_orphan_is_stopped_before_its_successor_starts(tmp_path: Path, modes:
         entry = mill.wait_healthy()
         assert not orphan.is_alive()
         assert entry["pid"] != orphan.pid
-        assert "an earlier run is stopped first" in mill.log("supervisor")
+        assert "stopping a part of an earlier run first" in mill.log("supervisor")
 
 
 def test_stopping_from_outside_ends_orphans_too(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from appliance import lifecycle
-from appliance.processes import read_record
+from appliance.machine.processes import read_record
+from appliance.operate import lifecycle
 from appliance.supervisor.control import NoSupervisor
-from appliance.supervisor.effects import State
+from appliance.supervisor.effects import PartPhase
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
 from tests.harness.wait import wait_until
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.live
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
 THREE = SERVERS_ONLY.replace("cluster: {", "cluster: {brokers: 3, ") + ("sinks: {mysql: null}\n")
-NOT_SERVING = tuple(state for state in State if state is not State.HEALTHY)
+NOT_SERVING = tuple(state for state in PartPhase if state is not PartPhase.HEALTHY)
 DEADLINE_S = 60.0
 
 
@@ -100,7 +100,7 @@ def test_changed_settings_reach_one_broker_after_the_other(mill: TempMill) -> No
     mill.up()
     before = {name: row["pid"] for name, row in mill.status().items()}
     mill.write_config(THREE.replace("num.partitions: 3", "num.partitions: 5"))
-    assert "start anew one after the other with `./millrace up --apply`" in mill.run("up").err
+    assert "restart one after the other with `./millrace up --apply`" in mill.run("up").err
     with watched(mill, *NOT_SERVING) as away:
         applied = mill.run("up", "--apply")
     assert applied.code == 0, applied.err
@@ -130,7 +130,7 @@ def test_a_broker_that_is_needed_is_stopped_by_force_alone(mill: TempMill) -> No
         assert refused.code == 3
         assert f"broker-2 was not {done}: without it" in refused.err
         assert "needed-0" in refused.err
-        assert "broker-3 is away: start that first, or go on with --force" in refused.err
+        assert "broker-3 is away: start that first, or use --force" in refused.err
     assert mill.status()["broker-2"]["pid"] == before
     assert mill.run("restart", "broker-2", "--force").code == 0
     assert mill.status()["broker-2"]["pid"] != before
@@ -151,7 +151,7 @@ def test_brokers_are_stopped_one_after_the_other(mill: TempMill) -> None:
     mill.write_config(THREE.replace("brokers: 3, ", ""))
     refused = mill.run("up")
     assert refused.code == 1
-    assert "a cluster of three does not shrink: set cluster.brokers: 3" in refused.err
+    assert "three brokers cannot shrink to one: set cluster.brokers: 3" in refused.err
     mill.write_config(THREE)
 
 
@@ -167,7 +167,7 @@ def test_a_cluster_of_one_is_not_made_one_of_three(mill_of_one: TempMill) -> Non
     mill = mill_of_one
     before = {name: row["pid"] for name, row in mill.status().items()}
     mill.write_config(THREE)
-    refusal = "growing one broker to three comes later: set cluster.brokers: 1"
+    refusal = "one broker cannot grow to three yet: set cluster.brokers: 1"
     for command in (("up", "--apply"), ("restart",)):
         refused = mill.run(*command)
         assert refused.code == 1, refused.err

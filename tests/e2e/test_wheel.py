@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from protocol.status import VERSION
 from tests.harness.ports import free_ports
 from tests.harness.wait import wait_until
@@ -120,6 +120,7 @@ def installed() -> Iterator[Installed]:
 def test_nothing_but_millrace_lands_in_site_packages(installed: Installed) -> None:
     names = {path.name for path in installed.site.iterdir()}
     assert "millrace" in names
+    assert list((installed.site / "millrace").rglob("README.md")) == []
     assert names.isdisjoint({"appliance", "broker", "collector", "protocol", "sinks", "stream"})
     assert (installed.site / "millrace" / "py.typed").exists()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from appliance.home import CODE
+from appliance.mill.home import CODE
 
 ROOMS = ("appliance", "broker", "collector", "monitor", "protocol", "sinks", "stream")
 FILLED = "…"

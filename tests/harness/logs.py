@@ -1,4 +1,4 @@
-"""The shared real log files, which are not part of this repository."""
+"""The shared real log files and cases, which are not part of this repository."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def shared_log(name: str) -> Path:
     """Path of a shared log such as `apache_access.log`; the test is skipped where it is missing."""
-    folder = Path(os.environ.get("MILLRACE_SHARED", ROOT.parent / "shared" / "data"))
-    path = folder / name
+    return _shared(_logs() / name)
+
+
+def shared_case(name: str) -> Path:
+    """Path of a case's folder such as `05-nginx-main`; the test is skipped where it is missing."""
+    return _shared(_logs().parent / "cases" / "files" / name)
+
+
+def _logs() -> Path:
+    return Path(os.environ.get("MILLRACE_SHARED", ROOT.parent / "shared" / "data"))
+
+
+def _shared(path: Path) -> Path:
     if not path.exists():
-        pytest.skip(f"{name} is not beside this checkout (set MILLRACE_SHARED to its folder)")
+        pytest.skip(f"{path.name} is not beside this checkout (set MILLRACE_SHARED to its folder)")
     return path

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pyspark
 
-from appliance.java import find_java
+from appliance.machine.java import find_java
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 

@@ -23,7 +23,7 @@ PURE = {
         "cluster/reports",
         "alarm",
         "budget",
-        "commitments",
+        "offset_waiters",
         "purgatory",
         "timers",
         "world",
@@ -140,7 +140,7 @@ PURE = {
         "cli/top_view",
         "dump/scan",
         "kafka/lines",
-        "service",
+        "machine/service",
         "supervisor/core",
         "supervisor/one_part",
         "supervisor/turns",
@@ -155,8 +155,8 @@ def is_pure(of: Module) -> bool:
 
 
 def told_by(house: str) -> set[str]:
-    """The cores that HOUSE.md names, by path."""
-    told = house[house.index("The large ones:") : house.index("## How a part starts")]
+    """The cores that HOUSE.md names, by path: those of the paragraph about the large ones."""
+    told = house[house.index("The large ones:") :].partition("\n\n")[0]
     found: set[str] = set()
     folder = ""
     for name in re.findall(r"`([\w/]+)`", told):

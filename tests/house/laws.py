@@ -88,18 +88,36 @@ MONITOR_FLOORS = {
     "site": 8,
     "": 9,
 }
+APPLIANCE_FLOORS = {
+    "": 0,
+    "config": 1,
+    "dump": 1,
+    "kafka": 1,
+    "machine": 1,
+    "kafka_tools": 2,
+    "mill": 2,
+    "launch": 3,
+    "traffic": 3,
+    "supervisor": 4,
+    "checks": 5,
+    "operate": 6,
+    "backup": 7,
+    "cli": 8,
+}
 FLOORS = {
+    "appliance": APPLIANCE_FLOORS,
     "broker": BROKER_FLOORS,
     "protocol": PROTOCOL_FLOORS,
     "collector": COLLECTOR_FLOORS,
     "monitor": MONITOR_FLOORS,
 }
 GROUND_MODULES = {
+    "appliance": {"errors", "healthz", "interrupts", "output"},
     "broker": {
         "world",
         "alarm",
         "budget",
-        "commitments",
+        "offset_waiters",
         "timers",
         "purgatory",
         "config",

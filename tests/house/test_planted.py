@@ -35,6 +35,12 @@ PLANTED: list[tuple[Law, str, str]] = [
     (laws.floors_inside, "monitor/views/render.py", "from monitor.site import plots"),
     (laws.floors_inside, "monitor/alerts/kinds.py", "from monitor.asking.poller import Poller"),
     (laws.floors_inside, "monitor/site/site.py", "from monitor.http import create_app"),
+    (laws.floors_inside, "appliance/kafka/topics.py", "from appliance.cli import context"),
+    (laws.floors_inside, "appliance/mill/home.py", "from appliance.launch.servers import run"),
+    (laws.floors_inside, "appliance/supervisor/core.py", "from appliance.operate import starting"),
+    (laws.floors_inside, "appliance/output.py", "from appliance.machine import files"),
+    (laws.known_floors, "appliance/attic/old.py", "x = 1"),
+    (laws.known_floors, "appliance/helpers.py", "x = 1"),
     (laws.known_floors, "monitor/attic/old.py", "x = 1"),
     (laws.known_floors, "broker/attic/old.py", "x = 1"),
     (laws.known_floors, "collector/attic/old.py", "x = 1"),
@@ -94,6 +100,8 @@ KEPT: list[tuple[Law, str, str]] = [
     (laws.floors_inside, "broker/node/broker.py", "from broker.storage.log import Log"),
     (laws.floors_inside, "broker/storage/log.py", "from broker.storage import segment"),
     (laws.floors_inside, "broker/__main__.py", "from broker.node import broker"),
+    (laws.floors_inside, "appliance/__main__.py", "from appliance.cli import app"),
+    (laws.floors_inside, "appliance/cli/doctor.py", "from appliance.checks import startup"),
     (laws.known_floors, "broker/storage/log.py", "x = 1"),
     (laws.light_broker, "collector/text/encode.py", "import numpy"),
     (laws.real_world, "broker/real/listening.py", "import asyncio, threading, time"),
@@ -193,7 +201,7 @@ def test_circles_are_found_also_where_only_types_are_checked() -> None:
 
 def test_cores_that_are_told_of_and_not_kept_are_found() -> None:
     """One that does not exist, and one that no law holds to being a core."""
-    house = "… The large ones: `broker/quorum`, `collector/gone`, `agent`.\n\n## How a part starts"
+    house = "… The large ones: `broker/quorum`, `collector/gone`,\n`agent`.\n\n## Then `a/b`"
     told = cores.told_by(house)
     assert told == {"broker/quorum", "collector/gone", "collector/agent"}
     paths = ["broker/quorum/leader.py", "collector/agent.py", "collector/once.py"]

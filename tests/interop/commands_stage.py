@@ -20,7 +20,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from appliance.dump.scan import Batches
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from tests.harness.broker import BrokerProcess
 from tests.harness.kafka_commands import MAINS
 from tests.harness.tools import KafkaTools

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.cli.output import Exit
 from appliance.config.load import load_text
+from appliance.output import Exit
 from sinks.config import MySqlSettings
 from sinks.mysql import migrate
 from sinks.mysql.link import connect
@@ -47,7 +47,7 @@ def test_another_meaning_of_a_counted_metric_is_a_fault(
     mysql_server: MySqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Spark judges expressions; here the database alone is asked.
-    monkeypatch.setattr("appliance.stream_check._ask_spark", lambda *_: [])
+    monkeypatch.setattr("appliance.checks.stream_check._ask_spark", lambda *_: [])
     settings = mysql_server.new_database()
     (tmp_path / "password").write_text(settings.password)
     before = text(settings, "status = 404")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from appliance.cli.output import CommandError
-from appliance.kafka.consume import Begin, Beginning
-from appliance.kafka.replay import Line, Replay, look
+from appliance.kafka.consume import BeginAt, Beginning
+from appliance.kafka.replay import DeadLetterReplay, Line, look
 from appliance.kafka.session import open_cluster, run
+from appliance.output import CommandError
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, TopicReader
 from tests.harness.wait import wait_until
@@ -131,7 +131,7 @@ def test_letters_edited_by_hand_go_alone_under_the_key_their_line_would_have(
     )
     assert [(row["fate"], row["line"]) for row in found["letters"]] == [
         ("replayed", "second"),
-        ("no such dead letter, or not one that was asked for", None),
+        ("no such dead letter, or the options exclude it", None),
     ]
     assert "1 put back, 0 were before, 1 cannot be" in said
     assert values(broker, "t", 1) == [(None, b"second")]
@@ -180,13 +180,13 @@ def test_of_two_at_the_same_time_the_first_is_fenced(
     collect(b"\xff one\n", "t")
 
     async def both() -> None:
-        async with open_cluster(broker.bootstrap) as cluster, Replay(cluster) as first:
-            shelf = await look(cluster, Beginning(Begin.START), lambda letter: True)
+        async with open_cluster(broker.bootstrap) as cluster, DeadLetterReplay(cluster) as first:
+            shelf = await look(cluster, Beginning(BeginAt.START), lambda letter: True)
             (letter,) = shelf.letters.values()
             line = Line(letter, "t", letter.value)
-            async with Replay(cluster) as second:
+            async with DeadLetterReplay(cluster) as second:
                 assert await second.put_back([line]) == {}
-            with pytest.raises(CommandError, match="somebody else"):
+            with pytest.raises(CommandError, match="another replay"):
                 await first.put_back([line])
 
     run(both())
@@ -214,8 +214,8 @@ def test_a_replay_waits_for_what_a_collector_has_open(
             holder.begin_transaction()
             future = await holder.send("millrace.dead-letters", b"open", partition=0)
             await future
-            async with Replay(cluster) as replay:
-                beginning = Beginning(Begin.START)
+            async with DeadLetterReplay(cluster) as replay:
+                beginning = Beginning(BeginAt.START)
                 shelf = await look(cluster, beginning, lambda letter: letter.topic == "t")
                 (letter,) = shelf.letters.values()
                 await replay.put_back([Line(letter, "t", letter.value)])

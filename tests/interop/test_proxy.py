@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from tests.harness.broker import BrokerProcess
 from tests.harness.monitor import MonitorProcess
 from tests.harness.ports import free_port

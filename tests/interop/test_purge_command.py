@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from appliance.checks import Level
-from appliance.cli.output import Exit
+from appliance.checks.growth import rows
+from appliance.checks.startup import CheckLevel
 from appliance.config.load import load_text
-from appliance.growth import rows
+from appliance.output import Exit
 from sinks.config import MySqlSettings
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, OffsetRange
@@ -59,11 +59,11 @@ def test_what_waits_is_said_shown_and_only_then_deleted(
     sink.close()
     config(tmp_path, shipped)
     assert run(monkeypatch, tmp_path, "stream", "purge", "--yes")[2] == [
-        "nothing waits to be deleted"
+        "there is nothing to delete"
     ]
 
     sink = opened(settings, shipped, tmp_path)
-    (warning,) = [one for one in rows(mill(tmp_path, shipped)) if one.level is Level.WARNING]
+    (warning,) = [one for one in rows(mill(tmp_path, shipped)) if one.level is CheckLevel.WARNING]
     assert "m: 1 cells of MySQL's 1m windows are older than `keep` (90d)" in warning.found
     assert "stream purge" in warning.remedy
 
@@ -79,7 +79,7 @@ def test_what_waits_is_said_shown_and_only_then_deleted(
     assert json.loads("".join(out))["data"] == {"cells": 1, "sizes": 1}
     assert not sink.purge(int(time.time()))
     assert windows(sink) == [60]
-    assert [one for one in rows(mill(tmp_path, shipped)) if one.level is Level.WARNING] == []
+    assert [one for one in rows(mill(tmp_path, shipped)) if one.level is CheckLevel.WARNING] == []
     sink.close()
 
 

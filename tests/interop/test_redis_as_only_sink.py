@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from appliance.servers import find_program, redis_configuration
-from appliance.settings import READER, SINK_USER
+from appliance.launch.servers import find_program, redis_configuration
+from appliance.mill.settings import READER, SINK_USER
 from sinks.config import RedisSettings, SinksSettings
 from sinks.store import Sinks
 from tests.harness import worked

@@ -22,7 +22,7 @@ from sinks.keys import K_COLUMN_CHARACTERS, Key
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Outcome, Sinks
-from sinks.values import combined
+from sinks.values import SUM_MAX, combined
 from tests.harness import worked
 from tests.harness.cell_blocks import encode
 from tests.harness.mysql import MySqlServer
@@ -245,8 +245,8 @@ def test_a_sum_at_its_limit_stays_there_and_stops_nothing(
     settings = SinksSettings(mysql=mysql_server.new_database())
     sinks = drive(settings, [metric("sums", 1, "sum", top=1)])
     sinks.open(worked.QUERY)
-    limit = "9" * 26 + "." + "9" * 12
-    values = ["9" * 26, "9" * 26, "-5"]
+    limit = str(SUM_MAX)
+    values = [limit, limit, "-5"]
     for batch_id, value in enumerate(values):
         sinks.apply(batch(batch_id, blocks=[summed(value)]))
     as_row = FoldRow("sums", TEN, ("a",), 1, Decimal(-5), Decimal(0), Decimal(0))

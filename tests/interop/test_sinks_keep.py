@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from appliance.keeps import deletions
-from appliance.settings import Mill
+from appliance.checks.keeps import deletions
+from appliance.mill.settings import Mill
 from sinks.config import MySqlSettings, SinksSettings
 from sinks.keeping import NOTICE_S, words
 from sinks.mysql.link import connect
@@ -220,7 +220,7 @@ def as_configured(home: Path, settings: MySqlSettings, keep: str) -> Mill:
 def test_what_a_keep_would_delete_is_told_before_it_is_taken_over(
     stage: Stage, database: MySqlSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.keeps.time.time", lambda: float(NOW_S))
+    monkeypatch.setattr("appliance.checks.keeps.time.time", lambda: float(NOW_S))
     stage.open(SHIPPED).apply(batch(0, *STARTS_S[1:]))
     assert deletions(as_configured(tmp_path, database, "90d")) == []
     assert deletions(as_configured(tmp_path, database, "forever")) == []

@@ -224,6 +224,14 @@ def opened(settings: MySqlSettings, **more: Any) -> MySqlSink:
     return sink
 
 
+def is_replay_of_next(settings: MySqlSettings) -> bool:
+    """Apply the next batch by a driver that knows every metric; whether it was a replay."""
+    later = MySqlSink(settings, patience_s=5)
+    later.open(worked.QUERY, METRICS, 0)
+    with contextlib.closing(later):
+        return later.apply(NEXT).replayed
+
+
 def test_an_old_database_becomes_what_today_would_have_written(
     mysql_server: MySqlServer,
     today: MySqlSettings,
@@ -248,10 +256,7 @@ def test_an_old_database_becomes_what_today_would_have_written(
     # It goes on as one that was always of this version.
     assert sink.apply(batches()[1]).replayed
     for settings in (old, today):
-        later = MySqlSink(settings, patience_s=5)
-        later.open(worked.QUERY, METRICS, 0)
-        assert not later.apply(NEXT).replayed
-        later.close()
+        assert not is_replay_of_next(settings)
     assert everything(mysql_server, old) == everything(mysql_server, today)
     caplog.clear()
     with caplog.at_level(logging.INFO, "sinks"):
@@ -409,12 +414,8 @@ def test_the_largest_numbers_of_version_1_are_kept_whole(
     old = mysql_server.new_database()
     set_back(mysql_server, today, old, 1)
     total, most = Decimal("-" + "9" * 32 + ".999999"), Decimal("9" * 22 + ".999999")
-    run(
-        mysql_server,
-        old,
-        f"UPDATE windows SET `sum` = {total}, `max` = {most}, value = {total} "
-        "WHERE metric = 'bytes_by_host'",
-    )
+    values = f"`sum` = {total}, `max` = {most}, value = {total}"
+    run(mysql_server, old, f"UPDATE windows SET {values} WHERE metric = 'bytes_by_host'")
     opened(old)
     rows = [r for r in read(mysql_server, old, "windows") if r["metric"] == "bytes_by_host"]
     assert {(row["sum"], row["value"], row["max"]) for row in rows} == {(total, total, most)}
@@ -434,11 +435,11 @@ def test_numbers_of_version_3_get_more_digits(
     expected = everything(mysql_server, today)
     shape = _shape(mysql_server, today)
     run(mysql_server, today, *NARROW)
-    sink = opened(today)
+    opened(today).close()
     assert everything(mysql_server, today) == expected
     assert _shape(mysql_server, today) == shape
     assert [row["version"] for row in read(mysql_server, today, "schema_version")] == [4]
-    assert not sink.apply(NEXT).replayed
+    assert not is_replay_of_next(today)
 
 
 def test_a_driver_that_dies_while_version_3_is_brought_up_leaves_it_to_the_next(

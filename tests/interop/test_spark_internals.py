@@ -43,7 +43,7 @@ PRIVATE_MODULES = ("pyspark.java_gateway",)
 
 def sources(ending: str) -> list[Path]:
     """Whatever speaks to Spark."""
-    beside = [ROOT / "appliance" / "class_data.py"] if ending == ".py" else []
+    beside = [ROOT / "appliance" / "mill" / "class_data.py"] if ending == ".py" else []
     return [*sorted((ROOT / "stream").rglob(f"*{ending}")), *beside]
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from bench import stream_inputs
-from bench.straight import NOBODY, Metric, cells_of, differences
+from bench.straight import NO_VALUE, Metric, cells_of, differences
 from bench.traffic import LINES_PER_SECOND, PATHS, SECONDS_AT_ONCE, Array, Drawn, Traffic, path_of
 from tests.e2e.mill import TempMill, temp_mill
 from tests.e2e.reading import Reading
@@ -43,7 +43,7 @@ def octets(drawn: Drawn) -> Array:
 
 def in_section(drawn: Drawn) -> Array:
     """Whose path has the section, as a value that is there or not; see `traffic.path_of`."""
-    return np.where(drawn.path % 23 == SECTION_OF_PATH, 0, NOBODY)
+    return np.where(drawn.path % 23 == SECTION_OF_PATH, 0, NO_VALUE)
 
 
 def by_path(drawn: Drawn) -> Array:

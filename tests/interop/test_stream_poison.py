@@ -12,6 +12,7 @@ from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
 from stream.fold.folding import Folding
 from stream.parse.columns import RECURSIVE_CHARACTERS_MAX
+from stream.parse.delimited import FIELDS_MAX
 from stream.parse.numbers import NUMBER_CHARACTERS_MAX, exact_decimal
 from tests.interop.stream_spark import count_lines, frame, keys, one_input, reasons, spark
 
@@ -39,9 +40,8 @@ def test_a_time_that_no_arithmetic_can_hold_is_no_time(number: str) -> None:
     found = reasons(counts)
     assert found["time"] >= 1
     assert found["expression_null:sizes"] >= 1
-    told = found["time"] + found.get("format:json", 0)
-    assert keys(counts, "n_lines")[()] + told == 5
-    assert keys(counts, "n_lines")[()] >= 2
+    assert keys(counts, "n_lines")[()] + found.get("format:json", 0) == 5
+    assert sum(row.count for row in counts.rows if row.metric == "n_lines") >= 2
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,10 @@ def test_only_decimal_digits_make_a_number(text: str) -> None:
         (".5", True),
         ("5.", True),
         ("+7", True),
-        ("10000000000000000", False),
-        ("1e16", False),
+        ("1e16", True),
+        ("9" * 26 + "." + "9" * 12, True),
+        ("1" + "0" * 26, False),
+        ("1e26", False),
         ("1e-13", False),
         ("1.0000000000001", False),
         ("12345.00000000000010000000000001", False),
@@ -116,18 +118,14 @@ def test_a_quotient_is_taken_to_twelve_places_and_never_to_zero() -> None:
     assert reasons(counts) == {"expression_null:total": 1}
 
 
-CSV_COLUMNS_MAX = 20_480
-"""As `FIELDS_MAX` of `stream/java/Delimited.java`."""
-
-
 def test_csv_lines_of_any_width() -> None:
     config = one_input(
         {"format": "csv", "columns": {"a": "1", "b": "2"}}, {"name": "by_b", "key": "b"}
     )
-    wide = ["1,two" + "," * (CSV_COLUMNS_MAX - 2), "1,two" + "," * 30_000, "1,two", "x" * 300_000]
+    wide = ["1,two" + "," * (FIELDS_MAX - 2), "1,two" + "," * 30_000, "1,two", "x" * 300_000]
     counts = count_lines(config, wide)
     assert keys(counts, "by_b") == {"two": 2, None: 1}
-    assert reasons(counts) == {"format:csv": 1}
+    assert reasons(counts) == {"format:csv, too many fields": 1}
 
 
 THROWING = {
@@ -139,8 +137,6 @@ THROWING = {
     "binary": "to_binary(path, 'hex') IS NOT NULL",
     "bytes_of": "decode(unhex(path), 'no-such-charset') IS NOT NULL",
     "made": "make_date(CAST(query AS INT), 13, 1) IS NOT NULL",
-    "said": "raise_error(path) IS NULL",
-    "sure": "assert_true(path = '/a%20b') IS NULL",
     "formed": "format_string('%d', path) = ''",
     "padded": "to_number(path, '999') > 1",
 }
@@ -168,7 +164,7 @@ def test_an_expression_that_raises_is_null_for_that_line(is_large: bool) -> None
         counts = count_lines(config, lines)
     assert keys(counts, "n_lines") == {(): 2}
     found = reasons(counts)
-    for name in ("decoded", "decoded_too", "element", "zoned", "both", "twice", "said"):
+    for name in ("decoded", "decoded_too", "element", "zoned", "both", "twice"):
         assert found[f"expression_null:{name}"] >= 1, name
     for name in ("decoded", "decoded_too", "element", "zoned", "both", "twice"):
         assert keys(counts, name) == {(): 1}, name

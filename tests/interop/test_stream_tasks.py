@@ -11,6 +11,8 @@ from typing import Any
 import datasketches
 import pytest
 
+from sinks import distinct
+from sinks.estimates import UNIQUE_ERROR, UNIQUE_EXACT_MAX
 from sinks.values import Aggregate, combined
 from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
@@ -331,6 +333,10 @@ def test_what_measures_gather_is_one_tasks() -> None:
         error = ranked.normalized_rank_error(False)
         middle = sorted(values)[len(values) // 2]
         assert abs(ranked.get_rank(middle) - 0.5) < 2 * error + values.count(middle) / len(values)
-        seen = datasketches.hll_sketch.deserialize(cells_of(counts, "of_unique")[key].hll)
-        # Three standard deviations of the sketch's own promise.
-        assert seen.get_lower_bound(3) <= len(addresses[key]) <= seen.get_upper_bound(3)
+        seen = cells_of(counts, "of_unique")[key].hll
+        assert seen is not None
+        number = len(addresses[key])
+        assert distinct.is_estimate(seen) == (number > UNIQUE_EXACT_MAX)
+        # Three standard deviations of an estimate, and none of an exact count.
+        error = 1.5 * UNIQUE_ERROR if number > UNIQUE_EXACT_MAX else 0
+        assert abs(distinct.number_of(seen) - number) <= error * number

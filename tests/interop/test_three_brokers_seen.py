@@ -17,10 +17,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from appliance import parts
 from appliance.cli import context
 from appliance.cli.app import main
 from appliance.kafka_tools import leader_election
+from appliance.mill import parts
 from protocol.client.cluster import Cluster
 from protocol.client.group import OffsetAndMetadata, commit_offsets
 from protocol.types import TopicPartition

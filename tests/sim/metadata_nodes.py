@@ -202,7 +202,7 @@ class Watched:
 
     def committed(self, offset: int) -> None:
         cluster = self._node._cluster
-        while self._seen_offset < offset and not self._metadata.log.is_cutting:
+        while self._seen_offset < offset and not self._metadata.log.is_truncating:
             for batch in self._metadata.log.batches(self._seen_offset, offset, 1 << 20):
                 known = cluster.committed.setdefault(self._seen_offset, batch)
                 assert known == batch, f"two batches are committed at {self._seen_offset}"

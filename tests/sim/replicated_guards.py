@@ -47,10 +47,10 @@ def _leader_counts_durable_end(patch: MonkeyPatch) -> None:
     def written(self: WatermarkTracker, replica: Replica) -> None:
         marked(self, replica)
         if replica.is_led:
-            self._counts(replica)
+            self._durable_advanced(replica)
 
     patch.setattr(WatermarkTracker, "written", written)
-    patch.setattr(Replica, "counted_end", lambda self: self.log.written_end_offset)
+    patch.setattr(Replica, "durable_end", lambda self: self.log.written_end_offset)
 
 
 def _lowered_checkpoint_first(patch: MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def _topic_id(patch: MonkeyPatch) -> None:
 
 
 def _drained_before_a_cut(patch: MonkeyPatch) -> None:
-    patch.setattr(Replicas, "begin_cut", lambda self, replica, ready: ready())
+    patch.setattr(Replicas, "begin_truncation", lambda self, replica, ready: ready())
 
 
 def _gap_mark(patch: MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def _gap_mark(patch: MonkeyPatch) -> None:
 
 def _woken_before_the_sync(patch: MonkeyPatch) -> None:
     patch.setattr(ReplicaFetches, "written", lambda self, replica: None)
-    patch.setattr(ReplicaFetches, "counted", _written)
+    patch.setattr(ReplicaFetches, "durable_advanced", _written)
 
 
 def _hung_up_on(patch: MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from broker.shards.marker_sender import MarkerSender
 from broker.shards.transactions import TxnCoordinator
 from broker.shards.verifier import ClusterVerifier
 from broker.storage.log import Log
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from protocol.errors import ErrorCode
 
 Removal = Callable[[MonkeyPatch], None]
@@ -37,7 +37,7 @@ def _frozen_epoch(patch: MonkeyPatch) -> None:
 
 def _marker_fencing(patch: MonkeyPatch) -> None:
     patch.setattr(
-        ProducerState,
+        ProducerStateManager,
         "check_marker",
         lambda self, producer_id, producer_epoch, coordinator_epoch: self.check_epoch(
             producer_id, producer_epoch

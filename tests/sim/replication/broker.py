@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from broker.commitments import Commitments
+from broker.offset_waiters import OffsetWaiters
 from broker.replication.follower import LeaderFetch
 from broker.replication.follower_steps import (
     Append,
@@ -82,7 +82,7 @@ class Broker:
         self.image_end = 0
         self.image: dict[int, Part] = {}
         self.states: dict[int, PartitionState] = {}
-        self.lines: dict[int, Commitments] = {}
+        self.lines: dict[int, OffsetWaiters] = {}
         self.fetchers: dict[int, LeaderFetch] = {}
         self.serving = Serving(self)
         self.busy: dict[int, None] = {}
@@ -170,7 +170,7 @@ class Broker:
         self.broker_epoch = broker_epoch
         for partition in self.logs:
             self.states[partition] = PartitionState(self.node_id, broker_epoch)
-            self.lines[partition] = Commitments()
+            self.lines[partition] = OffsetWaiters()
             self.marks[partition] = -1
         self._replay(len(self.cluster.controller.log))
 
@@ -208,7 +208,7 @@ class Broker:
         ends = LogEnds(
             log.log_start_offset,
             self.checkpoints[partition],
-            self.counted_end(partition),
+            self.durable_end(partition),
             log.log_end_offset,
         )
         change = state.assign(seen.assignment(self.image_end), ends, self.lived_ms())
@@ -289,7 +289,7 @@ class Broker:
 
     # The leader's side.
 
-    def counted_end(self, partition: int) -> int:
+    def durable_end(self, partition: int) -> int:
         """What counts in the own log: what is durable."""
         return self.logs[partition].durable_end
 
@@ -443,7 +443,7 @@ class Broker:
         for partition, end_offset, cuts in ends:
             log, state = self.logs[partition], self.states[partition]
             log.synced(end_offset, cuts)
-            state.counted(self.counted_end(partition))
+            state.advance_durable_end(self.durable_end(partition))
             self.after(partition)
             role = state.role
             if isinstance(role, FollowerRole) and log.durable_end == log.log_end_offset:

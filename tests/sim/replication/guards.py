@@ -92,7 +92,7 @@ def _follower_reports_durable_end(patch: MonkeyPatch) -> None:
 
 
 def _leader_counts_durable_end(patch: MonkeyPatch) -> None:
-    patch.setattr(Broker, "counted_end", lambda self, index: self.logs[index].log_end_offset)
+    patch.setattr(Broker, "durable_end", lambda self, index: self.logs[index].log_end_offset)
 
 
 def _joins_at_high_watermark(patch: MonkeyPatch) -> None:

@@ -99,14 +99,14 @@ class Serving:
         self._serve(Parked(request, session), refused)
 
     def _hear(
-        self, partition: int, asked: FetchPartition, fetcher: FollowerIdentity
+        self, partition: int, asked: FetchPartition, follower: FollowerIdentity
     ) -> PartitionData | None:
         """An error or a divergence to answer, or None where the fetch is good."""
         state, log = self.broker.states.get(partition), self.broker.logs[partition]
         if state is None or partition in self.broker.busy:
             return self._data(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         leader_log = LeaderLog(log.leader_epochs, log.log_start_offset, log.log_end_offset)
-        found = check_fetch(state, leader_log, asked, fetcher, self.broker.lived_ms())
+        found = check_fetch(state, leader_log, asked, follower, self.broker.lived_ms())
         if not found.is_refusal:
             self.broker.after(partition)
             self.broker.propose(partition)

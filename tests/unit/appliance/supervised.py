@@ -2,15 +2,15 @@
 
 import random
 
-from appliance.parts import Part, Probe
+from appliance.mill.parts import Part, ProbeKind
 from appliance.supervisor.core import Supervisor
-from appliance.supervisor.effects import Answer, Effect, Note, State
+from appliance.supervisor.effects import Effect, Note, PartPhase, ProbeResult
 
 
 def part(name: str, start_rank: int = 0, stop_rank: int = 0, *, takes_turns: bool = False) -> Part:
     return Part(
         name=name,
-        probe=Probe.HTTP,
+        probe=ProbeKind.HTTP,
         host="127.0.0.1",
         port=1,
         ports=(),
@@ -31,12 +31,12 @@ def deeds(effects: list[Effect]) -> list[Effect]:
     return [effect for effect in effects if not isinstance(effect, Note)]
 
 
-def state_of(mill: Supervisor, name: str = "a") -> State:
+def state_of(mill: Supervisor, name: str = "a") -> PartPhase:
     return mill.parts[name].state
 
 
 def bring_up(mill: Supervisor, name: str = "a", now_ms: int = 0) -> None:
     mill.tick(now_ms)
     mill.on_started(name, 100, now_ms)
-    mill.on_probe(name, Answer.OK, "", now_ms)
-    assert state_of(mill, name) is State.HEALTHY
+    mill.on_probe(name, ProbeResult.OK, "", now_ms)
+    assert state_of(mill, name) is PartPhase.HEALTHY

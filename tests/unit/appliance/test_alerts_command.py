@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance.cli.output import Exit
-from appliance.home import find_home
-from appliance.init import initialise
-from appliance.parts import Placement
-from appliance.settings import Mill, monitor_settings
+from appliance.mill.home import find_home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill, monitor_settings
+from appliance.output import Exit
 from monitor.alerts.prometheus_rules import dashboard
 from monitor.config.settings import MonitorSettings
 from tests.harness.hook import hook

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
 from appliance.cli import context
-from appliance.cli.output import Exit
-from appliance.home import find_home
+from appliance.mill.home import find_home
+from appliance.operate import lifecycle
+from appliance.output import Exit
 from tests.harness.ports import free_port
 from tests.unit.appliance.scripted_monitor import answering
 from tests.unit.appliance.test_commands import config, run

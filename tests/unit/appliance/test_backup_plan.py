@@ -7,8 +7,8 @@ from appliance.backup.plan import (
     Copied,
     Copy,
     Extend,
+    FileStamp,
     Remove,
-    Seen,
     Step,
     Whole,
     active_logs,
@@ -17,7 +17,7 @@ from appliance.backup.plan import (
 )
 
 NOW_NS = 10 * SETTLED_NS
-OLD = Seen(1, 7, 1_000, NOW_NS - 2 * SETTLED_NS, NOW_NS - 2 * SETTLED_NS)
+OLD = FileStamp(1, 7, 1_000, NOW_NS - 2 * SETTLED_NS, NOW_NS - 2 * SETTLED_NS)
 LOG = "broker-1/t-0/00000000000000000000.log"
 NEXT = "broker-1/t-0/00000000000000000090.log"
 
@@ -60,7 +60,7 @@ def test_only_the_last_segment_of_a_log_grows() -> None:
     assert active_logs([NEXT, LOG, other, "broker-1/u-0/leader-epoch-checkpoint"]) == {NEXT, other}
 
 
-def round_of(copied: dict[str, Copied], **seen: Seen) -> list[Step]:
+def round_of(copied: dict[str, Copied], **seen: FileStamp) -> list[Step]:
     names = {"log": LOG, "next": NEXT, "instance": "collector/instance"}
     return steps(copied, {names[name]: found for name, found in seen.items()})
 
@@ -88,7 +88,7 @@ def test_what_has_not_changed_is_left_alone() -> None:
         OLD._replace(ctime_ns=OLD.ctime_ns + 1),
     ],
 )
-def test_what_has_changed_is_copied_again(now: Seen) -> None:
+def test_what_has_changed_is_copied_again(now: FileStamp) -> None:
     found = round_of({"collector/instance": Copied(OLD, NOW_NS)}, instance=now)
     assert found == [Copy("collector/instance", is_active=False)]
 
@@ -108,7 +108,7 @@ def test_of_a_log_that_grows_only_what_is_new_is_copied() -> None:
 
 
 @pytest.mark.parametrize("now", [OLD._replace(size_bytes=899), OLD._replace(inode=8)])
-def test_a_log_that_was_cut_or_replaced_is_copied_again(now: Seen) -> None:
+def test_a_log_that_was_cut_or_replaced_is_copied_again(now: FileStamp) -> None:
     copied = {LOG: Copied(OLD, NOW_NS, Whole(end=900, last=800))}
     assert round_of(copied, log=now) == [Copy(LOG, is_active=True)]
 

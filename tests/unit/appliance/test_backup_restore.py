@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from appliance.backup.manifest import BadBackup
-from appliance.backup.restore import RestoreFailed, restore, vouch
+from appliance.backup.restore import RestoreFailed, renew_boot_id, restore
 from appliance.backup.take import BackupFailed, take
-from appliance.checks import Level, before_start, unfinished_restore
+from appliance.checks.startup import CheckLevel, before_start, unfinished_restore
 from appliance.config.load import load_text
-from appliance.home import find_home
-from appliance.init import initialise
-from appliance.parts import Placement
-from appliance.processes import boot_id
-from appliance.settings import Mill
+from appliance.machine.processes import boot_id
+from appliance.mill.home import find_home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
 from appliance.supervisor.control import NoSupervisor
 from appliance.supervisor.driver import take_lock
 from broker.storage.checkpoint import decode_running, encode_running
@@ -101,10 +101,10 @@ def test_nobody_else_may_read_a_backup(backup: Path) -> None:
 def test_a_replica_is_vouched_for_under_the_kernel_that_runs(tmp_path: Path) -> None:
     note = tmp_path / ".running"
     note.write_bytes(encode_running(9, "another boot"))
-    vouch(note)
+    renew_boot_id(note)
     assert decode_running(note.read_bytes()) == (9, boot_id())
     note.write_bytes(b"\0\0\0")
-    vouch(note)
+    renew_boot_id(note)
     assert note.read_bytes() == b"\0\0\0", "what says nothing vouches for nothing"
 
 
@@ -233,11 +233,11 @@ def test_a_restore_that_was_killed_is_begun_anew(backup: Path, new: Mill) -> Non
         os.waitpid(pid, 0)
     assert staging.is_dir() and not data.exists()
     (told,) = unfinished_restore(new.home)
-    assert told.level is Level.FAILED
+    assert told.level is CheckLevel.FAILED
     assert str(staging) in told.found
     assert told in before_start(new)
     (staging / "mine").touch()
-    with pytest.raises(RestoreFailed, match="holds what no restore has put there"):
+    with pytest.raises(RestoreFailed, match="has files that no restore has put there"):
         restore(new, backup, data, ignored)
     (staging / "mine").unlink()
     (staging / "data" / "of-the-first").touch()

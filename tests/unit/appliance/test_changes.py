@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from appliance.changes import Differences, differences
 from appliance.config.load import load_text
-from appliance.home import CODE, find_home
-from appliance.init import initialise
-from appliance.parts import Placement
-from appliance.settings import Mill
+from appliance.mill.home import CODE, find_home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
+from appliance.supervisor.changes import Differences, differences
 
 SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
 BROKERS = ("broker-1", "broker-2", "broker-3")
@@ -66,10 +66,10 @@ def test_parts_that_a_change_concerns(
 
 def test_differences_read_as_a_sentence() -> None:
     found = Differences(("stream", "monitor"), ("mysql",), ("redis",))
-    assert str(found) == "stream, monitor start anew; mysql starts; redis stops"
+    assert str(found) == "stream, monitor restart; mysql starts; redis stops"
     found = Differences((*BROKERS, "monitor"), in_turn=BROKERS)
     assert str(found) == (
-        "monitor starts anew; broker-1, broker-2, broker-3 start anew one after the other"
+        "monitor restarts; broker-1, broker-2, broker-3 restart one after the other"
     )
     assert not Differences()
 

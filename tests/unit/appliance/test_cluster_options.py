@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.cli.output import Exit
+from appliance.output import Exit
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import run
 
@@ -16,7 +16,7 @@ from tests.unit.appliance.test_commands import run
         (("topic", "offsets", "t", "--time", "99999999999999999999"), "or Unix ms"),
         (("group", "list", "--state", "stable,nope"), "PreparingRebalance, CompletingRebalance,"),
         (("produce", "t", "/etc"), "is a directory"),
-        (("produce", "t", "-K", ""), "-K: expected what ends the key in a line"),
+        (("produce", "t", "-K", ""), "-K: expected the text between key and value"),
         (("consume", "t", "-n", "-1"), "greater than or equal to 0"),
         (("consume", "t", "-o", "@99999999999999999999"), "or Unix ms"),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.cli.cluster import Output, emit
+from appliance.cli.cluster import OutputFormat, emit
 
 ROW = {"topic": "t", "partition": 0, "leader": None, "isr": [1, 2]}
 
@@ -10,12 +10,12 @@ ROW = {"topic": "t", "partition": 0, "leader": None, "isr": [1, 2]}
 @pytest.mark.parametrize(
     ("output", "lines"),
     [
-        (Output.TABLE, ["TOPIC  PARTITION  LEADER  ISR", "t              0  -       1,2"]),
-        (Output.CSV, ["topic,partition,leader,isr", 't,0,,"[1, 2]"']),
+        (OutputFormat.TABLE, ["TOPIC  PARTITION  LEADER  ISR", "t              0  -       1,2"]),
+        (OutputFormat.CSV, ["topic,partition,leader,isr", 't,0,,"[1, 2]"']),
     ],
 )
 def test_all_that_a_row_has_is_shown(
-    output: Output, lines: list[str], capsys: pytest.CaptureFixture[str]
+    output: OutputFormat, lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     emit("rows/1", [ROW], output, heads=("topic", "partition"), nothing="no rows")
     assert capsys.readouterr() == ("\n".join([*lines, ""]), "")
@@ -25,10 +25,10 @@ def test_of_no_rows_a_person_is_told_and_a_program_gets_heads(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     heads = ("topic", "partition")
-    emit("rows/1", [], Output.TABLE, heads=heads, nothing="no rows")
+    emit("rows/1", [], OutputFormat.TABLE, heads=heads, nothing="no rows")
     assert capsys.readouterr() == ("", "no rows\n")
-    emit("rows/1", [], Output.CSV, heads=heads, nothing="no rows")
+    emit("rows/1", [], OutputFormat.CSV, heads=heads, nothing="no rows")
     assert capsys.readouterr() == ("topic,partition\n", "")
     # What is wrong says already why there is nothing.
-    emit("rows/1", [], Output.TABLE, heads=heads, nothing="no rows", errors=["it is away"])
+    emit("rows/1", [], OutputFormat.TABLE, heads=heads, nothing="no rows", errors=["it is away"])
     assert capsys.readouterr() == ("", "millrace: it is away\n")

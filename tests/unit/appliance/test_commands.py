@@ -16,18 +16,19 @@ from typing import Any
 
 import pytest
 
-from appliance import checks, lifecycle
-from appliance.checks import Level
+from appliance.checks import startup
+from appliance.checks.startup import CheckLevel
 from appliance.cli import doctor
 from appliance.cli.app import main
-from appliance.cli.output import Exit, counted, duration_text, plain_table, size_text, utc_text
 from appliance.config.load import load_text
-from appliance.demo import access_line
-from appliance.home import CODE, find_home
-from appliance.init import initialise
-from appliance.parts import Placement
-from appliance.readings import _rows_as_values
-from appliance.settings import Mill
+from appliance.mill.home import CODE, find_home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
+from appliance.operate import lifecycle
+from appliance.output import Exit, counted, duration_text, plain_table, size_text, utc_text
+from appliance.traffic.demo import access_line
+from appliance.traffic.readings import _rows_as_values
 from stream.config.settings import StatusSettings
 from stream.state import StreamState
 from stream.status_server import StatusThread
@@ -164,9 +165,9 @@ def test_ports_in_use_are_named_with_setting_and_holder(tmp_path: Path) -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        found = list(checks.ports(mill(tmp_path, f"ports: {{mysql: {port}}}")))
+        found = list(startup.ports(mill(tmp_path, f"ports: {{mysql: {port}}}")))
     [failed] = [check for check in found if str(port) in check.what]
-    assert failed.level is Level.FAILED
+    assert failed.level is CheckLevel.FAILED
     assert failed.what == f"port {port} (ports.mysql, for mysql)"
     assert "in use by process" in failed.found
     assert "ports.mysql" in failed.remedy
@@ -175,12 +176,12 @@ def test_ports_in_use_are_named_with_setting_and_holder(tmp_path: Path) -> None:
 def test_the_data_of_another_cluster_is_named(tmp_path: Path) -> None:
     ours = mill(tmp_path)
     initialise(ours.home, 1)
-    assert list(checks.whose_data(ours)) == []
+    assert list(startup.whose_data(ours)) == []
     folder = ours.home.part_data("broker-1")
     folder.mkdir(parents=True)
     (folder / "meta.properties").write_text("cluster.id=AAAAAAAAQACAAAAAAAAAAA\n")
-    [check] = checks.whose_data(ours)
-    assert check.level is Level.FAILED
+    [check] = startup.whose_data(ours)
+    assert check.level is CheckLevel.FAILED
     assert "another cluster" in check.found
     assert "AAAAAAAAQACAAAAAAAAAAA" in check.found
 
@@ -195,11 +196,11 @@ def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     elsewhere = Mill(
         type(home)(home.folder, home.config_file, tmp_path), ours.config, ours.placement
     )
-    [check] = checks.connector_jars(elsewhere)
-    assert check.level is Level.FAILED
+    [check] = startup.connector_jars(elsewhere)
+    assert check.level is CheckLevel.FAILED
     assert "kafka-clients" in check.found
     assert "make setup" in check.remedy
-    assert list(checks.connector_jars(mill(tmp_path))) == []
+    assert list(startup.connector_jars(mill(tmp_path))) == []
 
 
 def test_demo_lines_repeat_with_their_seed_and_parse() -> None:
@@ -262,7 +263,7 @@ def test_status_and_doctor_say_degraded_though_the_supervisor_finds_it_healthy(
         found = {"parts": [row], "stopping": False}
         monkeypatch.setattr(lifecycle, "snapshot", lambda home: found)
 
-        def seen() -> tuple[int, str, str, list[tuple[Level, str, str]]]:
+        def seen() -> tuple[int, str, str, list[tuple[CheckLevel, str, str]]]:
             code, out, _ = run(monkeypatch, tmp_path, "status", "--json")
             one = json.loads(out[0])["data"][0]
             checks = [(c.level, c.what, c.found) for c in doctor._mill_state(mill(tmp_path))]
@@ -271,7 +272,7 @@ def test_status_and_doctor_say_degraded_though_the_supervisor_finds_it_healthy(
         state.running()
         assert seen() == (0, "healthy", "", [])
         state.halving("a line cannot be counted")
-        said = [(Level.WARNING, "stream", "degraded: a line cannot be counted")]
+        said = [(CheckLevel.WARNING, "stream", "degraded: a line cannot be counted")]
         assert seen() == (3, "degraded", "a line cannot be counted", said)
         state.waiting("query-ended", "the query ended")
         state.running()

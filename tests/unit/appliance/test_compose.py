@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from appliance.config.load import load
-from appliance.parts import Placement, parts_of, status_ports
+from appliance.mill.parts import Placement, parts_of, status_ports
 from protocol.status import VERSION
 from tests.house import tree
 

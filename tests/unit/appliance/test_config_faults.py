@@ -109,7 +109,7 @@ TABLE = [
     (
         "collector: {inputs: [{topic: t}]}",
         "mill.yaml:1:22: collector.inputs[0].paths: found nothing",
-        "must be given",
+        "this key is required",
     ),
     (
         "collector: {compression: gzipp}",
@@ -361,7 +361,7 @@ def test_settings_beside_an_existing_cluster_are_said_to_be_unused() -> None:
     text = SHIPPED.read_text().replace("bootstrap_servers: null", "bootstrap_servers: 'k:9092'")
     loaded = load_text(text, "m", SHIPPED.parents[1], {})
     [note] = loaded.notes
-    assert "cluster.settings (num.partitions) are not used" in note
+    assert "cluster.settings (num.partitions) have no effect" in note
     assert load_text("", "m", Path("/x"), {}).notes == ()
 
 

@@ -7,10 +7,10 @@ import pytest
 from appliance.cli.config_commands import without_secrets
 from appliance.config.document import plain_value, read_document
 from appliance.config.faults import ConfigFaults
-from appliance.config.load import Loaded, load_text
+from appliance.config.load import LoadedConfig, load_text
 
 
-def loaded(text: str, home: Path | None = None, /, **environ: str) -> Loaded:
+def loaded(text: str, home: Path | None = None, /, **environ: str) -> LoadedConfig:
     return load_text(text, "mill.yaml", home or Path("/nowhere"), environ)
 
 

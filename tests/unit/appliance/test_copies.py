@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
-from appliance import copies as asked
-from appliance import lifecycle
 from appliance.cli import needed
 from appliance.cli.needed import refuse_who_is_needed
-from appliance.cli.output import CommandError, Exit
-from appliance.copies import Copies, Needed, copies_by, not_in_sync
-from appliance.home import Home, find_home
+from appliance.mill.home import Home, find_home
+from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit
+from appliance.supervisor import copies as asked
+from appliance.supervisor.copies import Needed, ReplicaReport, copies_by, not_in_sync
 from protocol.status import StatusUnavailable
 
 THREE = ("broker-1", "broker-2", "broker-3")
 ADDRESSES = {name: ("127.0.0.1", port) for port, name in enumerate(THREE, 8093)}
-ALL_IN_SYNC = Copies(0, {})
-TWO_NEEDED = Copies(3, {name: Needed(12, ("logs.access-0", "logs.access-1")) for name in THREE[:2]})
+ALL_IN_SYNC = ReplicaReport(0, {})
+TWO_NEEDED = ReplicaReport(
+    3, {name: Needed(12, ("logs.access-0", "logs.access-1")) for name in THREE[:2]}
+)
 
 
 def told(offset: int, count: int, **needs: int) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def told(offset: int, count: int, **needs: int) -> dict[str, Any]:
 
 def test_the_newest_metadata_count() -> None:
     found = copies_by([told(7, 0), told(9, 2, n2=4), {"cluster_waits_for": [1]}])
-    assert found == Copies(2, {"broker-2": Needed(4, ("t-0",))})
+    assert found == ReplicaReport(2, {"broker-2": Needed(4, ("t-0",))})
     assert str(Needed(4, ("t-0",))) == "t-0 and 3 more"
     assert str(Needed(1, ("t-0",))) == "t-0"
     assert copies_by([{"cluster_waits_for": [1]}]) is None
@@ -68,13 +70,13 @@ class Mill:
             }
             for name, (_, port) in ADDRESSES.items()
         ]
-        self.looks: list[Copies | None] = []
+        self.looks: list[ReplicaReport | None] = []
         self.asked: list[list[str]] = []
         monkeypatch.setattr(lifecycle, "snapshot", lambda home: {"parts": self.parts})
         monkeypatch.setattr(needed, "copies", self._look)
         monkeypatch.setattr(needed, "LOOK_EVERY_S", 0.0)
 
-    def _look(self, addresses: dict[str, tuple[str, int]]) -> Copies | None:
+    def _look(self, addresses: dict[str, tuple[str, int]]) -> ReplicaReport | None:
         assert all(ADDRESSES[name] == where for name, where in addresses.items())
         self.asked.append(list(addresses))
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
@@ -95,8 +97,8 @@ def test_a_broker_without_which_nothing_is_written_is_not_stopped(
     assert refused.value.code is Exit.CONDITION
     assert str(refused.value) == (
         "broker-2 was not restarted: without it 12 partitions have too few copies in sync for "
-        "writes (logs.access-0, logs.access-1 and 10 more), for broker-3 is away: start that "
-        "first, or go on with --force"
+        "writes (logs.access-0, logs.access-1 and 10 more), because broker-3 is away: start that "
+        "first, or use --force"
     )
     # The one that is away is not asked, and may be restarted.
     assert mill.asked == [["broker-1", "broker-2"]]

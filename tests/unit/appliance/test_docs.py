@@ -10,8 +10,8 @@ import typer
 
 from appliance.cli.app import app
 from appliance.cli.tree import COMMANDS
-from appliance.home import CODE
 from appliance.kafka_tools.__main__ import TOOLS, main
+from appliance.mill.home import CODE
 from tests.harness.kafka_cases import CASES
 from tests.harness.kafka_commands import MAINS, table
 
@@ -61,6 +61,7 @@ PAGES = [
     CODE / "README.md",
     CODE / "HOUSE.md",
     CODE / "configs" / "README.md",
+    CODE / "appliance" / "README.md",
     *sorted((CODE / "docs").glob("*.md")),
 ]
 QUOTED = re.compile(r"\./millrace ((?:[a-z][a-z-]*|\[?--?[a-z][a-z-]*\]?)(?: [^`\n|#;)]*)?)")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from appliance.cli import stream_commands
-from appliance.cli.output import Exit
+from appliance.output import Exit
 from tests.unit.appliance.test_commands import config, run
 
 SAYS_WHAT_IT_IS_TOLD = "import sys; print(*sys.argv[1:], sys.stdin.read())"

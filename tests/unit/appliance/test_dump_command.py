@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.cli.output import Exit
+from appliance.output import Exit
 from tests.unit.appliance.test_commands import run
 from tests.unit.storage.kit import batch
 

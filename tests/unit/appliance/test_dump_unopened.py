@@ -9,8 +9,8 @@ from struct import pack_into
 
 import pytest
 
-from appliance.cli.output import Exit
 from appliance.kafka_tools.dump_log import main as kafka_dump_log
+from appliance.output import Exit
 from protocol.wire.records import (
     HEADER_BYTES,
     BatchHeader,

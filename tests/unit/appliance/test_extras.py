@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from appliance import extras
 from appliance.cli import app as command_line
-from appliance.cli.output import Exit
-from appliance.source import NOTED, commit_of
+from appliance.launch import extras
+from appliance.mill.source import NOTED, commit_of
+from appliance.output import Exit
 from protocol.status import VERSION
 
 ROOT = Path(__file__).parents[3]

@@ -4,12 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from appliance.checks import Level
+from appliance.checks.file_systems import (
+    is_network,
+    kind_of,
+    mounts_of_this_process,
+    watched_folders,
+)
+from appliance.checks.startup import CheckLevel
 from appliance.config.load import load_text
-from appliance.file_systems import is_network, kind_of, mounts_of_this_process, watched_folders
-from appliance.home import find_home
-from appliance.parts import Placement
-from appliance.settings import Mill
+from appliance.mill.home import find_home
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -54,5 +59,5 @@ def test_a_network_folder_is_said_and_a_local_one_is_not(tmp_path: Path) -> None
     assert list(watched_folders(mill, MOUNTS)) == []
     table = f"1 0 0:1 / / rw - ext4 x rw\n2 1 0:2 / {tmp_path}/logs rw - nfs4 h:/ rw\n"
     (check,) = watched_folders(mill, table)
-    assert check.level is Level.WARNING
+    assert check.level is CheckLevel.WARNING
     assert f"{tmp_path}/logs is on nfs4" in check.found

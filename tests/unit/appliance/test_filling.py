@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from appliance.checks import Check, Level
-from appliance.filling import disks
+from appliance.checks.filling import disks
+from appliance.checks.startup import Check, CheckLevel
 
 GIB = 1 << 30
 
@@ -18,9 +18,9 @@ def said(**changes: Any) -> list[Check]:
 
 def test_a_disk_that_is_full_within_a_month_is_a_warning_with_a_remedy() -> None:
     (check,) = said()
-    assert check.level is Level.WARNING
+    assert check.level is CheckLevel.WARNING
     assert check.found == (
-        "2.00 GiB a day went in the 2.0 days that were seen of it;"
+        "2.00 GiB a day went in the 2.0 days of its history;"
         " the disk is full after 20.0 more days like these"
     )
     assert "retention.ms" in check.remedy
@@ -30,7 +30,7 @@ def test_a_disk_that_is_full_within_a_month_is_a_warning_with_a_remedy() -> None
 def test_one_that_lasts_longer_or_for_ever_is_well() -> None:
     (later,) = said(days_left=30.0)
     (never,) = said(days_left=None, bytes_a_day=-GIB)
-    assert later.level is never.level is Level.OK
+    assert later.level is never.level is CheckLevel.OK
     assert "lasts 30 days" in later.found
     assert "has not become less" in never.found
 

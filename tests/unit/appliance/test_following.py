@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from appliance.config.load import digest_of, load, load_bytes
-from appliance.home import CODE, Home
+from appliance.mill.home import CODE, Home
 from appliance.supervisor import following as following_module
-from appliance.supervisor.following import REMOVAL_TOLD_S, Following, keys_for_a_restart
+from appliance.supervisor.following import REMOVAL_TOLD_S, ConfigFollower, keys_for_a_restart
 from protocol.settling import SETTLED_S
 
 SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
@@ -37,9 +37,9 @@ class Clock:
         return self.now_s
 
 
-def save(home: Home, text: str, clock: Clock | None = None) -> Following:
+def save(home: Home, text: str, clock: Clock | None = None) -> ConfigFollower:
     """What becomes of a saved file."""
-    following = Following(home, "started", clock or Clock())
+    following = ConfigFollower(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))
     assert not following.is_to_be_read(10.0)
@@ -58,7 +58,7 @@ def test_an_added_metric_is_taken_over(home: Home) -> None:
 
 def test_a_file_saved_while_the_mill_was_starting_is_taken_over(home: Home) -> None:
     home.edited_config.write_text(MORE)
-    following = Following(home, "started")
+    following = ConfigFollower(home, "started")
     assert not following.is_to_be_read(10.0)
     assert following.is_to_be_read(10.0 + SETTLED_S)
 
@@ -67,7 +67,7 @@ def test_a_file_with_faults_changes_nothing_and_is_said(home: Home) -> None:
     following = save(home, MORE.replace("key: user_agent", "key: user_agant"))
     assert following.problem is not None
     assert "millrace.yaml:" in following.problem
-    assert "goes on with the configuration before" in following.problem
+    assert "continues with the previous configuration" in following.problem
     assert (following.digest, home.started_config.read_text()) == ("started", SHIPPED)
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_takes_metrics_away_is_said_for_an_hour_with_the_way_back(ho
     following = save(home, CUT, clock)
     text = following.notice
     assert text is not None
-    assert "takes 3 of 5 metrics away: bytes_by_status, lines_by_file, visitors" in text
+    assert "removes 3 of 5 metrics: bytes_by_status, lines_by_file, visitors" in text
     assert f"cp {home.config_before} {home.edited_config}" in text
     assert home.config_before.read_text() == SHIPPED
     clock.now_s += REMOVAL_TOLD_S
@@ -135,7 +135,7 @@ def test_a_second_cut_still_leads_back_to_the_whole_file(home: Home) -> None:
     assert shorter != CUT
     home.edited_config.write_text(shorter)
     following.read()
-    assert "takes 4 of 5 metrics away" in str(following.notice)
+    assert "removes 4 of 5 metrics" in str(following.notice)
     assert home.config_before.read_text() == SHIPPED
 
 

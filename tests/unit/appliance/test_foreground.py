@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from appliance import lifecycle
 from appliance.cli import foreground
-from appliance.cli.output import CommandError, Exit
-from appliance.home import Home, find_home
-from appliance.notify import NOTIFY_VARIABLE, service_manager
+from appliance.machine.notify import NOTIFY_VARIABLE, service_manager
+from appliance.mill.home import Home, find_home
+from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit
 
 
 class Stage:

@@ -6,9 +6,9 @@ from typing import Any
 import pymysql
 import pytest
 
-from appliance import growth
-from appliance.checks import Level
-from appliance.growth import checks_of
+from appliance.checks import growth
+from appliance.checks.growth import checks_of
+from appliance.checks.startup import CheckLevel
 from sinks.mysql.growth import DAY_S, SizeRows, Stored
 
 NOW_S = 1_785_600_000
@@ -25,13 +25,13 @@ def test_rows_bytes_and_days_are_said() -> None:
     paths, gone, table = checks_of(STORED, {"paths": {}}, NOW_S, 20_000_000_000)
     assert paths.found == "900,000 rows, some 171.7 MiB, 100,000 more a day, kept for ever"
     assert "millrace stream forget gone" in gone.remedy
-    assert table.level is Level.OK
+    assert table.level is CheckLevel.OK
     assert table.found.endswith("200 bytes a row; the disk holds 1,000 more days like the last")
 
 
 def test_a_disk_that_is_full_soon_is_a_warning_with_a_remedy() -> None:
     *_, table = checks_of(STORED, {"paths": {}}, NOW_S, 100_000_000)
-    assert table.level is Level.WARNING
+    assert table.level is CheckLevel.WARNING
     assert "full after 5.0 more days" in table.found
     assert "keep" in table.remedy
 
@@ -50,12 +50,12 @@ def test_of_a_server_elsewhere_nothing_is_said_of_its_disk() -> None:
 @pytest.mark.parametrize(
     ("refusal", "level", "found"),
     [
-        (pymysql.err.ProgrammingError(1146, "no table"), Level.OK, "before the stream"),
-        (pymysql.err.OperationalError(2003, "refused"), Level.WARNING, "gives no answer"),
+        (pymysql.err.ProgrammingError(1146, "no table"), CheckLevel.OK, "before the stream"),
+        (pymysql.err.OperationalError(2003, "refused"), CheckLevel.WARNING, "gives no answer"),
     ],
 )
 def test_a_database_without_tables_is_no_database_that_gives_no_answer(
-    monkeypatch: pytest.MonkeyPatch, refusal: Exception, level: Level, found: str
+    monkeypatch: pytest.MonkeyPatch, refusal: Exception, level: CheckLevel, found: str
 ) -> None:
     """Between the first start of MySQL and that of the stream there is nothing to ask for."""
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from appliance import checks
+from appliance.checks import startup
 from appliance.cli import elsewhere
-from appliance.cli.output import Exit
-from appliance.home import CODE
-from appliance.processes import Holder
+from appliance.machine.processes import Holder
+from appliance.mill.home import CODE
+from appliance.output import Exit
 from tests.unit.appliance.test_commands import config, mill, run
 
 OF_THE_STREAM = "docker compose run --rm stream"
@@ -82,7 +82,7 @@ def test_in_the_collector_s_own_container_all_is_read_once(
     code, _, err = run(monkeypatch, home, "collector", "once")
     # It went on to the brokers, of which none is there.
     assert code == Exit.UNREACHABLE
-    assert "nothing was read, for no broker answers" in err[-1]
+    assert "nothing was read, because no broker answers" in err[-1]
 
 
 def test_without_containers_nothing_is_elsewhere(
@@ -99,11 +99,11 @@ def test_a_port_that_a_container_publishes_is_freed_by_compose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = mill(tmp_path)
-    monkeypatch.setattr(checks, "port_is_free", lambda *_: False)
+    monkeypatch.setattr(startup, "port_is_free", lambda *_: False)
     for command, way_out in (("docker-proxy", "`docker compose down`"), ("nc", "that process")):
         holder = Holder(7, command)
-        monkeypatch.setattr(checks, "holder_of", lambda _, holder=holder: holder)
-        for check in checks.ports(ours):
+        monkeypatch.setattr(startup, "holder_of", lambda _, holder=holder: holder)
+        for check in startup.ports(ours):
             assert way_out in check.remedy
 
 

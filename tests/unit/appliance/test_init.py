@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.files import create_once, write_atomically
-from appliance.home import Home, find_home
-from appliance.init import InitError, give, initialise, read_meta_properties, read_secret
+from appliance.machine.files import create_once, write_atomically
+from appliance.mill.home import Home, find_home
+from appliance.mill.init import InitError, give, initialise, read_meta_properties, read_secret
 from protocol.types import uuid_from_base64
 
 

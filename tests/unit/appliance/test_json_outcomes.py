@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
 from appliance.cli.completion_command import commands
-from appliance.cli.output import Exit
-from appliance.home import find_home
+from appliance.mill.home import find_home
+from appliance.operate import lifecycle
+from appliance.output import Exit
 from tests.unit.appliance.test_commands import config, run
 from tests.unit.appliance.test_misleading import EMPTY, running
 
@@ -73,7 +73,7 @@ def test_starting_and_stopping_give_the_parts(
     assert (told["ran_before"], told["differs"], told["parts"]) == (True, None, parts)
     config(tmp_path, f"{EMPTY}monitor: {{listen: '127.0.0.1:8099'}}\n")
     _, out, _ = run(monkeypatch, tmp_path, "up", "--json")
-    assert data(out, "up/1")["differs"] == "monitor starts anew"
+    assert data(out, "up/1")["differs"] == "monitor restarts"
     _, out, _ = run(monkeypatch, tmp_path, "start", "monitor", "--json")
     assert data(out, "part/1")["state"] == "healthy"
     _, out, _ = run(monkeypatch, tmp_path, "start", "broker-1", "--json")

@@ -5,21 +5,21 @@ from pathlib import Path
 import pytest
 
 from appliance.cli.consume_command import beginning_of, json_of, pieces_of
-from appliance.cli.output import CommandError, Exit
 from appliance.dump.lines import left_line
 from appliance.kafka.configs import parse_settings
-from appliance.kafka.consume import Begin, Beginning, Origins, ReadRecord
+from appliance.kafka.consume import BeginAt, Beginning, Origins, ReadRecord
 from appliance.kafka.groups import Group, GroupRow
 from appliance.kafka.lines import LineFault, LineFormat, parse_line
 from appliance.kafka.moments import moment_ms, offset_time
 from appliance.kafka.offsets import filter_of_ranges
 from appliance.kafka.reset import read_plan, split_scope, target_of
-from appliance.kafka.topics import Matcher, Problem, assignments_of
+from appliance.kafka.topics import Matcher, PartitionFilter, assignments_of
 from appliance.kafka_tools.base import UsageFault, properties_of, read_properties
 from appliance.kafka_tools.console_consumer import Formatter
 from appliance.kafka_tools.group_reset import duration_ms
 from appliance.kafka_tools.group_reset import moment_ms as exact_ms
 from appliance.kafka_tools.group_tables import members_table, offsets_table, state_table
+from appliance.output import CommandError, Exit
 from protocol.client.admin_types import GroupDescription, MemberDescription
 from protocol.client.consumer_settings import ConsumerRecord
 from protocol.client.fetch_core import BatchOrigin, FetchedBatch
@@ -187,10 +187,10 @@ def test_problems_of_partitions() -> None:
     whole, thin, led_by_nobody = part(1, (1, 2, 3)), part(1, (1, 2)), part(None, (3,))
     gone = part(9, (1, 2, 3))
     for problem, expected in (
-        (Problem(under_replicated=True), [False, True, True, False]),
-        (Problem(unavailable=True), [False, False, True, True]),
-        (Problem(at_min_isr=True), [False, True, False, False]),
-        (Problem(under_min_isr=True), [False, False, True, False]),
+        (PartitionFilter(under_replicated=True), [False, True, True, False]),
+        (PartitionFilter(unavailable=True), [False, False, True, True]),
+        (PartitionFilter(at_min_isr=True), [False, True, False, False]),
+        (PartitionFilter(under_min_isr=True), [False, False, True, False]),
     ):
         found = [problem.has(one, 2, {1, 2, 3}) for one in (whole, thin, led_by_nobody, gone)]
         assert found == expected, problem
@@ -245,8 +245,8 @@ def test_forms_of_ones_own_and_json() -> None:
     assert (found["value"], found["value_base64"], found["key"]) == ("/w==", True, "k")
     assert found["timestamp"] == "2026-08-01T10:00:00.123Z"
     assert found["leader_epoch"] == 4
-    assert beginning_of("-5") == Beginning(Begin.LAST, 5)
-    assert beginning_of("@123") == Beginning(Begin.TIME, 123)
+    assert beginning_of("-5") == Beginning(BeginAt.LAST, 5)
+    assert beginning_of("@123") == Beginning(BeginAt.TIME, 123)
     with pytest.raises(CommandError):
         beginning_of("somewhere")
 

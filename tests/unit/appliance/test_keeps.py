@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance import starting
 from appliance.cli import mill_commands
-from appliance.home import find_home
+from appliance.mill.home import find_home
+from appliance.operate import starting
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, run
 

@@ -161,4 +161,4 @@ def test_a_monitor_that_looks_no_more_knows_no_lag(
     with monitor(tmp_path, [row("a", 1)], ["a"], looked_ago_ms=125_000):
         code, out, err = run(monkeypatch, tmp_path, "lag", "--fail-on", "5")
     assert (code, out) == (3, [])
-    assert err == ["millrace: no lag is known: the monitor has looked last 2m 5s ago"]
+    assert err == ["millrace: no lag is known: the monitor last asked the brokers 2m 5s ago"]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.cli.output import CommandError
 from appliance.kafka_tools.leader_election import main, read_partitions
+from appliance.output import CommandError
 from protocol.types import TopicPartition
 
 SERVER = ("--bootstrap-server", "127.0.0.1:1")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from appliance import stream_check
-from appliance.cli.output import Exit
+from appliance.checks import stream_check
+from appliance.checks.stream_check import check_expressions
 from appliance.config.load import load_text
-from appliance.files import create_once, write_atomically
-from appliance.home import CODE
-from appliance.stream_check import check_expressions
+from appliance.machine.files import create_once, write_atomically
+from appliance.mill.home import CODE
+from appliance.output import Exit
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, mill, run
 

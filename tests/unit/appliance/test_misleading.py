@@ -10,18 +10,18 @@ from typing import Any
 import psutil
 import pytest
 
-from appliance import lifecycle
-from appliance.checks import Level
+from appliance.checks.startup import CheckLevel
 from appliance.cli import recount_command
 from appliance.cli.doctor import flush_latency
-from appliance.cli.output import CommandError, Exit
 from appliance.cli.recount_command import _moment_ms, progress_text
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults
-from appliance.home import Home, find_home
-from appliance.init import initialise
-from appliance.processes import holder_of
-from appliance.settings import Mill
+from appliance.machine.processes import holder_of
+from appliance.mill.home import Home, find_home
+from appliance.mill.init import initialise
+from appliance.mill.settings import Mill
+from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, mill, run
 
@@ -58,7 +58,7 @@ def test_once_says_that_no_broker_answers_instead_of_waiting(
     monkeypatch.setattr("appliance.cli.collector_commands.REACH_TIMEOUT_MS", 200)
     code, _, err = run(monkeypatch, tmp_path, "collector", "once")
     assert code == Exit.UNREACHABLE
-    assert "nothing was read, for no broker answers" in err[0]
+    assert "nothing was read, because no broker answers" in err[0]
 
 
 def test_once_beside_a_collector_says_what_to_do(
@@ -139,7 +139,7 @@ def test_a_disk_that_cannot_be_written_is_told_and_no_traceback(
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     check = flush_latency(Path("/mill"))
-    assert check.level is Level.WARNING
+    assert check.level is CheckLevel.WARNING
     assert "Read-only file system" in check.found
 
 
@@ -200,7 +200,7 @@ def test_up_of_a_mill_that_runs_says_what_the_file_would_change(
     code, _, err = run(monkeypatch, tmp_path, "up")
     assert code == 0
     assert [one["command"] for one in asked] == ["look"]
-    assert any("monitor starts anew with `./millrace up --apply`" in line for line in err)
+    assert any("monitor restarts with `./millrace up --apply`" in line for line in err)
     # What is said to run is what runs, not what the file says.
     assert any("http://127.0.0.1:8090" in line for line in err)
     assert "the mill runs already" in err
@@ -214,7 +214,7 @@ def test_up_with_apply_has_it_done(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     code, _, err = run(monkeypatch, tmp_path, "up", "--apply")
     assert code == 0, err
     assert [one["command"] for one in asked] == ["look", "apply"]
-    assert "monitor starts anew" in err
+    assert "monitor restarts" in err
     assert any(f"http://127.0.0.1:{port}" in line for line in err)
 
 
@@ -235,7 +235,7 @@ def test_a_file_that_the_parts_would_refuse_stops_nothing(
         raise ConfigFaults(document.faults)
 
     monkeypatch.setattr(lifecycle, "stop", stop)
-    monkeypatch.setattr("appliance.definitions.check_definitions", refuse)
+    monkeypatch.setattr("appliance.checks.definitions.check_definitions", refuse)
     config(tmp_path, f"{EMPTY}monitor: {{listen: '127.0.0.1:{free_port()}'}}\n")
     code, _, err = run(monkeypatch, tmp_path, *asked)
     assert code == Exit.USAGE
@@ -257,7 +257,10 @@ def test_up_with_apply_goes_on_with_a_round_that_ended(
     code, _, err = run(monkeypatch, tmp_path, "up", "--apply")
     assert code == 0, err
     assert [one["command"] for one in asked] == ["look", "look", "apply"]
-    assert any("goes on with the brokers that still run as before" in line for line in err)
+    assert any(
+        "continues with the brokers that still have the previous configuration" in line
+        for line in err
+    )
 
 
 def test_up_starts_what_gave_up_or_was_stopped(
@@ -296,7 +299,7 @@ def test_a_container_s_collector_says_whose_positions_are_meant(
     monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
     code, _, err = run(monkeypatch, tmp_path, "collector", "check")
     assert code == Exit.UNREACHABLE
-    assert "whose positions are meant only the collector says" in err[0]
+    assert "only the collector knows which positions are its own" in err[0]
 
 
 @pytest.mark.parametrize("asked", [["up"], ["config", "check"]])

@@ -16,8 +16,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from appliance.home import Home
-from appliance.processes import (
+from appliance.machine.processes import (
     ProcessRecord,
     boot_id,
     holder_of,
@@ -25,6 +24,7 @@ from appliance.processes import (
     read_record,
     record_of,
 )
+from appliance.mill.home import Home
 from appliance.supervisor import children
 from appliance.supervisor.logs import end_of, last_words, numbered, open_log, rotate, tail
 from tests.harness.ports import free_port
@@ -98,7 +98,7 @@ def test_a_port_taken_by_an_outgoing_connection_is_told_so() -> None:
         client.connect(listener.getsockname())
         port = client.getsockname()[1]
         assert not port_is_free("127.0.0.1", port)
-        assert "a connection of its own" in str(holder_of(port))
+        assert "for an outgoing connection" in str(holder_of(port))
 
 
 def test_a_log_is_cut_in_place_and_kept_aside(tmp_path: Path) -> None:

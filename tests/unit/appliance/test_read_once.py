@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle, starting
 from appliance.cli import mill_commands
 from appliance.cli.context import load_mill
-from appliance.cli.output import Exit
 from appliance.config.load import digest_of
-from appliance.home import Home, find_home
-from appliance.init import initialise
-from appliance.settings import settings_for
-from appliance.supervisor.following import Following, NotWhatWasChecked
+from appliance.mill.home import Home, find_home
+from appliance.mill.init import initialise
+from appliance.mill.settings import settings_for
+from appliance.operate import lifecycle, starting
+from appliance.output import Exit
+from appliance.supervisor.following import ConfigFollower, NotWhatWasChecked
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, run
 from tests.unit.appliance.test_misleading import running
@@ -28,7 +28,7 @@ class Supervisors:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[list[str]] = []
-        monkeypatch.setattr("appliance.starting.subprocess.Popen", self._make)
+        monkeypatch.setattr("appliance.operate.starting.subprocess.Popen", self._make)
         monkeypatch.setattr(starting, "before_start", lambda mill: [])
         monkeypatch.setattr(starting, "snapshot", lambda home, timeout_s: {})
         monkeypatch.setattr(lifecycle, "wait_healthy", lambda *_: {"parts": []})
@@ -60,7 +60,7 @@ def test_up_starts_what_it_has_checked(tmp_path: Path, monkeypatch: pytest.Monke
     assert supervisors.digest == digest_of(CHECKED.encode())
     # The supervisor finds that another file was saved, and looks at it.
     supervised = Home(tmp_path, home.started_config, edited=home.config_file)
-    following = Following(supervised, supervisors.digest)
+    following = ConfigFollower(supervised, supervisors.digest)
     following.read()
     assert home.started_config.read_text() == SAVED_MEANWHILE
 
@@ -104,10 +104,10 @@ def test_no_other_file_than_the_checked_one_is_applied(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path / "data" / "run" / "millrace.yaml", edited=file)
     home.run.mkdir(parents=True)
     home.started_config.write_text(CHECKED)
-    following = Following(home, "started")
+    following = ConfigFollower(home, "started")
     wanted = f"{CHECKED}monitor: {{listen: '127.0.0.1:{free_port()}'}}\n"
     file.write_text(f"{wanted}# saved once more\n")
-    with pytest.raises(NotWhatWasChecked, match=r"millrace\.yaml, by which the mill runs, is not"):
+    with pytest.raises(NotWhatWasChecked, match=r"millrace\.yaml, which the mill uses, is not"):
         following.take_over(hashlib.sha256(wanted.encode()).hexdigest())
     assert (following.digest, home.started_config.read_text()) == ("started", CHECKED)
     file.write_text(wanted)

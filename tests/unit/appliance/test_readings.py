@@ -2,8 +2,8 @@
 
 import pytest
 
-from appliance import readings
-from appliance.readings import ReadingError
+from appliance.traffic import readings
+from appliance.traffic.readings import ReadingError
 from tests.harness.silent import silent_server
 
 

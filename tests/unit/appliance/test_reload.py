@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from appliance.cli import reload_command
-from appliance.home import find_home
+from appliance.mill.home import find_home
 from protocol import control
 from protocol.status import PartState, PartStatus
 from tests.unit.appliance.test_commands import config, run
@@ -47,7 +47,7 @@ def test_it_waits_for_the_collector_though_the_supervisor_saw_the_file_first(
     scene = Scene(tmp_path, monkeypatch, "healthy")
     code, _, err = run(monkeypatch, tmp_path, "config", "reload")
     assert (code, scene.asked) == (0, 3), err
-    assert err == ["nothing has changed since it was taken over"]
+    assert err == ["nothing has changed since it was applied"]
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "stopping"])

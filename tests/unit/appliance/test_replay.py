@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from appliance.cli.output import CommandError
 from appliance.cli.replay_command import edits_of, repair_of
 from appliance.kafka.replay import TRANSACTION_BYTES_MAX, TRANSACTION_LETTERS_MAX, Line, portions
+from appliance.output import CommandError
 from collector.send.replaying import Letter, Place
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from appliance import servers
 from appliance.config.load import load_text
-from appliance.home import find_home
-from appliance.init import initialise, read_secret
-from appliance.parts import Placement
-from appliance.servers import ServerError, mysql_arguments, redis_configuration, users_sql
-from appliance.settings import Mill
+from appliance.launch import servers
+from appliance.launch.servers import ServerError, mysql_arguments, redis_configuration, users_sql
+from appliance.mill.home import find_home
+from appliance.mill.init import initialise, read_secret
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill
 
 
 @pytest.fixture

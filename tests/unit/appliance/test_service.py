@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from appliance.cli import service_command
-from appliance.cli.output import Exit
-from appliance.home import CODE
-from appliance.service import MARK, PathNotFit, Service, next_steps, unit_folder, unit_text
+from appliance.machine.service import MARK, PathNotFit, Service, next_steps, unit_folder, unit_text
+from appliance.mill.home import CODE
+from appliance.output import Exit
 from tests.unit.appliance.test_commands import config, run
 
 
@@ -82,7 +82,7 @@ def test_it_is_shown_first_and_written_on_demand_and_then_the_same(
     assert out[0] == MARK
     assert f'Environment="MILLRACE_HOME={home}"' in out
     assert f'ExecStart="{CODE}/millrace" up --foreground --timeout 900' in out
-    assert err[-1] == f"nothing was written: --write puts it into {path}"
+    assert err[-1] == f"nothing was written; add --write to write it to {path}"
     assert not path.exists()
     code, out, err = run(monkeypatch, home, "install-service", "--user", "--write")
     assert (code, out) == (0, [])

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from appliance.config.load import load_text
-from appliance.home import find_home
-from appliance.init import initialise, read_secret
-from appliance.parts import Placement
-from appliance.run import UnknownPart, become, settings_descriptor
-from appliance.settings import Mill, encode_settings, settings_for, stream_check_settings
+from appliance.launch.run import UnknownPart, become, settings_descriptor
+from appliance.mill.home import find_home
+from appliance.mill.init import initialise, read_secret
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill, encode_settings, settings_for, stream_check_settings
 from broker.config import BrokerConfig
 from collector.config.settings import CollectorSettings
 from monitor.config.settings import MonitorSettings

@@ -8,10 +8,10 @@ from typing import Any
 import pymysql
 import pytest
 
-from appliance import readings
 from appliance.cli.show_command import _print_reading, table_of
 from appliance.config.load import load_text
-from appliance.readings import NotCounted, Reading, Value, key_cells
+from appliance.traffic import readings
+from appliance.traffic.readings import MetricReading, NotCounted, Value, key_cells
 from sinks.keys import OTHER, redis_field
 from sinks.rows import MetricDefinition
 from stream.config.metrics import resolve_metrics
@@ -101,7 +101,7 @@ def test_estimates_are_told_and_explained(
 ) -> None:
     """Case 20: `show` printed 19,406 of 20,000 visitors like any exact number."""
     found = {key: Value(text, Decimal(text), told) for key, (text, told) in values.items()}
-    reading = Reading(name, "all", "", "Redis", found)
+    reading = MetricReading(name, "all", "", "Redis", found)
     _print_reading(definition(name), reading, 50, as_json=True, clear=False)
     data = json.loads(capsys.readouterr().out)["data"]
     assert (data["estimates"], data["error"]) == (estimates, error)

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from appliance.kafka.standing import (
-    Standing,
+    ClusterState,
     broker_rows,
     counts,
     partition_rows,
     quorum_row,
 )
-from appliance.kafka.topics import TopicView
+from appliance.kafka.topics import DescribedTopic
 from appliance.kafka_tools.metadata_quorum import replication_rows, status_lines
 from protocol.client.metadata import BrokerInfo, ClusterMetadata
 from protocol.client.quorum_admin import QuorumInfo, QuorumReplica
@@ -38,7 +38,7 @@ PARTITIONS = (
     partition(2, 2, (2,), (1,)),
     partition(3, None, ()),
 )
-TOPIC = TopicView(TopicDetails("t", ZERO_UUID, False, PARTITIONS), {}, 2)
+TOPIC = DescribedTopic(TopicDetails("t", ZERO_UUID, False, PARTITIONS), {}, 2)
 LIVE = ClusterMetadata(
     {1: BrokerInfo(1, "h", 9092, "r1"), 2: BrokerInfo(2, "h", 9093)}, 2, "a-cluster"
 )
@@ -59,7 +59,7 @@ TOLD = (
         ],
     },
 )
-STANDING = Standing(LIVE, QUORUM, (TOPIC,), TOLD)
+STANDING = ClusterState(LIVE, QUORUM, (TOPIC,), TOLD)
 
 
 def test_brokers_are_those_whom_anybody_names() -> None:
@@ -93,7 +93,7 @@ def test_partitions_have_their_epochs_and_who_may_lead() -> None:
     assert [row["leader"] for row in rows] == [1, 2, 2, None]
     assert [row["partition_epoch"] for row in rows] == [8, None, None, None]
     assert [row["elr"] for row in rows] == [[], [], [1], []]
-    unknown = Standing(LIVE, None, (replace(TOPIC, details=replace(
+    unknown = ClusterState(LIVE, None, (replace(TOPIC, details=replace(
         TOPIC.details, partitions=(partition(0, 1, (1,), None),))),))  # fmt: skip
     assert partition_rows(unknown)[0]["elr"] is None
 

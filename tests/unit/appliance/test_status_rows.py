@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
-from appliance.checks import Level
+from appliance.checks.startup import CheckLevel
 from appliance.cli import context, doctor, status_command
+from appliance.operate import lifecycle
 from protocol.status import PartState, PartStatus, Problem
 
 
@@ -85,10 +85,10 @@ def test_status_and_doctor_lead_to_the_log_of_the_part_that_is_stuck(
     mill_with_a_stuck_stream(monkeypatch)
     rows, errors = status_command.part_rows()
     status_command._print_status(rows, errors)
-    assert "`./millrace logs stream` tells more" in capsys.readouterr().out
-    checks = [one for one in doctor._parts(rows, errors) if one.level is Level.WARNING]
+    assert "`./millrace logs stream` shows more" in capsys.readouterr().out
+    checks = [one for one in doctor._parts(rows, errors) if one.level is CheckLevel.WARNING]
     assert [(one.what, one.found, one.remedy) for one in checks] == [
-        ("stream", f"degraded: {STUCK}", "`./millrace logs stream` tells more")
+        ("stream", f"degraded: {STUCK}", "`./millrace logs stream` shows more")
     ]
 
 
@@ -99,4 +99,4 @@ def test_in_containers_the_log_is_that_of_the_container(
     row: dict[str, Any] = {**row_of("stream"), "pid": None, "uptime_ms": None, "restarts": None}
     row |= {"memory_bytes": None, "state": "degraded", "reason": STUCK, "is_stuck": True}
     status_command._print_status([row], [])
-    assert "`docker compose logs stream` tells more" in capsys.readouterr().out
+    assert "`docker compose logs stream` shows more" in capsys.readouterr().out

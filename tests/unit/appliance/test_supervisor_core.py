@@ -12,13 +12,13 @@ from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     LIVE,
     AllStopped,
-    Answer,
-    Ask,
+    AskReplicas,
     Effect,
-    Look,
     Note,
+    PartPhase,
+    ProbePart,
+    ProbeResult,
     Start,
-    State,
     Terminate,
 )
 from tests.unit.appliance.supervised import bring_up, deeds, part, state_of, supervisor
@@ -29,10 +29,10 @@ def test_a_part_starts_is_asked_and_is_healthy() -> None:
     assert mill.tick(0) == [Start("a")]
     assert mill.next_deadline_ms == one_part.PROBE_STARTING_MS
     assert deeds(mill.on_started("a", 7, 1)) == []
-    assert mill.tick(one_part.PROBE_STARTING_MS) == [Ask("a")]
+    assert mill.tick(one_part.PROBE_STARTING_MS) == [ProbePart("a")]
     # Asked once, however long the answer takes.
     assert mill.tick(one_part.PROBE_STARTING_MS + 50) == []
-    mill.on_probe("a", Answer.OK, "", 400)
+    mill.on_probe("a", ProbeResult.OK, "", 400)
     assert mill.is_healthy
     assert mill.next_deadline_ms == 400 + core.PROBE_HEALTHY_MS
 
@@ -41,17 +41,17 @@ def test_later_ranks_wait_for_earlier_ones() -> None:
     mill = supervisor(part("sink"), part("broker"), part("collector", start_rank=1))
     assert mill.tick(0) == [Start("sink"), Start("broker")]
     assert mill.parts["collector"].reason == "waits for sink, broker"
-    mill.on_probe("sink", Answer.OK, "", 10)
-    assert state_of(mill, "collector") is State.WAITING
-    assert Start("collector") in mill.on_probe("broker", Answer.OK, "", 20)
+    mill.on_probe("sink", ProbeResult.OK, "", 10)
+    assert state_of(mill, "collector") is PartPhase.WAITING
+    assert Start("collector") in mill.on_probe("broker", ProbeResult.OK, "", 20)
 
 
 def test_a_dead_dependency_does_not_stop_what_runs() -> None:
     mill = supervisor(part("broker"), part("collector", start_rank=1))
     bring_up(mill, "broker")
-    mill.on_probe("collector", Answer.OK, "", 1)
+    mill.on_probe("collector", ProbeResult.OK, "", 1)
     mill.on_exit("broker", -9, 5)
-    assert state_of(mill, "collector") is State.HEALTHY
+    assert state_of(mill, "collector") is PartPhase.HEALTHY
     # Nor does it keep a crashed dependent from starting again.
     mill.on_exit("collector", 1, 6)
     assert Start("collector") in mill.tick(6 + one_part.BACK_OFF_MS_MIN * 2)
@@ -64,7 +64,7 @@ def test_a_crash_is_followed_by_a_start_after_a_growing_pause() -> None:
     for _ in range(10):
         mill.on_exit("a", 1, now_ms)
         entry = mill.parts["a"]
-        assert entry.state is State.BACKING_OFF
+        assert entry.state is PartPhase.BACKING_OFF
         assert entry.act_at_ms is not None
         assert deeds(mill.tick(entry.act_at_ms - 1)) == []
         pauses.append(entry.act_at_ms - now_ms)
@@ -84,7 +84,7 @@ def test_a_long_healthy_life_makes_the_next_restart_quick() -> None:
         mill.on_exit("a", 1, now_ms)
         now_ms = mill.parts["a"].act_at_ms or 0
         mill.tick(now_ms)
-    mill.on_probe("a", Answer.OK, "", now_ms)
+    mill.on_probe("a", ProbeResult.OK, "", now_ms)
     now_ms += one_part.STEADY_MS
     mill.on_exit("a", -9, now_ms)
     assert (mill.parts["a"].act_at_ms or 0) - now_ms <= one_part.BACK_OFF_MS_MIN * 1.3
@@ -95,7 +95,7 @@ def test_some_exits_are_final(code: int, word: str) -> None:
     mill = supervisor()
     bring_up(mill)
     mill.on_exit("a", code, 10)
-    assert state_of(mill, "a") is State.FAILED
+    assert state_of(mill, "a") is PartPhase.FAILED
     assert word in mill.parts["a"].reason
     assert mill.tick(10_000_000) == []
     assert Start("a") in mill.restart("a", 10_000_001)
@@ -105,49 +105,49 @@ def test_not_ready_is_shown_but_never_killed() -> None:
     mill = supervisor()
     bring_up(mill)
     for number in range(200):
-        effects = mill.on_probe("a", Answer.NOT_READY, "waits for MySQL", number * 5_000)
+        effects = mill.on_probe("a", ProbeResult.NOT_READY, "waits for MySQL", number * 5_000)
         assert not any(isinstance(effect, Terminate) for effect in effects)
-    assert state_of(mill, "a") is State.UNHEALTHY
+    assert state_of(mill, "a") is PartPhase.UNHEALTHY
     assert mill.parts["a"].reason == "waits for MySQL"
-    mill.on_probe("a", Answer.OK, "", 1_000_000)
-    assert state_of(mill, "a") is State.HEALTHY
+    mill.on_probe("a", ProbeResult.OK, "", 1_000_000)
+    assert state_of(mill, "a") is PartPhase.HEALTHY
 
 
 def test_one_missed_probe_is_no_illness() -> None:
     mill = supervisor()
     bring_up(mill)
     for _ in range(one_part.FAILURES_TO_UNHEALTHY - 1):
-        mill.on_probe("a", Answer.SILENT, "time-out", 1_000)
-    assert state_of(mill, "a") is State.HEALTHY
-    mill.on_probe("a", Answer.SILENT, "time-out", 3_000)
-    assert state_of(mill, "a") is State.UNHEALTHY
+        mill.on_probe("a", ProbeResult.SILENT, "time-out", 1_000)
+    assert state_of(mill, "a") is PartPhase.HEALTHY
+    mill.on_probe("a", ProbeResult.SILENT, "time-out", 3_000)
+    assert state_of(mill, "a") is PartPhase.UNHEALTHY
 
 
 def test_silence_for_long_is_a_hang_and_is_ended() -> None:
     mill = supervisor()
     bring_up(mill)
-    mill.on_probe("a", Answer.SILENT, "time-out", 1_000)
-    quiet = mill.on_probe("a", Answer.SILENT, "time-out", 1_000 + one_part.HANG_MS - 1)
+    mill.on_probe("a", ProbeResult.SILENT, "time-out", 1_000)
+    quiet = mill.on_probe("a", ProbeResult.SILENT, "time-out", 1_000 + one_part.HANG_MS - 1)
     assert Terminate("a", force=True) not in quiet
-    effects = mill.on_probe("a", Answer.SILENT, "time-out", 1_000 + one_part.HANG_MS)
+    effects = mill.on_probe("a", ProbeResult.SILENT, "time-out", 1_000 + one_part.HANG_MS)
     assert Terminate("a", force=True) in effects
     mill.on_exit("a", -9, 70_000)
-    assert state_of(mill, "a") is State.BACKING_OFF
+    assert state_of(mill, "a") is PartPhase.BACKING_OFF
 
 
 def test_an_answer_ends_a_silence() -> None:
     mill = supervisor()
     bring_up(mill)
-    mill.on_probe("a", Answer.SILENT, "time-out", 1_000)
-    mill.on_probe("a", Answer.NOT_READY, "no broker", one_part.HANG_MS)
-    effects = mill.on_probe("a", Answer.SILENT, "time-out", one_part.HANG_MS + 2_000)
+    mill.on_probe("a", ProbeResult.SILENT, "time-out", 1_000)
+    mill.on_probe("a", ProbeResult.NOT_READY, "no broker", one_part.HANG_MS)
+    effects = mill.on_probe("a", ProbeResult.SILENT, "time-out", one_part.HANG_MS + 2_000)
     assert not any(isinstance(effect, Terminate) for effect in effects)
 
 
 def test_a_start_that_never_gets_healthy_is_ended() -> None:
     mill = supervisor()
     mill.tick(0)
-    mill.on_probe("a", Answer.SILENT, "refused", 59_000)
+    mill.on_probe("a", ProbeResult.SILENT, "refused", 59_000)
     effects = mill.tick(60_000)
     assert Terminate("a", force=True) in effects
     assert any(isinstance(e, Note) and "refused" in e.text for e in effects)
@@ -157,9 +157,9 @@ def test_a_start_that_says_what_it_waits_for_is_left_alone() -> None:
     mill = supervisor()
     mill.tick(0)
     for now_ms in range(0, 600_000, 30_000):
-        effects = mill.on_probe("a", Answer.NOT_READY, "recovering", now_ms)
+        effects = mill.on_probe("a", ProbeResult.NOT_READY, "recovering", now_ms)
         assert not any(isinstance(effect, Terminate) for effect in effects)
-    assert state_of(mill) is State.STARTING
+    assert state_of(mill) is PartPhase.STARTING
     assert Terminate("a", force=True) in mill.tick(570_000 + 60_000)
 
 
@@ -167,7 +167,7 @@ def test_stopping_goes_rank_by_rank() -> None:
     mill = supervisor(part("broker", 0, 2), part("mysql", 0, 3), part("collector", 1, 0))
     for name in ("broker", "mysql"):
         bring_up(mill, name)
-    mill.on_probe("collector", Answer.OK, "", 1)
+    mill.on_probe("collector", ProbeResult.OK, "", 1)
     assert deeds(mill.stop(10)) == [Terminate("collector", force=False)]
     assert deeds(mill.on_exit("collector", 0, 20)) == [Terminate("broker", force=False)]
     assert deeds(mill.on_exit("broker", 0, 30)) == [Terminate("mysql", force=False)]
@@ -197,10 +197,10 @@ def test_stopping_forgets_what_waits_and_backs_off() -> None:
 def test_a_crash_while_stopping_is_a_stop() -> None:
     mill = supervisor(part("a", 0, 0), part("b", 0, 1))
     bring_up(mill, "a")
-    mill.on_probe("b", Answer.OK, "", 1)
+    mill.on_probe("b", ProbeResult.OK, "", 1)
     mill.stop(2)
     mill.on_exit("b", -11, 3)
-    assert state_of(mill, "b") is State.STOPPED
+    assert state_of(mill, "b") is PartPhase.STOPPED
     assert deeds(mill.on_exit("a", 0, 4)) == [AllStopped()]
 
 
@@ -226,8 +226,8 @@ def test_a_late_answer_about_a_dead_process_changes_nothing() -> None:
     mill = supervisor()
     bring_up(mill)
     mill.on_exit("a", 1, 10)
-    assert mill.on_probe("a", Answer.OK, "", 11) == []
-    assert state_of(mill, "a") is State.BACKING_OFF
+    assert mill.on_probe("a", ProbeResult.OK, "", 11) == []
+    assert state_of(mill, "a") is PartPhase.BACKING_OFF
 
 
 # ------------------------------------------------------------------ random lives
@@ -257,12 +257,12 @@ class World:
             match effect:
                 case Start(name):
                     self._start(name)
-                case Ask(name):
+                case ProbePart(name):
                     self.later(self.chance.randrange(1, 400), "answer", name, self.running[name])
                 case Terminate(name, force):
                     if name in self.running:
                         self._terminate(name, force)
-                case Look(_, number):
+                case AskReplicas(_, number):
                     self.later(self.chance.randrange(1, 2_000), "copies", "", number)
                 case AllStopped():
                     self.ended += 1
@@ -315,21 +315,21 @@ class World:
 
     def _happen(self, kind: str, name: str) -> list[Effect]:
         if kind == "answer":
-            answer = Answer.OK if self.is_calm else self._random_answer()
-            if answer is Answer.OK and self.mill.parts[name].state is not State.STOPPING:
+            answer = ProbeResult.OK if self.is_calm else self._random_answer()
+            if answer is ProbeResult.OK and self.mill.parts[name].state is not PartPhase.STOPPING:
                 self.healthy_once.add(name)
             return self.mill.on_probe(name, answer, str(answer), self.now_ms)
         del self.running[name]
         codes = {"killed": -9, "ended": 0, "crash": self.chance.choice([1, 1, 0, -11, 75, 2])}
         return self.mill.on_exit(name, codes[kind], self.now_ms)
 
-    def _random_answer(self) -> Answer:
-        return self.chance.choices(list(Answer), [6, 2, 2])[0]
+    def _random_answer(self) -> ProbeResult:
+        return self.chance.choices(list(ProbeResult), [6, 2, 2])[0]
 
     def check(self) -> None:
         for name, entry in self.mill.parts.items():
             assert (entry.state in LIVE) == (name in self.running), (name, entry.state)
-            if entry.state is State.HEALTHY:
+            if entry.state is PartPhase.HEALTHY:
                 assert name in self.healthy_once
         assert self.ended <= 1
 
@@ -369,7 +369,7 @@ def test_random_lives_keep_the_laws(seed: int) -> None:
     world.events = [event for event in world.events if event[2] != "crash"]
     heapq.heapify(world.events)
     for entry in world.mill.parts.values():
-        if entry.state is State.FAILED:
+        if entry.state is PartPhase.FAILED:
             world.perform(world.mill.restart(entry.part.name, world.now_ms))
     for _ in range(4_000):
         if world.mill.is_healthy:
@@ -391,7 +391,7 @@ def test_a_part_stopped_by_hand_stays_stopped_until_it_is_asked_for() -> None:
     bring_up(mill)
     assert deeds(mill.stop_part("a", 10)) == [Terminate("a", False)]
     assert deeds(mill.on_exit("a", 0, 20)) == []
-    assert state_of(mill) is State.STOPPED
+    assert state_of(mill) is PartPhase.STOPPED
     assert deeds(mill.tick(10_000_000)) == []
     assert deeds(mill.restart("a", 10_000_001)) == [Start("a")]
 
@@ -402,10 +402,10 @@ def test_stopping_a_part_that_is_to_be_restarted_stops_it() -> None:
     mill.restart("a", 10)
     mill.stop_part("a", 11)
     mill.on_exit("a", 0, 20)
-    assert state_of(mill) is State.STOPPED
+    assert state_of(mill) is PartPhase.STOPPED
     mill.restart("a", 30)
     mill.on_exit("a", 1, 40)
-    assert state_of(mill) is State.BACKING_OFF
+    assert state_of(mill) is PartPhase.BACKING_OFF
     mill.stop_part("a", 50)
-    assert state_of(mill) is State.STOPPED
+    assert state_of(mill) is PartPhase.STOPPED
     assert mill.next_deadline_ms is None

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from appliance.home import Home
-from appliance.lifecycle import is_running
+from appliance.mill.home import Home
+from appliance.operate.lifecycle import is_running
 from appliance.supervisor import driver as drivers
-from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
-from appliance.supervisor.following import Following
+from appliance.supervisor.driver import Driver, MillAlreadyRunning, take_lock
+from appliance.supervisor.following import ConfigFollower
 
 
 def test_logs_are_kept_small_after_one_that_could_not_be(
@@ -31,7 +31,7 @@ def test_logs_are_kept_small_after_one_that_could_not_be(
     monkeypatch.setattr(drivers, "ROTATE_EVERY_S", 0.01)
 
     async def run() -> None:
-        driver = Driver(home, [], version="test", following=Following(home, "test"))
+        driver = Driver(home, [], version="test", following=ConfigFollower(home, "test"))
         keeping = asyncio.create_task(driver._keep_logs_small())
         async with asyncio.timeout(20):
             while not keeping.done() and len(asked) < 4:
@@ -70,6 +70,6 @@ def test_who_looks_whether_a_mill_runs_is_in_nobodys_way(tmp_path: Path) -> None
             looker.join()
     assert not any(none_ran)
     assert is_running(home)
-    with pytest.raises(AlreadyRunning):
+    with pytest.raises(MillAlreadyRunning):
         take_lock(home)
     os.close(held)

@@ -2,18 +2,18 @@
 
 import dataclasses
 
-from appliance.parts import Part
+from appliance.mill.parts import Part
 from appliance.supervisor import core, one_part
 from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     AllStopped,
-    Answer,
-    Ask,
+    AskReplicas,
     Effect,
-    Look,
     Note,
+    PartPhase,
+    ProbePart,
+    ProbeResult,
     Start,
-    State,
     Terminate,
 )
 from appliance.supervisor.turns import IN_SYNC_MS, LOOK_EVERY_MS
@@ -36,32 +36,32 @@ def test_changed_parts_stop_in_their_order_and_start_when_all_have_ended() -> No
     parts = [moved("b", 0, 2), moved("c", 1, 0), other]
     assert exchange(mill, parts, {"b", "c"}, 10) == [Terminate("c", False)]
     assert deeds(mill.on_exit("c", 0, 20)) == [Terminate("b", False)]
-    assert state_of(mill, "c") is State.WAITING
+    assert state_of(mill, "c") is PartPhase.WAITING
     assert mill.parts["c"].reason == "waits for b"
     assert deeds(mill.on_exit("b", 0, 30)) == [Start("b")]
-    assert state_of(mill, "c") is State.WAITING
+    assert state_of(mill, "c") is PartPhase.WAITING
     mill.on_started("b", 7, 30)
-    assert Start("c") in mill.on_probe("b", Answer.OK, "", 40)
+    assert Start("c") in mill.on_probe("b", ProbeResult.OK, "", 40)
     assert [mill.parts[name].part.port for name in ("b", "c", "o")] == [2, 2, 1]
-    assert state_of(mill, "o") is State.HEALTHY
+    assert state_of(mill, "o") is PartPhase.HEALTHY
 
 
 def test_a_part_that_left_is_forgotten_and_a_new_one_starts_after_it() -> None:
     mill = supervisor(part("a"))
     bring_up(mill)
     assert exchange(mill, [part("n")], set(), 10) == [Terminate("a", False)]
-    assert state_of(mill, "n") is State.WAITING
+    assert state_of(mill, "n") is PartPhase.WAITING
     assert deeds(mill.on_exit("a", 0, 20)) == [Start("n")]
     assert list(mill.parts) == ["n"]
     # What a probe of it finds afterwards is nobody's.
-    assert mill.on_probe("a", Answer.OK, "", 30) == []
+    assert mill.on_probe("a", ProbeResult.OK, "", 30) == []
 
 
 def test_a_part_that_gave_up_starts_anew_with_its_successor() -> None:
     mill = supervisor(part("a"))
     mill.tick(0)
     mill.on_exit("a", core.EXIT_SETTINGS, 5)
-    assert state_of(mill) is State.FAILED
+    assert state_of(mill) is PartPhase.FAILED
     assert exchange(mill, [part("a")], set(), 10) == []
     assert exchange(mill, [moved("a")], {"a"}, 10) == [Start("a")]
 
@@ -81,7 +81,7 @@ def test_a_stop_of_everything_ends_an_exchange() -> None:
     exchange(mill, [moved("a")], {"a"}, 10)
     mill.stop(20)
     assert AllStopped() in mill.on_exit("a", 0, 30)
-    assert state_of(mill) is State.STOPPED
+    assert state_of(mill) is PartPhase.STOPPED
     assert exchange(mill, [moved("a")], {"a"}, 40) == []
 
 
@@ -99,14 +99,14 @@ def comes_back(mill: Supervisor, name: str, now_ms: int) -> list[Effect]:
     """A part that was asked to stop ends, starts and is healthy; what is done at the end of it."""
     assert Start(name) in mill.on_exit(name, 0, now_ms)
     mill.on_started(name, 200, now_ms)
-    return deeds(mill.on_probe(name, Answer.OK, "", now_ms))
+    return deeds(mill.on_probe(name, ProbeResult.OK, "", now_ms))
 
 
 def turn(
     mill: Supervisor, effects: list[Effect], now_ms: int, count: int | None = 0
 ) -> list[Effect]:
     """The look that these effects ask for finds so many partitions out of sync; what follows."""
-    (look,) = (one for one in effects if isinstance(one, Look))
+    (look,) = (one for one in effects if isinstance(one, AskReplicas))
     assert look.parts == ("b1", "b2", "b3")
     return deeds(mill.on_copies(look.number, count, "the status of b3", now_ms))
 
@@ -116,7 +116,7 @@ def test_brokers_start_together_and_stop_one_after_the_other() -> None:
     started = [Start("b1"), Start("b2"), Start("b3"), Start("mysql")]
     assert deeds(mill.tick(0)) == started
     for name in ("b1", "b2", "b3", "mysql", "collector"):
-        mill.on_probe(name, Answer.OK, "", 1)
+        mill.on_probe(name, ProbeResult.OK, "", 1)
     assert deeds(mill.stop(10)) == [Terminate("collector", False)]
     assert deeds(mill.on_exit("collector", 0, 20)) == [Terminate("b1", False)]
     assert deeds(mill.tick(25)) == []
@@ -139,8 +139,8 @@ def test_changed_brokers_start_anew_one_after_the_other_each_when_all_are_health
     assert turn(mill, looked, 10) == [Terminate("b1", False)]
     assert deeds(mill.on_exit("b1", 0, 20)) == [Start("b1")]
     mill.on_started("b1", 7, 20)
-    assert deeds(mill.on_probe("b1", Answer.NOT_READY, "waits", 30)) == []
-    looked = deeds(mill.on_probe("b1", Answer.OK, "", 40))
+    assert deeds(mill.on_probe("b1", ProbeResult.NOT_READY, "waits", 30)) == []
+    looked = deeds(mill.on_probe("b1", ProbeResult.OK, "", 40))
     assert turn(mill, looked, 45) == [Terminate("b2", False)]
     assert turn(mill, comes_back(mill, "b2", 50), 55) == [Terminate("b3", False)]
     assert comes_back(mill, "b3", 60) == []
@@ -153,26 +153,26 @@ def test_a_broker_that_does_not_come_back_keeps_the_others_as_they_were() -> Non
     turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10)
     mill.on_exit("b1", 0, 20)
     mill.on_exit("b1", core.EXIT_SETTINGS, 30)
-    assert state_of(mill, "b1") is State.FAILED
-    assert deeds(mill.tick(1_000_000)) == [Ask("b2"), Ask("b3")]
+    assert state_of(mill, "b1") is PartPhase.FAILED
+    assert deeds(mill.tick(1_000_000)) == [ProbePart("b2"), ProbePart("b3")]
     # The next change goes to all of them, to the one that serves nobody first.
     assert exchange(mill, BROKERS, {"b1"}, 1_000_010) == [Start("b1")]
     mill.on_started("b1", 8, 1_000_010)
-    looked = deeds(mill.on_probe("b1", Answer.OK, "", 1_000_020))
+    looked = deeds(mill.on_probe("b1", ProbeResult.OK, "", 1_000_020))
     assert turn(mill, looked, 1_000_030) == [Terminate("b2", False)]
 
 
 def test_a_broker_that_is_unwell_has_its_turn_first() -> None:
     mill = cluster()
     for _ in range(one_part.FAILURES_TO_UNHEALTHY):
-        mill.on_probe("b2", Answer.NOT_READY, "no majority", 5)
+        mill.on_probe("b2", ProbeResult.NOT_READY, "no majority", 5)
     assert exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10) == [Terminate("b2", False)]
     assert turn(mill, comes_back(mill, "b2", 20), 20) == [Terminate("b1", False)]
     # One that dies by itself starts with what it was to be told, and the others wait for it.
     mill.on_exit("b3", -9, 25)
-    assert state_of(mill, "b3") is State.STARTING
+    assert state_of(mill, "b3") is PartPhase.STARTING
     assert comes_back(mill, "b1", 30) == []
-    mill.on_probe("b3", Answer.OK, "", 40)
+    mill.on_probe("b3", ProbeResult.OK, "", 40)
     assert mill.is_healthy
 
 
@@ -187,9 +187,9 @@ def test_nobody_waits_while_brokers_take_turns() -> None:
     assert deeds(mill.on_exit("b1", 0, 20)) == [Start("b1")]
     assert deeds(mill.on_exit("monitor", 0, 30)) == []
     assert deeds(mill.on_exit("collector", 0, 40)) == [Start("monitor")]
-    assert deeds(mill.on_probe("monitor", Answer.OK, "", 50)) == [Start("collector")]
+    assert deeds(mill.on_probe("monitor", ProbeResult.OK, "", 50)) == [Start("collector")]
     # The first broker is still on its way back.
-    assert state_of(mill, "b1") is State.STARTING
+    assert state_of(mill, "b1") is PartPhase.STARTING
 
 
 def test_brokers_that_move_to_other_ports_all_end_before_one_starts() -> None:
@@ -206,11 +206,11 @@ def test_a_broker_stopped_by_hand_before_its_turn_stays_stopped() -> None:
     turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10)
     assert deeds(mill.stop_part("b2", 11)) == [Terminate("b2", False)]
     assert deeds(mill.on_exit("b2", 0, 20)) == []
-    assert state_of(mill, "b2") is State.STOPPED
+    assert state_of(mill, "b2") is PartPhase.STOPPED
     assert comes_back(mill, "b1", 30) == []
     assert deeds(mill.restart("b2", 40)) == [Start("b2")]
     mill.on_started("b2", 9, 40)
-    looked = deeds(mill.on_probe("b2", Answer.OK, "", 50))
+    looked = deeds(mill.on_probe("b2", ProbeResult.OK, "", 50))
     assert turn(mill, looked, 50) == [Terminate("b3", False)]
 
 
@@ -239,7 +239,7 @@ def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
     assert not mill.parts["b1"].awaits_its_turn
     assert mill.reason_of(mill.parts["b1"]) == ""
     assert mill.reason_of(mill.parts["b2"]) == (
-        "starts anew in its turn; waits for 3 partitions that are not in sync"
+        "restarts in its turn; waits for 3 partitions that are not in sync"
     )
     # Nobody is asked again at once, nor is the moment missed.
     assert deeds(mill.tick(31)) == []
@@ -256,24 +256,22 @@ def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
 def test_whoever_gives_no_status_is_waited_for_too() -> None:
     mill = cluster()
     assert turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10, None) == []
-    assert mill.reason_of(mill.parts["b1"]) == (
-        "starts anew in its turn; waits for the status of b3"
-    )
+    assert mill.reason_of(mill.parts["b1"]) == ("restarts in its turn; waits for the status of b3")
 
 
 def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
     mill = cluster()
     (look,) = exchange(mill, BROKERS, {"b1", "b2"}, 10)
-    assert isinstance(look, Look)
+    assert isinstance(look, AskReplicas)
     mill.on_exit("b3", -9, 20)
     assert deeds(mill.on_copies(look.number, 0, "", 30)) == []
-    assert mill.reason_of(mill.parts["b1"]) == "starts anew in its turn; waits for b3"
+    assert mill.reason_of(mill.parts["b1"]) == "restarts in its turn; waits for b3"
     (restarted,) = [
         one for one in mill.tick(20 + one_part.BACK_OFF_MS_MAX) if isinstance(one, Start)
     ]
     assert restarted == Start("b3")
     mill.on_started("b3", 9, 40_000)
-    looked = deeds(mill.on_probe("b3", Answer.OK, "", 40_001))
+    looked = deeds(mill.on_probe("b3", ProbeResult.OK, "", 40_001))
     assert turn(mill, looked, 40_002) == [Terminate("b1", False)]
 
 
@@ -282,7 +280,7 @@ def waiting_in_vain(mill: Supervisor) -> tuple[list[Effect], int]:
     effects, and when it came."""
     effects, now_ms = mill.replace(BROKERS, {"b1", "b2", "b3"}, 0), 0
     while not mill.turns.is_over:
-        (look,) = (one for one in effects if isinstance(one, Look))
+        (look,) = (one for one in effects if isinstance(one, AskReplicas))
         effects = mill.on_copies(look.number, 2, "", now_ms)
         assert not [one for one in effects if isinstance(one, Terminate)]
         if not mill.turns.is_over:
@@ -297,12 +295,12 @@ def test_a_round_that_waits_in_vain_ends_and_the_brokers_run_as_they_were() -> N
     assert now_ms == IN_SYNC_MS
     assert notes(effects) == [mill.round_ended]
     assert mill.round_ended.startswith(
-        "b1, b2, b3 run as before: 300 s were not enough for 2 partitions that are not in sync."
+        "not restarted: b1, b2, b3. 300 s were not enough for 2 partitions that are not in sync."
     )
     assert mill.is_healthy
-    assert mill.reason_of(mill.parts["b1"]) == "runs as before, for its turn has not come"
+    assert mill.reason_of(mill.parts["b1"]) == "not restarted, because its turn has not come"
     # It goes on by itself only if somebody wants it, and nothing is asked meanwhile.
-    asked = [one for one in mill.tick(now_ms + 10 * IN_SYNC_MS) if not isinstance(one, Ask)]
+    asked = [one for one in mill.tick(now_ms + 10 * IN_SYNC_MS) if not isinstance(one, ProbePart)]
     assert asked == []
     looked = exchange(mill, BROKERS, set(), now_ms + 11 * IN_SYNC_MS)
     assert mill.round_ended == ""
@@ -326,14 +324,14 @@ def test_a_round_does_not_end_while_partitions_come_in_sync() -> None:
     for count in range(20, 0, -1):
         assert turn(mill, effects, now_ms, count) == []
         now_ms += IN_SYNC_MS - 1
-        effects = [one for one in mill.tick(now_ms) if isinstance(one, Look)]
+        effects = [one for one in mill.tick(now_ms) if isinstance(one, AskReplicas)]
     assert turn(mill, effects, now_ms) == [Terminate("b1", False)]
 
 
 def test_a_stop_of_everything_waits_for_no_copies() -> None:
     mill = cluster()
     (look,) = exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10)
-    assert isinstance(look, Look)
+    assert isinstance(look, AskReplicas)
     assert deeds(mill.stop(20)) == [Terminate("b1", False)]
     assert mill.on_copies(look.number, 0, "", 30) == []
     assert deeds(mill.on_exit("b1", 0, 40)) == [Terminate("b2", False)]

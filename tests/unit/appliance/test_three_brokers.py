@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from appliance import checks
-from appliance.checks import Check, Level
+from appliance.checks import startup
+from appliance.checks.data_folders import brokers_of
+from appliance.checks.startup import Check, CheckLevel
 from appliance.cli.mill_commands import summary
 from appliance.config.load import load_text
-from appliance.folders import brokers_of
-from appliance.home import find_home
-from appliance.init import initialise
-from appliance.parts import Placement
-from appliance.settings import Mill, settings_for
+from appliance.mill.home import find_home
+from appliance.mill.init import initialise
+from appliance.mill.parts import Placement
+from appliance.mill.settings import Mill, settings_for
 from broker.config import BrokerConfig
 from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, file_name
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
@@ -112,14 +112,14 @@ def test_the_mills_parts_know_all_of_them(tmp_path: Path) -> None:
 
 
 def test_ports_of_all_are_looked_at(tmp_path: Path) -> None:
-    settings = {what.what for what in checks.ports(mill(tmp_path))}
+    settings = {what.what for what in startup.ports(mill(tmp_path))}
     assert {
         f"port {port} (ports.{name}, for broker-3)"
         for name, port in (
             ("host", 9094), ("mill", 19094), ("broker", 29094), ("broker_status", 8095)
         )
     } <= settings  # fmt: skip
-    alone = {what.what for what in checks.ports(mill(tmp_path, "cluster: {brokers: 1}"))}
+    alone = {what.what for what in startup.ports(mill(tmp_path, "cluster: {brokers: 1}"))}
     assert not any("ports.broker," in what for what in alone)
 
 
@@ -136,7 +136,7 @@ def born(of: Mill, *ids: int) -> None:
 
 
 def refusals(of: Mill) -> list[Check]:
-    return [check for check in checks.before_start(of) if "cluster.brokers" in check.what]
+    return [check for check in startup.before_start(of) if "cluster.brokers" in check.what]
 
 
 def test_a_folder_of_one_broker_is_refused_for_three(tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_a_folder_of_one_broker_is_refused_for_three(tmp_path: Path) -> None:
     born(of, 1)
     [check] = refusals(of)
     folder = tmp_path / "data" / "broker-1"
-    assert check.level is Level.FAILED
+    assert check.level is CheckLevel.FAILED
     assert str(check) == (
         f"{tmp_path}/configs/millrace.yaml: cluster.brokers: 3, but data folder {folder} belongs to"
-        " a cluster of broker 1 alone; growing one broker to three comes later: set"
+        " a cluster of broker 1 alone; one broker cannot grow to three yet: set"
         f" cluster.brokers: 1, or move {tmp_path}/data away to start afresh"
     )
     assert refusals(mill(tmp_path, "cluster: {brokers: 1}")) == []

@@ -12,10 +12,17 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
-from appliance.cli.output import Exit
-from appliance.cli.top_view import Frame, Told, frame_of, head_of, parts_table, readers_table
-from appliance.home import CODE
+from appliance.cli.top_view import (
+    Frame,
+    MonitorAnswer,
+    frame_of,
+    head_of,
+    parts_table,
+    readers_table,
+)
+from appliance.mill.home import CODE
+from appliance.operate import lifecycle
+from appliance.output import Exit
 from tests.unit.appliance.scripted_monitor import answering
 from tests.unit.appliance.test_commands import config, run
 
@@ -59,14 +66,14 @@ def shown(frame: Frame) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def test_use_of_the_processor_is_between_two_looks_at_the_same_process() -> None:
-    first = frame_of(1_000, [part("a"), part("b"), part("c")], [], Told(), None)
+    first = frame_of(1_000, [part("a"), part("b"), part("c")], [], MonitorAnswer(), None)
     assert [row["cpu_share"] for row in first.parts] == [None, None, None]
     rows = [part("a", cpu_s=13.0), part("b", pid=8, cpu_s=0.5), part("c", cpu_s=None)]
-    second = frame_of(3_000, rows, [], Told(), first)
+    second = frame_of(3_000, rows, [], MonitorAnswer(), first)
     assert [row["cpu_share"] for row in second.parts] == [1.5, None, None]
     assert [row[4] for row in shown(second)[0]] == ["150%", "-", "-"]
     # A descendant that ended unseen takes its time along; nothing is used less than not at all.
-    third = frame_of(4_000, [part("a", cpu_s=12.0)], [], Told(), second)
+    third = frame_of(4_000, [part("a", cpu_s=12.0)], [], MonitorAnswer(), second)
     assert third.parts[0]["cpu_share"] == 0.0
 
 
@@ -80,7 +87,7 @@ def test_rates_are_what_the_parts_say_and_unknown_where_they_do_not() -> None:
         {"part": "broker-3", "reachable": False, "details": {"bytes_in_per_s": 0}},
     ]
     names = ("collector", "stream", "broker-1", "broker-2", "broker-3", "mysql")
-    frame = frame_of(1, [part(name) for name in names], [], Told(parts=details), None)
+    frame = frame_of(1, [part(name) for name in names], [], MonitorAnswer(parts=details), None)
     rates = [row[6] for row in shown(frame)[0]]
     assert rates == ["1,234 lines/s", "0 lines/s", "2,000,000 B/s in", "unknown", "unknown", "-"]
 
@@ -91,7 +98,7 @@ def test_readers_say_at_least_and_unknown_and_never_a_lag_of_nothing() -> None:
         group("partly", known=2, eta_s=None),
         group("away", lag=None, known=0, status=None, time_lag_ms=None, read_rate=None),
     ]
-    frame = frame_of(1, [], [], Told(groups=groups), None)
+    frame = frame_of(1, [], [], MonitorAnswer(groups=groups), None)
     assert shown(frame)[1] == [
         ["whole", "ok", "1,200", "2s", "1m 1s", "1,000/s", "4.2/s"],
         ["partly", "ok", "≥ 1,200", "2s", "-", "1,000/s", "4.2/s"],
@@ -100,7 +107,7 @@ def test_readers_say_at_least_and_unknown_and_never_a_lag_of_nothing() -> None:
 
 
 def test_a_monitor_that_is_away_leaves_the_parts_and_makes_readers_unknown() -> None:
-    told = Told(problem="the monitor gives no answer")
+    told = MonitorAnswer(problem="the monitor gives no answer")
     frame = frame_of(
         1_785_578_400_000, [part("stream"), part("a", state="failed")], ["e"], told, None
     )
@@ -127,7 +134,7 @@ def test_of_the_findings_only_what_is_wrong_is_a_warning() -> None:
     findings = [
         {"level": level, "text": level} for level in ("bad", "warn", "good", "idle", "unknown")
     ]
-    assert frame_of(1, [], [], Told(findings=findings), None).warnings == ["bad", "warn"]
+    assert frame_of(1, [], [], MonitorAnswer(findings=findings), None).warnings == ["bad", "warn"]
 
 
 def answer(path: str) -> dict[str, Any]:

@@ -10,12 +10,20 @@ import typer
 from appliance.cli.app import app, main
 from appliance.cli.help_lines import in_one_line
 from appliance.cli.tree import COMMANDS
-from appliance.home import CODE
+from appliance.mill.home import CODE
 
 WIDE = 80
 """Columns of a terminal of which nothing is known."""
 
-ROOMS = ("pydantic", "numpy", "yaml", "appliance.settings", "protocol.client", "stream", "sinks")
+ROOMS = (
+    "pydantic",
+    "numpy",
+    "yaml",
+    "appliance.mill.settings",
+    "protocol.client",
+    "stream",
+    "sinks",
+)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

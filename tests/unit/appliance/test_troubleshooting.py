@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from stream import state
 from tests.harness.literals import FILLED, is_said, sources
 

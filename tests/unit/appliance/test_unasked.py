@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.healthz import ask
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from tests.harness.ports import free_ports
 from tests.harness.wait import wait_until
 
@@ -34,5 +34,5 @@ def test_a_broker_that_is_not_asked_for_waits(tmp_path: Path, how: signal.Signal
     finally:
         process.kill()
     assert process.returncode == 0
-    assert "the configuration asks for no broker-3" in said
+    assert "the configuration has no broker-3" in said
     assert not (tmp_path / "data" / "broker-3").exists()

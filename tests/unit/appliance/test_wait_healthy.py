@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from appliance import lifecycle
-from appliance.home import Home, find_home
-from appliance.lifecycle import Progress, StartFailed, wait_healthy
+from appliance.mill.home import Home, find_home
+from appliance.operate import lifecycle
+from appliance.operate.lifecycle import MillProgress, StartFailed, wait_healthy
 
 LOST = (
     "lines-lost: logs.access-0 is counted up to 20, but the broker holds it up to 9 only:"
@@ -85,7 +85,7 @@ def test_lines_that_come_back_are_waited_for(home: Home, monkeypatch: pytest.Mon
 def test_what_a_part_waits_for_is_told(
     home: Home, monkeypatch: pytest.MonkeyPatch, state: str, reason: str, expected: str
 ) -> None:
-    told: list[Progress] = []
+    told: list[MillProgress] = []
     waiting = {**part("stream", state, reason), "starts_anew": state == "healthy"}
     play(monkeypatch, [waiting], [part("stream", "healthy")])
     wait_healthy(home, UP_S, told.append)
@@ -93,7 +93,7 @@ def test_what_a_part_waits_for_is_told(
 
 
 def test_a_reason_without_end_is_cut(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Progress] = []
+    told: list[MillProgress] = []
     play(monkeypatch, [part("a", "starting", f"x-away: {'y' * 500}")], [part("a", "healthy")])
     wait_healthy(home, UP_S, told.append)
     assert len(told[0].waiting_for) < lifecycle.REASON_CHARS_MAX + 10

@@ -235,7 +235,7 @@ class FakeSession:
         self.is_closed = False
         self.has_staged = False
         self.parked_fetch: Any = None
-        self.lane: Any = None
+        self.template: Any = None
         self.closed_because = ""
         self.held: Slot | None = None
         """The request behind which nothing may start."""

@@ -22,7 +22,7 @@ from broker.settings import (
     LONG_MAX,
     VALUE_LENGTH_MAX,
     ConfigError,
-    Kind,
+    ConfigType,
     WrongValue,
     parse,
     rows,
@@ -103,7 +103,7 @@ def test_policies_are_a_list() -> None:
         ({"log.cleanup.policy": "shred"}, "a list of: compact, delete"),
         ({"compression.type": "br"}, "one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
         ({"unclean.leader.election.enable": "true"}, "false: a replica that may lack"),
-        ({"log.preallocate": True}, "false: files get their room step by step"),
+        ({"log.preallocate": True}, "false: files are extended step by step"),
         ({"log.message.format.version": "new"}, "a version of Kafka"),
         ({"log.message.downconversion.enable": "no"}, "true or false"),
         ({"log.cleaner.min.cleanable.ratio": 1.1}, "a number from 0 to 1"),
@@ -217,7 +217,7 @@ def test_every_row_is_whole_and_its_default_passes_its_own_check() -> None:
     for key, (attribute, row) in {**BROKER_ROWS, **TOPIC_ROWS}.items():
         assert row.key == key
         assert row.why
-        assert row.unit or row.kind not in (Kind.INT, Kind.LONG, Kind.SHORT)
+        assert row.unit or row.kind not in (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT)
         if attribute:
             assert parse(row, text(row.default)) == row.default
     for attribute, row in rows(LogConfig):

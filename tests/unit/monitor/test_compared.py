@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.cli.tree import COMMANDS
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from monitor.config.settings import MonitorSection
 from tests.unit.monitor.scene import CATCHING_UP, SLASHED
 from tests.unit.monitor.site.test_pages import Site

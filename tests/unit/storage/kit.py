@@ -14,7 +14,7 @@ from broker.storage.log import Log
 from broker.storage.log_cleaning import adopt_cleaned, plan_cleaning
 from broker.storage.log_manager import LogManager
 from broker.storage.open_report import OpenReport
-from broker.storage.outcomes import Appended, Seen
+from broker.storage.outcomes import AppendResult, CheckedRecords
 from broker.storage.retention import drop_below, expire
 from broker.storage.validation import look_at_records
 from protocol.types import TopicPartition
@@ -73,7 +73,7 @@ def batch(
     )
 
 
-def append(log: Log, view: memoryview, leader_epoch: int, now_ms: int) -> Appended:
+def append(log: Log, view: memoryview, leader_epoch: int, now_ms: int) -> AppendResult:
     """Append one batch, after a look at its records where that is wanted."""
     header = read_header(view)
     try:
@@ -82,14 +82,14 @@ def append(log: Log, view: memoryview, leader_epoch: int, now_ms: int) -> Append
         return log.append(view, header, leader_epoch, now_ms, look(view, log.config, now_ms))
 
 
-def look(view: memoryview, config: LogConfig, now_ms: int) -> Seen:
+def look(view: memoryview, config: LogConfig, now_ms: int) -> CheckedRecords:
     """A look at all records of a batch, in one go."""
     steps = look_at_records(view, config, now_ms)
     while True:
         try:
             next(steps)
         except StopIteration as done:
-            seen: Seen = done.value
+            seen: CheckedRecords = done.value
             return seen
 
 
@@ -146,7 +146,9 @@ class Node:
     def names(self) -> list[str]:
         return self.disk.list_folder(f"{FOLDER}/{TP}")
 
-    def put(self, *batches: memoryview, leader_epoch: int = 0, now_ms: int = NOW) -> list[Appended]:
+    def put(
+        self, *batches: memoryview, leader_epoch: int = 0, now_ms: int = NOW
+    ) -> list[AppendResult]:
         """Append batches and write them together."""
         done = [append(self.log, one, leader_epoch, now_ms) for one in batches]
         self.log.write_staged(now_ms)

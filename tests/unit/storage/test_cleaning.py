@@ -10,7 +10,7 @@ from broker.storage.errors import CorruptionError
 from broker.storage.log_cleaning import adopt_cleaned, cleaning_failed, dirt_in, plan_cleaning
 from broker.storage.offset_map import ENTRY_BYTES
 from broker.storage.rewrite import delete_horizon
-from broker.storage.txn_index import AbortedTransaction
+from broker.storage.txn_index import AbortedRange
 from protocol.wire.record import Record
 from protocol.wire.records import (
     Codec,
@@ -270,7 +270,7 @@ def test_aborted_data_goes_and_its_marker_later() -> None:
     put(node, ("b", "committed"), producer=(6, 0, 0), is_transactional=True)
     end(node, 6, is_commit=True)
     roll(node)
-    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(5, 1)]
+    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedRange(5, 1)]
     clean(node)
     assert table(node) == {"a": "old", "b": "committed"}
     markers = [one for one in batches_of(node.log) if read_header(one).is_control]
@@ -280,7 +280,7 @@ def test_aborted_data_goes_and_its_marker_later() -> None:
     clean(node, NOW + 1)
     left = [read_header(one) for one in batches_of(node.log)]
     assert [one.record_count for one in left if one.producer_id == 5] == [0, 1]
-    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(5, 1)]
+    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedRange(5, 1)]
     # Then one cleaning takes the batch, the next gives the marker its time, the last takes it too.
     node.log.producer_state.expire(NOW + 2 * DAY)
     counts = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.storage.known_producer import AWAITED_COUNT_MAX
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, read_header
 from tests.unit.storage.kit import MANY, NOW, batch
@@ -17,8 +17,8 @@ def header(base_sequence: int, count: int = 1, *, epoch: int = 0, producer: int 
     return read_header(batch(*[b"v"] * count, producer=(producer, epoch, base_sequence)))
 
 
-def state_with(*batches: BatchHeader) -> ProducerState:
-    state = ProducerState(1000, MANY)
+def state_with(*batches: BatchHeader) -> ProducerStateManager:
+    state = ProducerStateManager(1000, MANY)
     offset = 100
     for one in batches:
         assert state.check(one) is None
@@ -28,14 +28,14 @@ def state_with(*batches: BatchHeader) -> ProducerState:
     return state
 
 
-def refusal(state: ProducerState, one: BatchHeader) -> ErrorCode:
+def refusal(state: ProducerStateManager, one: BatchHeader) -> ErrorCode:
     with pytest.raises(ApiError) as raised:
         state.check(one)
     return raised.value.code
 
 
 def test_an_unknown_producer_may_begin_anywhere() -> None:
-    assert ProducerState(1000, MANY).check(header(5)) is None
+    assert ProducerStateManager(1000, MANY).check(header(5)) is None
 
 
 def test_the_next_sequence_is_taken() -> None:
@@ -96,7 +96,7 @@ def test_a_failed_write_is_forgotten_as_if_it_had_not_been() -> None:
 
 def test_what_was_refused_of_a_newer_epoch_takes_the_place_of_the_older() -> None:
     """Nobody sends the older epoch's batch again, so waiting for it would keep nothing in order."""
-    state = ProducerState(1000, MANY)
+    state = ProducerStateManager(1000, MANY)
     for one in (header(3), header(0, epoch=1), header(1, epoch=1), header(4)):
         state.await_first(one.producer_id, one.producer_epoch, one.base_sequence)
     assert refusal(state, header(3)) is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -141,14 +141,14 @@ def test_a_refused_first_batch_of_an_epoch_is_waited_for_too() -> None:
     state.note_refused(7, 1, 1)
     state.note_refused(7, 0, 1)
     assert refusal(state, header(2, epoch=1)) is ErrorCode.NOT_ENOUGH_REPLICAS, "0 is fenced"
-    state = ProducerState(1000, MANY)
+    state = ProducerStateManager(1000, MANY)
     state.note_refused(7, 0, 4)
     assert refusal(state, header(5)) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert state.check(header(4)) is None
 
 
 def test_only_so_many_refused_producers_are_remembered() -> None:
-    state = ProducerState(1000, MANY)
+    state = ProducerStateManager(1000, MANY)
     for producer in range(AWAITED_COUNT_MAX + 5):
         state.await_first(producer, 0, 3)
     state.await_first(AWAITED_COUNT_MAX, 1, 0)
@@ -164,7 +164,7 @@ def test_what_is_kept_is_not_rolled_back() -> None:
 
 
 def test_silent_producers_are_forgotten_in_order_of_use() -> None:
-    state = ProducerState(1000, MANY)
+    state = ProducerStateManager(1000, MANY)
     for producer, at in ((1, 0), (2, 100), (3, 200)):
         state.update(header(0, producer=producer), producer, -1, at)
     state.update(header(1, producer=1), 9, -1, 900)
@@ -176,7 +176,7 @@ def test_silent_producers_are_forgotten_in_order_of_use() -> None:
 
 
 def test_made_up_producers_push_out_the_silent_ones_but_no_open_transaction() -> None:
-    state = ProducerState(1000, 3)
+    state = ProducerStateManager(1000, 3)
     in_transaction = read_header(batch(b"v", producer=(1, 0, 0), is_transactional=True))
     for offset, one in enumerate(
         [in_transaction, *(header(0, producer=id_) for id_ in range(2, 9))]

@@ -10,7 +10,7 @@ import pytest
 from broker.storage import producer_snapshot, txn_index
 from broker.storage.errors import DiskError
 from broker.storage.producer_snapshot import ProducerSnapshot, SnapshotEntry
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import ProducerStateManager
 from broker.storage.txn_index import AbortedEntry
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import read_header
@@ -63,7 +63,7 @@ def files(node: Node, *suffixes: str) -> dict[str, bytes]:
 
 
 def test_a_snapshot_is_kafkas_file() -> None:
-    state = ProducerState(DAY, MANY)
+    state = ProducerStateManager(DAY, MANY)
     header = read_header(batch(b"a", b"b", producer=(7, 3, 4), timestamp_ms=NOW))
     state.update(header, 100, NOW, NOW)
     data = ProducerSnapshot(state, 102).encode()
@@ -72,7 +72,7 @@ def test_a_snapshot_is_kafkas_file() -> None:
 
 
 def test_a_snapshot_brings_back_all_five_batches() -> None:
-    state = ProducerState(DAY, MANY)
+    state = ProducerStateManager(DAY, MANY)
     for number in range(7):
         state.update(read_header(batch(b"a", producer=(7, 0, number))), number, NOW, NOW)
     data = ProducerSnapshot(state, 7).encode()

@@ -7,8 +7,8 @@ import pytest
 from broker.storage.errors import DiskError
 from broker.storage.known_producer import ActiveProducer
 from broker.storage.markers import marker_of
-from broker.storage.outcomes import Appended
-from broker.storage.txn_index import AbortedTransaction
+from broker.storage.outcomes import AppendResult
+from broker.storage.txn_index import AbortedRange
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import Marker, check_batch, read_header
 from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, batches_of
@@ -16,14 +16,16 @@ from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, batches_of
 ONE, TWO = 11, 22
 
 
-def put(node: Node, producer: int, sequence: int, *, epoch: int = 0, count: int = 1) -> Appended:
+def put(
+    node: Node, producer: int, sequence: int, *, epoch: int = 0, count: int = 1
+) -> AppendResult:
     view = batch(*[b"v"] * count, producer=(producer, epoch, sequence), is_transactional=True)
     return node.put(view)[0]
 
 
 def end(
     node: Node, producer: int, *, is_commit: bool, epoch: int = 0, coordinator_epoch: int = 0
-) -> Appended:
+) -> AppendResult:
     done = node.log.append_marker(producer, epoch, is_commit, coordinator_epoch, 0, NOW)
     node.log.write_staged(NOW)
     return done
@@ -106,7 +108,7 @@ def test_aborted_transactions_are_listed_by_first_offset() -> None:
     end(node, ONE, is_commit=False)
     put(node, TWO, 1)
     end(node, TWO, is_commit=True)
-    one, two = AbortedTransaction(ONE, 0), AbortedTransaction(TWO, 1)
+    one, two = AbortedRange(ONE, 0), AbortedRange(TWO, 1)
     assert node.log.aborted_transactions(0, EVERYTHING) == [one, two]
     assert node.log.aborted_transactions(0, 1) == [one]
     assert node.log.aborted_transactions(3, 4) == [one, two]
@@ -121,8 +123,8 @@ def test_aborted_transactions_are_found_in_later_segments() -> None:
         node.put(batch(b"x" * 50))
     end(node, ONE, is_commit=False)
     assert len(node.log.segments) > 4
-    assert node.log.aborted_transactions(0, 1) == [AbortedTransaction(ONE, 0)]
-    assert node.log.aborted_transactions(2, 4) == [AbortedTransaction(ONE, 0)]
+    assert node.log.aborted_transactions(0, 1) == [AbortedRange(ONE, 0)]
+    assert node.log.aborted_transactions(2, 4) == [AbortedRange(ONE, 0)]
 
 
 def test_a_plain_batch_in_an_open_transaction_is_refused() -> None:
@@ -142,7 +144,7 @@ def test_a_newer_epoch_waits_for_the_marker_that_ends_the_old_transaction() -> N
     assert refusal(node, newer) is ErrorCode.INVALID_TXN_STATE
     end(node, ONE, is_commit=False, epoch=1)
     assert put(node, ONE, 0, epoch=1).base_offset == 2
-    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(ONE, 0)]
+    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedRange(ONE, 0)]
 
 
 def test_a_marker_keeps_the_sequences_of_its_epoch() -> None:
@@ -224,7 +226,7 @@ def test_a_marker_repeated_ends_nothing_more() -> None:
     for _ in range(2):
         end(node, ONE, is_commit=False)
     end(node, TWO, is_commit=False)
-    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(ONE, 0)]
+    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedRange(ONE, 0)]
 
 
 def test_active_producers_are_described() -> None:
@@ -289,7 +291,7 @@ def test_transactions_survive_a_restart(is_clean: bool) -> None:
     node.log.advance_high_watermark(EVERYTHING)
     assert node.log.producer_state.active() == before
     assert node.log.last_stable_offset == 1
-    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(ONE, 0)]
+    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedRange(ONE, 0)]
     end(node, TWO, is_commit=False, coordinator_epoch=2)
     assert len(node.log.aborted_transactions(0, EVERYTHING)) == 2
 

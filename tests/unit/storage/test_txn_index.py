@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import overload
 
-from broker.storage.transactions import Transactions
-from broker.storage.txn_index import AbortedEntry, AbortedTransaction, overlapping
+from broker.storage.transactions import LogTransactions
+from broker.storage.txn_index import AbortedEntry, AbortedRange, overlapping
 from tests.harness.seed import seeded
 
 OFFSETS = 400
@@ -34,7 +34,7 @@ class CountedIndex(Sequence[AbortedEntry]):
 
 def lived(chance: random.Random) -> list[AbortedEntry]:
     """What a log notes in which transactions of some producers begin and end at random."""
-    transactions = Transactions()
+    transactions = LogTransactions()
     entries = []
     for offset in range(OFFSETS):
         producer_id = chance.randint(1, 6)
@@ -45,9 +45,9 @@ def lived(chance: random.Random) -> list[AbortedEntry]:
     return entries
 
 
-def by_hand(entries: list[AbortedEntry], start: int, end: int) -> list[AbortedTransaction]:
+def by_hand(entries: list[AbortedEntry], start: int, end: int) -> list[AbortedRange]:
     inside = [one for one in entries if one.last_offset >= start and one.first_offset < end]
-    found = [AbortedTransaction(one.producer_id, one.first_offset) for one in inside]
+    found = [AbortedRange(one.producer_id, one.first_offset) for one in inside]
     return sorted(found, key=lambda one: (one.first_offset, one.producer_id))
 
 

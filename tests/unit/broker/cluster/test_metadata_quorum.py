@@ -353,7 +353,7 @@ def test_a_cut_waits_until_there_is_a_descriptor_to_find_its_place_by() -> None:
     offset = log.log.segments.base_of(2) - 1
     log.truncate_to(offset, lambda: done.append(True))
     world.timeline.run_for(3 * RETRY_MS)
-    assert not done and log.is_cutting
+    assert not done and log.is_truncating
     disk.refuses = None
     world.timeline.run_for(RETRY_MS)
     assert done and log.log.log_end_offset == offset

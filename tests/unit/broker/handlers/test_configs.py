@@ -8,8 +8,8 @@ import pytest
 from broker.config import TOPIC_ROWS, BrokerConfig, Listener
 from broker.controller.config_changes import ConfigOperation
 from broker.metadata import configs
-from broker.metadata.configs import Source, describe_configs
-from broker.settings import Kind
+from broker.metadata.configs import SettingSource, describe_configs
+from broker.settings import ConfigType
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -130,15 +130,17 @@ def test_the_broker_says_who_and_where_it_is(cluster: Cluster) -> None:
         for key, entry in entries(result).items()
     }
     assert found.items() >= {
-        "listeners": ("HOST://0.0.0.0:9092,MILL://[::1]:9192", Source.STATIC_BROKER, Kind.LIST),
-        "advertised.listeners": (
-            "HOST://broker-1:9092,MILL://[::1]:9192", Source.STATIC_BROKER, Kind.LIST,
+        "listeners": (
+            "HOST://0.0.0.0:9092,MILL://[::1]:9192", SettingSource.STATIC_BROKER, ConfigType.LIST,
         ),
-        "log.dirs": ("/data/b7", Source.STATIC_BROKER, Kind.LIST),
-        "node.id": ("7", Source.STATIC_BROKER, Kind.INT),
-        "broker.id": ("7", Source.STATIC_BROKER, Kind.INT),
-        "process.roles": ("broker,controller", Source.STATIC_BROKER, Kind.LIST),
-        "broker.rack": (None, Source.DEFAULT, Kind.STRING),
+        "advertised.listeners": (
+            "HOST://broker-1:9092,MILL://[::1]:9192", SettingSource.STATIC_BROKER, ConfigType.LIST,
+        ),
+        "log.dirs": ("/data/b7", SettingSource.STATIC_BROKER, ConfigType.LIST),
+        "node.id": ("7", SettingSource.STATIC_BROKER, ConfigType.INT),
+        "broker.id": ("7", SettingSource.STATIC_BROKER, ConfigType.INT),
+        "process.roles": ("broker,controller", SettingSource.STATIC_BROKER, ConfigType.LIST),
+        "broker.rack": (None, SettingSource.DEFAULT, ConfigType.STRING),
     }.items()  # fmt: skip
     assert all(entries(result)[key].read_only for key in ("listeners", "broker.rack"))
     asked = describe(cluster, name="7", kind=BROKER, keys=["node.id"])

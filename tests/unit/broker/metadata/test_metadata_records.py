@@ -207,7 +207,7 @@ def test_a_tagged_field_of_a_later_version_is_not_overlooked(record: MetadataRec
 
 
 def test_what_stands_behind_a_record_is_not_overlooked() -> None:
-    with pytest.raises(UnknownMetadataRecord, match="goes on behind its end"):
+    with pytest.raises(UnknownMetadataRecord, match="has extra bytes after its end"):
         decode_record(encode_record(NoOpRecord()) + b"x")
 
 

@@ -11,7 +11,7 @@ import pytest
 from broker.controller.outcome import CreateOwnTopic
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.metrics.metrics import Metrics
-from broker.metrics.times import ApiTimes, Times, Timing
+from broker.metrics.times import ApiTimes, RequestTiming, Times
 from broker.node.status import BrokerStatus
 from broker.replicas.housekeeping import LOOP_LAG_MS_MAX, WATCH_INTERVAL_MS
 from protocol.errors import ErrorCode
@@ -72,7 +72,7 @@ def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
 def test_the_phases_of_a_parked_request() -> None:
     clock = Ticks()
     times = ApiTimes(ApiKey.FETCH, clock)
-    timing = Timing(times, 7)
+    timing = RequestTiming(times, 7)
     for step_ns, what in ((10, timing.handled), (100, timing.ready), (1_000, timing.sent)):
         clock.now_ns += step_ns
         what()
@@ -83,7 +83,7 @@ def test_the_phases_of_a_parked_request() -> None:
 def test_an_answer_given_inside_the_handler_has_no_remote_part() -> None:
     clock = Ticks()
     times = ApiTimes(ApiKey.METADATA, clock)
-    timing = Timing(times, 0)
+    timing = RequestTiming(times, 0)
     clock.now_ns += 10
     timing.ready()
     clock.now_ns += 5

@@ -10,7 +10,7 @@ import pytest
 
 from broker.config import BROKER_ROWS, FOREIGN_KEYS_MAX, TOPIC_ROWS
 from broker.controller.config_changes import ConfigOperation
-from broker.settings import Kind, parse
+from broker.settings import ConfigType, parse
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.configs import (
@@ -309,7 +309,7 @@ def other_value(key: str) -> str:
     row = BROKER_ROWS[key][1]
     if key in OTHER_VALUES:
         return OTHER_VALUES[key]
-    if row.kind is Kind.BOOLEAN:
+    if row.kind is ConfigType.BOOLEAN:
         return "false" if row.default else "true"
     return str(max(int(row.low or 0), 20) + 1)
 

@@ -9,7 +9,7 @@ from broker.config import LogConfig
 from broker.produce import produces as producing
 from broker.produce.produces import Produces
 from broker.storage.log import Log
-from broker.storage.outcomes import Seen
+from broker.storage.outcomes import CheckedRecords
 from broker.storage.validation import look_at_records
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
@@ -26,7 +26,7 @@ from tests.harness.wire import batch_of, fetch_request, produce_request, read_va
 from tests.unit.broker.rig import Asked, Rig
 from tests.unit.storage.kit import NOW
 
-Looking: TypeAlias = Generator[bool, None, Seen]
+Looking: TypeAlias = Generator[bool, None, CheckedRecords]
 
 PARTITIONS = 6
 STEP_NS = 15_000_000
@@ -133,7 +133,7 @@ def values_in(rig: Rig) -> list[bytes | None]:
 
 
 def unfinished(produces: Produces) -> int:
-    return len(produces._openings.parked)
+    return len(produces._openings.pending)
 
 
 def test_a_turn_ends_after_twenty_milliseconds_and_all_is_taken(rig: Rig, looks: Looks) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.produce.parked import SYNC_MS_MIN
+from broker.produce.pending import SYNC_MS_MIN
 from broker.storage.known_producer import AWAITED_COUNT_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
@@ -433,7 +433,7 @@ def test_a_newer_epoch_need_not_wait_for_what_the_older_was_refused(rig: Rig) ->
 
 
 def test_what_an_unmade_partition_refused_is_bounded_and_goes_with_it(rig: Rig) -> None:
-    refused = rig.broker.parts.judge.first_refused.by_place
+    refused = rig.broker.parts.validator.first_refused.by_place
     rig.disk.refuses = lambda path, operation: operation == "write" and "/late-0/" in path
     topic = CreatableTopic(name="late", num_partitions=1, replication_factor=1)
     rig.ask(CreateTopicsRequest(topics=[topic]), 7)

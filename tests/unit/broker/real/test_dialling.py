@@ -243,7 +243,7 @@ def test_a_name_nobody_knows(runner: asyncio.Runner) -> None:
     async def run() -> None:
         heard = Dialler(asyncio.get_running_loop()).dial("broker-2", 9092)
         await until(lambda: heard.ends)
-        assert (heard.ends, heard.reason) == ([End.UNRESOLVED], "broker-2 is not known")
+        assert (heard.ends, heard.reason) == ([End.UNRESOLVED], "host name broker-2 is not known")
 
     runner.run(run())
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.real import output
-from broker.real.output import Output, PeerTooSlow
+from broker.real.output import ConnectionOutput, PeerTooSlow
 from broker.storage.disk import FileRegion, OsDisk
 
 
@@ -34,7 +34,7 @@ MEMORY_BYTES_MAX = 8 << 20
 
 
 class Wire:
-    """An `Output` on one end of a socket pair; `read` empties the other end."""
+    """An `ConnectionOutput` on one end of a socket pair; `read` empties the other end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> None:
         ours, self.theirs = socket.socketpair()
@@ -42,7 +42,7 @@ class Wire:
         self.theirs.setblocking(False)
         self.drained = 0
         self.broken: list[Exception] = []
-        self.output = Output(
+        self.output = ConnectionOutput(
             ours, loop, self._note_drained, self.broken.append, disk or Disk(), MEMORY_BYTES_MAX
         )
 
@@ -165,7 +165,7 @@ def test_a_region_that_ends_early_breaks_the_connection(
             part, _ = region(tmp_path, size_bytes)
             os.truncate(part.file.path, 0)
             wire.output.push([part])
-            with pytest.raises(OSError, match="promised"):
+            with pytest.raises(OSError, match="is shorter than the region"):
                 wire.output.send()
             wire.output.close()
             wire = Wire(asyncio.get_running_loop())

@@ -289,7 +289,7 @@ def test_a_shard_is_loaded_when_its_log_has_been_cut(
     controller.give_back(place)
     with pytest.raises(ApiError, match=ErrorCode.NOT_COORDINATOR.name):
         coordinator.find("g")
-    parts.replicas.end_cut(replica)
+    parts.replicas.end_truncation(replica)
     rig.turn()
     assert coordinator.find("g").replica is replica
 

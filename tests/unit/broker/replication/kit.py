@@ -23,9 +23,9 @@ ASSIGNED = Assignment(
 
 
 def ends(
-    end: int, *, start: int = 0, high_watermark: int = 0, counted: int | None = None
+    end: int, *, start: int = 0, high_watermark: int = 0, durable: int | None = None
 ) -> LogEnds:
-    return LogEnds(start, high_watermark, end if counted is None else counted, end)
+    return LogEnds(start, high_watermark, end if durable is None else durable, end)
 
 
 class Scene:

@@ -17,14 +17,14 @@ WITHOUT_TWO = replace(ASSIGNED, in_sync_replicas=(ME, ONE))
 
 def committed(scene: Scene, end: int) -> int:
     """Node 1 and its member ONE hold everything up to there."""
-    scene.state.counted(end)
+    scene.state.advance_durable_end(end)
     scene.fetched(ONE, end)
     return scene.state.high_watermark
 
 
-def test_the_least_counted_end_of_all_in_sync_is_committed() -> None:
+def test_the_least_durable_end_of_all_in_sync_is_committed() -> None:
     scene = Scene()
-    scene.state.counted(10)
+    scene.state.advance_durable_end(10)
     scene.fetched(ONE, 10)
     assert scene.state.high_watermark == 0
     scene.fetched(TWO, 7)
@@ -35,13 +35,13 @@ def test_the_least_counted_end_of_all_in_sync_is_committed() -> None:
 
 def test_acks_one_counts_at_the_leader_s_own_end() -> None:
     scene = Scene()
-    scene.state.counted(10)
-    assert (scene.state.counted_end, scene.state.high_watermark) == (10, 0)
+    scene.state.advance_durable_end(10)
+    assert (scene.state.durable_end, scene.state.high_watermark) == (10, 0)
 
 
 def test_followers_are_unknown_in_a_new_epoch() -> None:
     scene = Scene()
-    scene.state.counted(10)
+    scene.state.advance_durable_end(10)
     for node_id in (ONE, TWO):
         scene.fetched(node_id, 10)
     assert scene.state.high_watermark == 10
@@ -55,7 +55,7 @@ def test_followers_are_unknown_in_a_new_epoch() -> None:
 
 def test_nothing_is_committed_below_the_minimum() -> None:
     scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME,)))
-    scene.state.counted(10)
+    scene.state.advance_durable_end(10)
     assert (scene.state.is_under_min_isr, scene.state.high_watermark) == (True, 0)
     scene.log_says(in_sync_replicas=(ME, ONE))
     scene.fetched(ONE, 10)
@@ -64,7 +64,7 @@ def test_nothing_is_committed_below_the_minimum() -> None:
 
 def test_the_minimum_is_no_more_than_there_are_replicas() -> None:
     scene = Scene(replace(ASSIGNED, min_in_sync_replicas=7))
-    scene.state.counted(4)
+    scene.state.advance_durable_end(4)
     for node_id in (ONE, TWO):
         scene.fetched(node_id, 4)
     assert scene.state.high_watermark == 4
@@ -72,7 +72,7 @@ def test_the_minimum_is_no_more_than_there_are_replicas() -> None:
 
 def test_a_lower_minimum_counts_when_the_log_says_so() -> None:
     scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME,)))
-    scene.state.counted(10)
+    scene.state.advance_durable_end(10)
     scene.log_says(min_in_sync_replicas=1)
     assert scene.state.high_watermark == 10
 
@@ -81,7 +81,7 @@ def test_a_raised_minimum_before_a_shrink_freezes_what_the_shrink_would_release(
     """Both replayed in order; the answer to the proposal says nothing about either."""
     scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME, ONE), min_in_sync_replicas=1))
     committed(scene, 5)
-    scene.state.counted(10)
+    scene.state.advance_durable_end(10)
     scene.now_ms += REPLICA_LAG_TIME_MAX_MS + 1
     assert scene.proposes() == (ME,)
     scene.state.answered(scene.number, ErrorCode.NONE)
@@ -111,7 +111,7 @@ def test_who_keeps_up_with_what_was_there_at_its_last_fetch_is_caught_up() -> No
     scene = Scene()
     for round_ in range(1, 20):
         scene.now_ms += REPLICA_LAG_TIME_MAX_MS // 2
-        scene.state.counted(round_ * 10)
+        scene.state.advance_durable_end(round_ * 10)
         for node_id in (ONE, TWO):
             scene.fetched(node_id, round_ * 10 - 10)
         assert scene.proposes() is None
@@ -124,7 +124,7 @@ def test_an_idle_follower_that_has_everything_stays_in_sync() -> None:
     for _ in range(100):
         scene.now_ms += 1_000
         assert scene.proposes() is None
-    scene.state.counted(6)
+    scene.state.advance_durable_end(6)
     scene.now_ms += REPLICA_LAG_TIME_MAX_MS
     assert scene.proposes() is None
     scene.now_ms += 1
@@ -230,7 +230,7 @@ def test_a_proposal_is_repeated_after_a_while() -> None:
 def test_joining_takes_all_that_is_committed(end: int, joins: bool) -> None:
     scene = Scene(WITHOUT_TWO)
     committed(scene, 10)
-    scene.state.counted(30)
+    scene.state.advance_durable_end(30)
     scene.fetched(TWO, end)
     assert (scene.proposes() is not None) == joins
 
@@ -272,7 +272,7 @@ def test_a_proposal_names_the_broker_epochs_that_fetched() -> None:
 
 def test_who_was_shrunk_away_dwells_before_it_joins_again() -> None:
     scene = Scene()
-    scene.state.counted(10)
+    scene.state.advance_durable_end(10)
     scene.now_ms += REPLICA_LAG_TIME_MAX_MS + 1
     scene.fetched(ONE, 10)
     assert scene.proposes() == (ME, ONE)
@@ -297,7 +297,7 @@ def test_who_was_fenced_away_does_not_dwell() -> None:
 def test_who_joins_is_given_the_whole_lag_time() -> None:
     scene = Scene(WITHOUT_TWO)
     committed(scene, 10)
-    scene.state.counted(20)
+    scene.state.advance_durable_end(20)
     scene.now_ms += 60_000
     scene.fetched(ONE, 20)
     scene.fetched(TWO, 10)
@@ -305,7 +305,7 @@ def test_who_joins_is_given_the_whole_lag_time() -> None:
     scene.fetched(TWO, 20)
     assert scene.proposes() == (ME, ONE, TWO)
     scene.log_says(in_sync_replicas=(ME, ONE, TWO))
-    scene.state.counted(30)
+    scene.state.advance_durable_end(30)
     scene.fetched(ONE, 30)
     scene.now_ms += REPLICA_LAG_TIME_MAX_MS
     scene.fetched(ONE, 30)
@@ -317,7 +317,7 @@ def test_the_watermark_waits_for_who_is_about_to_join() -> None:
     scene = Scene(WITHOUT_TWO)
     committed(scene, 10)
     scene.fetched(TWO, 9)
-    scene.state.counted(20)
+    scene.state.advance_durable_end(20)
     scene.fetched(TWO, 10)
     scene.fetched(ONE, 20)
     assert scene.state.high_watermark == 10
@@ -332,7 +332,7 @@ def test_the_watermark_does_not_wait_for_who_stopped_fetching() -> None:
     scene.fetched(TWO, 9)
     scene.fetched(TWO, 10)
     scene.state.answered(0, ErrorCode.NONE)
-    scene.state.counted(20)
+    scene.state.advance_durable_end(20)
     scene.now_ms += REPLICA_LAG_TIME_MAX_MS + 1
     scene.fetched(ONE, 20)
     assert scene.state.high_watermark == 10

@@ -141,8 +141,8 @@ def test_only_a_leader_has_members_and_a_low_watermark() -> None:
     state.answered(0, ErrorCode.NONE)
     state.fetched(TWO, 12, 5, 0, 0)
     state.trimmed(3)
-    state.counted(9)
-    assert (state.high_watermark, state.counted_end) == (0, 9)
+    state.advance_durable_end(9)
+    assert (state.high_watermark, state.durable_end) == (0, 9)
 
 
 def test_a_leader_learns_from_nobody() -> None:
@@ -180,7 +180,7 @@ def test_alone_it_is_the_one_broker_mill(seed: int) -> None:
     state = PartitionState(ME, broker_epoch=1)
     state.eligible({ME: 1})
     assert state.assign(alone, ends(end, high_watermark=chance.randrange(100)), 0) is not None
-    assert (state.high_watermark, state.counted_end) == (end, end)
+    assert (state.high_watermark, state.durable_end) == (end, end)
     assert not state.is_high_watermark_floor
     now_ms = start = 0
     for _ in range(200):
@@ -188,7 +188,7 @@ def test_alone_it_is_the_one_broker_mill(seed: int) -> None:
         deed = chance.randrange(4)
         if deed == 0:
             end += chance.randrange(50)
-            state.counted(end)
+            state.advance_durable_end(end)
         elif deed == 1:
             start = chance.randint(start, end)
             state.trimmed(start)
@@ -196,7 +196,7 @@ def test_alone_it_is_the_one_broker_mill(seed: int) -> None:
             state.eligible({} if chance.random() < 0.5 else {ME: 1})
         else:
             assert state.proposal(now_ms) is None, seed
-        assert state.high_watermark == state.counted_end == end, seed
+        assert state.high_watermark == state.durable_end == end, seed
         assert state.low_watermark == start, seed
         assert not state.is_under_min_isr, seed
 
@@ -207,7 +207,7 @@ def test_a_leader_knows_how_far_each_follower_is_and_since_when_one_lacks_someth
         FollowerStatus(ONE, None, None, 0, True),
         FollowerStatus(TWO, None, None, 0, True),
     )
-    scene.state.counted(10)
+    scene.state.advance_durable_end(10)
     scene.now_ms = 100
     scene.fetched(ONE, 10)
     scene.fetched(TWO, 4)

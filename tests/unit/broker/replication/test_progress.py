@@ -9,7 +9,7 @@ from protocol.types import NO_OFFSET
 def test_nothing_is_known_at_first() -> None:
     progress = FollowerProgress(None)
     assert not progress.has_fetched
-    assert (progress.counted_end, progress.start_offset) == (NO_OFFSET, NO_OFFSET)
+    assert (progress.durable_end, progress.start_offset) == (NO_OFFSET, NO_OFFSET)
     assert progress.broker_epoch == NO_BROKER_EPOCH
     assert not progress.is_caught_up(0, 5_000)
 
@@ -46,9 +46,9 @@ def test_a_replaced_incarnation_is_not_heard() -> None:
     progress = FollowerProgress(None)
     assert progress.fetched(7, 5, 0, leader_end=5, now_ms=100)
     assert not progress.fetched(6, 9, 0, leader_end=9, now_ms=200)
-    assert (progress.counted_end, progress.broker_epoch) == (5, 7)
+    assert (progress.durable_end, progress.broker_epoch) == (5, 7)
     assert progress.fetched(8, 3, 0, leader_end=9, now_ms=300)
-    assert (progress.counted_end, progress.broker_epoch) == (3, 8)
+    assert (progress.durable_end, progress.broker_epoch) == (3, 8)
 
 
 def test_a_later_time_that_is_known_stays() -> None:

@@ -17,7 +17,7 @@ from broker.budget import TurnBudget
 from broker.config import InForce
 from broker.metrics.warnings import Warnings
 from broker.real.connection import SocketLink
-from broker.sessions.call import Asking, Call
+from broker.sessions.call import Call, RequestingSession
 from broker.sessions.pipeline import Slot
 from broker.sessions.reception import Reception
 from broker.sessions.session import Session
@@ -139,7 +139,9 @@ class World:
 
     # The dispatcher, as the session sees it.
 
-    def start(self, session: Asking, slot: Slot, frame: memoryview, waited_ns: int = 0) -> None:
+    def start(
+        self, session: RequestingSession, slot: Slot, frame: memoryview, waited_ns: int = 0
+    ) -> None:
         key, number = struct.unpack_from(">hi", frame)
         self.started.append((key, number))
         self.slots[number] = slot

@@ -7,7 +7,7 @@ import os
 
 from fastapi.testclient import TestClient
 
-from appliance.home import CODE
+from appliance.mill.home import CODE
 from tests.harness.api_page import table
 from tests.unit.monitor.readings import GROUP, row
 from tests.unit.monitor.test_http import site, some_reading

@@ -10,7 +10,7 @@ import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from appliance.java import find_java
+from appliance.machine.java import find_java
 from stream.spark.session import LOGGING
 from tests.harness.wait import wait_until
 

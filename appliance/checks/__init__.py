@@ -1,0 +1,1 @@
+"""What the commands check before they act: the machine, the databases and the expressions."""

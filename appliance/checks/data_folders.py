@@ -1,0 +1,37 @@
+"""Read from a broker's data folder which brokers its cluster has, without starting any of them.
+
+The voters are stored on the disk and not in the configuration. So the two can be compared before
+anything starts. Each broker repeats this check at its start with everything it finds on its disk.
+"""
+
+from pathlib import Path
+
+from appliance.dump.folder import LOG, METADATA
+from broker.cluster.snapshots import SnapshotFiles
+from broker.storage.disk import OsDisk
+from broker.storage.errors import DiskError
+from protocol.wire.records import HEADER_BYTES
+
+
+def brokers_of(folder: Path, node_id: int) -> tuple[int, ...]:
+    """Return the ids of all brokers of the cluster that broker `node_id`'s data folder belongs to.
+
+    Ascending. Empty for a new folder, and for an unreadable folder, which its broker reports.
+    """
+    metadata = folder / METADATA
+    try:
+        newest = SnapshotFiles(OsDisk(), str(metadata)).newest() if metadata.is_dir() else None
+        if newest is not None:
+            return tuple(key.node_id for key in newest.voters)
+        # Versions without a quorum wrote no voters: such a broker was alone. Zeros are space that
+        # was allocated ahead of the writes.
+        is_lone = any(any(_beginning(path)) for path in metadata.glob(f"*{LOG}"))
+    except (OSError, DiskError):
+        return ()
+    return (node_id,) if is_lone else ()
+
+
+def _beginning(path: Path) -> bytes:
+    """Read the beginning of a log, as long as the header of its first batch."""
+    with path.open("rb") as file:
+        return file.read(HEADER_BYTES)

@@ -1,0 +1,64 @@
+"""Ask MySQL whether a metric's definition differs from what is stored under its name.
+
+The stream decides. This check only reports in advance what the stream would refuse, if MySQL
+answers.
+"""
+
+import contextlib
+
+import pymysql
+
+from appliance.config.document import Document
+from appliance.config.faults import ConfigFaults
+from appliance.mill.init import InitError
+from appliance.mill.settings import READER, Mill, sinks_settings
+from sinks.mysql.metric_changes import FORGOTTEN
+from sinks.rows import definitions_differing
+from stream.config.metrics import resolve_metrics
+
+TIMEOUT_S = 2.0
+
+
+def check_definitions(mill: Mill, document: Document) -> bool:
+    """Compare all definitions; return whether the database could be asked.
+
+    Raises ConfigFaults with each metric whose stored definition differs. A mill without MySQL keeps
+    its definitions in Redis, where the reader has no access; then the stream reports them.
+    """
+    if mill.config.sinks.mysql is None or not mill.config.stream.metrics:
+        return False
+    stored = _stored(mill)
+    if stored is None:
+        return False
+    definitions = [metric.definition for metric in resolve_metrics(mill.config.stream)]
+    places = {definition.name: index for index, definition in enumerate(definitions)}
+    for name in definitions_differing(definitions, stored):
+        document.add(
+            ("stream", "metrics", places[name]),
+            f"another meaning of {name} than what is counted under that name",
+            f"a new name; or take it out, `./millrace stream forget {name}`, and put it back",
+        )
+    if document.faults:
+        raise ConfigFaults(document.faults)
+    return True
+
+
+def _stored(mill: Mill) -> dict[str, bytes] | None:
+    """Return the stored definition hashes by metric; None when MySQL cannot be asked."""
+    try:
+        settings = sinks_settings(mill, READER, "monitor")["mysql"]
+        connection = pymysql.connect(
+            host=settings["host"],
+            port=settings["port"],
+            user=settings["user"],
+            password=settings["password"],
+            database=settings["database"],
+            connect_timeout=max(1, round(TIMEOUT_S)),
+            read_timeout=TIMEOUT_S,
+        )
+        with contextlib.closing(connection), connection.cursor() as cursor:
+            cursor.execute("SELECT name, definition_hash FROM metrics")
+            rows = {str(name): bytes(value) for name, value in cursor.fetchall()}
+            return {name: value for name, value in rows.items() if value != FORGOTTEN}
+    except (InitError, pymysql.MySQLError, OSError):
+        return None

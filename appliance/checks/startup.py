@@ -1,0 +1,215 @@
+"""Check what must be right before the mill can start; each check has a remedy.
+
+`up` refuses to start on a failure. `doctor` shows all checks.
+"""
+
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from appliance.checks.data_folders import brokers_of
+from appliance.config.replication import BROKERS_MAX
+from appliance.launch.servers import find_program
+from appliance.machine.files import restoring
+from appliance.machine.java import MAJOR_MIN, find_java
+from appliance.machine.processes import Holder, holder_of, port_is_free
+from appliance.mill.home import Home
+from appliance.mill.init import read_meta_properties
+from appliance.mill.parts import broker_names, bundles_mysql, bundles_redis
+from appliance.mill.settings import Mill
+from stream.spark.jars import jar_paths, missing_jars, pinned_jars
+from stream.spark.masters import MasterAway, addresses, ask_masters
+
+FREE_BYTES_MIN = 256 << 20
+FREE_BYTES_WARNING = 2 << 30
+CONTAINER_PROXY = "docker-proxy"
+
+
+class CheckLevel(StrEnum):
+    """The result of a check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: what was examined, the result, and what to do about it."""
+
+    level: CheckLevel
+    what: str
+    found: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{self.what}: {self.found}{remedy}"
+
+
+def before_start(mill: Mill) -> list[Check]:
+    """Return every check that must pass while no part of the mill runs."""
+    found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *whose_data(mill)]
+    found += [*unfinished_restore(mill.home), *disk_space(mill.home), *ports(mill)]
+    return [check for check in found if check.level is CheckLevel.FAILED]
+
+
+def programs(mill: Mill) -> Iterator[Check]:
+    """Find Java, Redis and MySQL, as far as this configuration needs them."""
+    if mill.config.stream.metrics:
+        java = find_java()
+        if java is None:
+            found = f"no runtime of version {MAJOR_MIN} or later"
+            yield Check(
+                CheckLevel.FAILED, "Java", found, "`make setup` installs one, or set JAVA_HOME"
+            )
+        else:
+            yield Check(CheckLevel.OK, "Java", f"version {java.version} in {java.home}")
+    wanted: list[tuple[str, tuple[str, ...]]] = []
+    if bundles_redis(mill.config):
+        wanted.append(("Redis server", ("redis-server",)))
+    if bundles_mysql(mill.config):
+        wanted.append(("MySQL server", ("mariadbd", "mysqld")))
+    for what, names in wanted:
+        program = find_program(*names)
+        if program is None:
+            yield Check(CheckLevel.FAILED, what, "not installed", "`make setup` installs it")
+        else:
+            yield Check(CheckLevel.OK, what, program)
+
+
+def unfinished_restore(home: Home) -> Iterator[Check]:
+    """Find a restore that was killed or is still running: `up` would make an empty mill in its
+    place."""
+    staging = restoring(home.data)
+    if staging.exists() and not home.secrets.exists():
+        found = f"{staging} exists: a restore was killed, or is still running"
+        again = "`./millrace restore` of the same backup starts it again"
+        yield Check(
+            CheckLevel.FAILED,
+            "restore",
+            found,
+            f"{again}; if you delete that folder, the mill starts empty",
+        )
+
+
+def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
+    """Find Spark's Kafka connector in the cache; comparing its checksums takes a moment."""
+    if not mill.config.stream.metrics:
+        return
+    what, folder = "Spark's Kafka connector", mill.home.jars
+    if check_sums:
+        wrong = [jar.file_name for jar in missing_jars(folder, pinned_jars())]
+    else:
+        wrong = [path.name for path in jar_paths(folder) if not path.is_file()]
+    if wrong:
+        found = f"missing or wrong in {folder}: {', '.join(wrong)}"
+        yield Check(CheckLevel.FAILED, what, found, "`make setup` fetches what is missing")
+    else:
+        sums = ", sums agree" if check_sums else ""
+        yield Check(CheckLevel.OK, what, f"{len(jar_paths(folder))} jars in {folder}{sums}")
+
+
+def spark_master(mill: Mill) -> Iterator[Check]:
+    """Reach the master of a standalone Spark cluster, if the stream uses one."""
+    master = mill.config.stream.master
+    if not mill.config.stream.metrics:
+        return
+    try:
+        ask_masters(master)
+    except MasterAway as error:
+        yield Check(
+            CheckLevel.FAILED, "Spark's master", str(error), "start it, or correct stream.master"
+        )
+    else:
+        if addresses(master):
+            yield Check(CheckLevel.OK, "Spark's master", f"{master} answers")
+
+
+def whose_data(mill: Mill) -> Iterator[Check]:
+    """Check that a broker's folder belongs to the cluster id in our secrets and has as many brokers
+    as configured."""
+    yield from _cluster_sizes(mill)
+    for part in mill.parts:
+        if not part.name.startswith("broker-"):
+            continue
+        folder = mill.home.part_data(part.name)
+        noted = read_meta_properties(folder / "meta.properties")
+        path = mill.home.part_secrets(part.name) / "cluster_id"
+        if "cluster.id" not in noted or not path.exists():
+            continue
+        theirs, ours = noted["cluster.id"], path.read_text().strip()
+        if theirs != ours:
+            yield Check(
+                CheckLevel.FAILED,
+                f"data folder {folder}",
+                f"it belongs to another cluster: cluster.id there is {theirs}, ours is {ours}",
+                "put the right data folder back, or move this one away to start afresh",
+            )
+
+
+def _cluster_sizes(mill: Mill) -> Iterator[Check]:
+    """Compare the brokers that the data folders name, and find folders whose broker is not
+    configured."""
+    configured = set(range(1, len(broker_names(mill.config)) + 1))
+    if not configured:
+        return
+    for number in range(1, BROKERS_MAX + 1):
+        folder = mill.home.part_data(f"broker-{number}")
+        named = brokers_of(folder, number)
+        is_grown = len(named) == 1 < len(configured)
+        if not is_grown and configured.issuperset(named):
+            continue
+        whose = f"brokers {', '.join(map(str, named))}" if named[1:] else f"broker {named[0]} alone"
+        later = (
+            "one broker cannot grow to three yet"
+            if is_grown
+            else "three brokers cannot shrink to one"
+        )
+        yield Check(
+            CheckLevel.FAILED,
+            f"{mill.home.edited_config}: cluster.brokers",
+            f"{len(configured)}, but data folder {folder} belongs to a cluster of {whose}",
+            f"{later}: set cluster.brokers: {len(named)}, or move {mill.home.data} away to start"
+            " afresh",
+        )
+
+
+def disk_space(home: Home) -> Iterator[Check]:
+    """Check the free space for logs and databases."""
+    folder = home.data if home.data.exists() else home.folder
+    free = shutil.disk_usage(folder).free
+    text = f"{free / (1 << 30):.1f} GiB free"
+    remedy = "make room, or shorten retention.ms in configs/millrace.yaml"
+    if free < FREE_BYTES_MIN:
+        yield Check(CheckLevel.FAILED, f"disk of {folder}", text, remedy)
+    elif free < FREE_BYTES_WARNING:
+        yield Check(CheckLevel.WARNING, f"disk of {folder}", text, remedy)
+    else:
+        yield Check(CheckLevel.OK, f"disk of {folder}", text)
+    if not os.access(folder, os.W_OK):
+        yield Check(CheckLevel.FAILED, f"folder {folder}", "not writable", "check its owner")
+
+
+def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
+    """Check that every port of a part that will start is free."""
+    for part in mill.parts:
+        for setting, port in part.ports:
+            if port in leaving_out:
+                continue
+            what = f"port {port} ({setting}, for {part.name})"
+            if port_is_free(mill.placement.bind_host, port):
+                yield Check(CheckLevel.OK, what, "free")
+            else:
+                holder = holder_of(port)
+                remedy = f"{_way_out(holder)}, or change {setting}"
+                yield Check(CheckLevel.FAILED, what, f"in use by {holder}", remedy)
+
+
+def _way_out(holder: Holder) -> str:
+    """Return how to free a port. The proxy of a container must not be stopped on its own."""
+    if holder.command == CONTAINER_PROXY:
+        return "stop the container that publishes it (of this mill: `docker compose down`)"
+    return "stop that process"

@@ -1,0 +1,124 @@
+"""Have Spark check the SQL expressions of the configuration, once for each text.
+
+Whatever can be checked without a JVM is checked when the file is loaded. Only Spark knows syntax
+and types, and asking it takes seconds. So the hash of a text that passed is remembered in `data/`.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.checks.startup import CheckLevel, spark_master
+from appliance.config.document import Document
+from appliance.config.faults import ConfigFaults, Path, key_text
+from appliance.errors import Failure
+from appliance.launch.run import settings_descriptor
+from appliance.machine.files import write_atomically
+from appliance.machine.processes import with_all_it_starts
+from appliance.mill.settings import Mill, encode_settings, stream_check_settings
+from appliance.supervisor.logs import end_of
+
+TIMEOUT_S = 180.0
+LINES_OF_LOG = 8
+MEMORY = "checked-expressions"
+"""The file in `data/` with the hashes. It is the only file that is written before the mill exists.
+"""
+STREAM_VERSION_FILES = (
+    "stream/config/expression.py",
+    "stream/config/metrics.py",
+    "stream/config/patterns.py",
+    "stream/config/sections.py",
+    "stream/config/settings.py",
+    "stream/parse/check.py",
+    "stream/parse/pattern_check.py",
+    "stream/plan_check.py",
+)
+
+
+class CheckFailed(Failure):
+    """Spark could not be asked; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkAnswer:
+    """What Spark says of expressions that it can run; `asked` is false where the answer was
+    known."""
+
+    was_asked: bool
+    notes: tuple[str, ...] = ()
+
+
+def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
+    """Check the stream's expressions and return notes on risky patterns.
+
+    Raises ConfigFaults with everything that Spark rejects.
+    """
+    if not mill.config.stream.metrics:
+        return SparkAnswer(was_asked=False)
+    settings = stream_check_settings(mill)
+    digest = _digest(mill, settings)
+    memory = mill.home.data / MEMORY
+    known, *notes = (memory.read_text() if memory.exists() else "").splitlines() or [""]
+    if known == digest:
+        return SparkAnswer(False, tuple(notes))
+    notes = []
+    for fault in _ask_spark(mill, settings):
+        path: Path = tuple(fault["path"])
+        if fault["is_note"]:
+            line = document.mark_of(path).line
+            notes.append(
+                f"line {line}: {key_text(path)}: {fault['found']}; use {fault['expected']}"
+            )
+        else:
+            document.add(path, str(fault["found"]), str(fault["expected"]))
+    if document.faults:
+        raise ConfigFaults(document.faults)
+    # If the answer cannot be stored, on a full disk or in a read-only container, Spark is asked
+    # again next time.
+    with suppress(OSError):
+        mill.home.data.mkdir(parents=True, exist_ok=True)
+        write_atomically(memory, "".join(f"{one}\n" for one in (digest, *notes)).encode())
+    return SparkAnswer(True, tuple(notes))
+
+
+def _digest(mill: Mill, settings: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(settings["section"], sort_keys=True).encode())
+    for name in STREAM_VERSION_FILES:
+        path = mill.home.code / name
+        digest.update(path.read_bytes() if path.exists() else b"")
+    return digest.hexdigest()
+
+
+def _ask_spark(mill: Mill, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    for check in spark_master(mill):
+        if check.level is CheckLevel.FAILED:
+            raise CheckFailed(str(check))
+    descriptor = settings_descriptor(encode_settings(settings))
+    try:
+        with with_all_it_starts(
+            [sys.executable, "-m", "stream", "--check", "--settings-fd", str(descriptor)],
+            pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=mill.home.folder,
+            env={**os.environ, "PYTHONPATH": str(mill.home.code), "PYTHONSAFEPATH": "1"},
+        ) as process:
+            said, log = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise CheckFailed(f"Spark did not check the metrics within {TIMEOUT_S:.0f} s") from error
+    finally:
+        os.close(descriptor)
+    try:
+        faults = json.loads(said)
+    except ValueError as error:
+        end = end_of(log.decode(errors="replace"), LINES_OF_LOG)
+        raise CheckFailed(f"Spark could not check the metrics:\n{end}") from error
+    if not isinstance(faults, list):
+        raise CheckFailed("Spark's answer about the metrics is not understood")
+    return faults

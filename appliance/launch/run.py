@@ -1,0 +1,65 @@
+"""`millrace run PART`: the entry of every part, for the supervisor and in containers.
+
+It loads and checks the configuration, passes the part its settings on an inherited descriptor, and
+replaces itself by the part's process. There is no process in between, so signals and exit codes are
+the part's own. Redis and MySQL start in the same way.
+"""
+
+import os
+import sys
+
+from appliance.errors import Failure
+from appliance.launch import servers
+from appliance.launch.extras import missing_for
+from appliance.machine.processes import PARENT_VARIABLE, die_with_parent
+from appliance.mill.parts import status_ports
+from appliance.mill.settings import Mill, encode_settings, room_of, settings_for
+
+SERVERS = {"redis": servers.redis_command, "mysql": servers.mysql_command}
+
+
+class UnknownPart(Exception):
+    """The configuration has no such part."""
+
+
+def become(mill: Mill, name: str) -> None:
+    """Replace this process by the part's.
+
+    Returns only in a container whose part the configuration leaves out, when that container stops.
+    """
+    part = mill.part(name)
+    if part is None:
+        ports = status_ports(mill.config) if mill.placement.in_containers else {}
+        if name in ports:
+            # Imported here, because every other part would load an event loop and a server for
+            # nothing.
+            from appliance.launch.unasked import wait_unasked
+
+            wait_unasked(name, mill.placement.bind_host, ports[name])
+            return
+        known = ", ".join(part.name for part in mill.parts)
+        raise UnknownPart(f"no part {name!r} in this configuration; there are {known}")
+    if parent := os.environ.pop(PARENT_VARIABLE, None):
+        die_with_parent(int(parent))
+    if name in SERVERS and not mill.placement.in_containers:
+        command = SERVERS[name](mill)
+    else:
+        room = room_of(name)
+        if missing := missing_for(room):
+            raise Failure(missing)
+        mill.home.part_data(name).mkdir(parents=True, exist_ok=True)
+        descriptor = settings_descriptor(encode_settings(settings_for(mill, name)))
+        command = [sys.executable, "-m", room, "--settings-fd", str(descriptor)]
+        os.environ["PYTHONPATH"] = str(mill.home.code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command[0], command)
+
+
+def settings_descriptor(data: bytes) -> int:
+    """Return an inherited descriptor with exactly these bytes; nothing is written to a disk."""
+    descriptor = os.memfd_create("settings", 0)
+    os.set_inheritable(descriptor, True)
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,76 @@
+"""Replace small files in one step, with their mode from the first byte on."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PRIVATE = 0o600
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Put the final file's name into system errors.
+
+    `write` names no file in its errors, and `open` names the temporary file, which the user does
+    not know.
+    """
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Write a file so that readers, and a start after a power cut, see the old content or the
+    new."""
+    with _named(path):
+        _write_atomically(path, data, mode)
+
+
+def _write_atomically(path: Path, data: bytes, mode: int) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        os.fchmod(descriptor, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def create_once(path: Path, data: bytes, *, mode: int = PRIVATE) -> bool:
+    """Create a file whole or not at all; return False without a change if it exists already."""
+    if path.exists():
+        return False
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with _named(path):
+        _write_atomically(partial, data, mode)
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            return False
+        finally:
+            partial.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def restoring(target: Path) -> Path:
+    """Return the folder in which a restore prepares what will be renamed to `target`."""
+    return target.with_name(f"{target.name}.restoring")

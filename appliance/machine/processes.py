@@ -1,0 +1,185 @@
+"""Identify processes so that a reused process id does not mislead, and find who holds a port.
+
+After a crash or a reboot, a process id alone identifies nothing. A record has the id, the start
+time of the process in kernel ticks, and the id of the boot. All three together identify a process.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from appliance.machine.files import write_atomically
+
+PARENT_VARIABLE = "MILLRACE_SUPERVISOR"
+"""Has the supervisor's process id; the part then ends when its supervisor dies."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """The identity of one process."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    def is_alive(self) -> bool:
+        """Return whether this process still runs (a zombie does not)."""
+        return self.boot_id == boot_id() and _start_ticks(self.pid) == self.start_ticks
+
+    def signal(self, number: signal.Signals, *, group: bool = False) -> bool:
+        """Send a signal if the process is still this one; `group` reaches its children too."""
+        if not self.is_alive():
+            return False
+        try:
+            if group and os.getpgid(self.pid) == self.pid:
+                os.killpg(self.pid, number)
+            else:
+                os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def write(self, path: Path) -> None:
+        """Write the record to a file."""
+        write_atomically(path, json.dumps(asdict(self)).encode() + b"\n")
+
+
+@contextmanager
+def with_all_it_starts(
+    command: Sequence[str], **options: Any
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process in a group of its own, and kill the whole group unless the process ended well.
+
+    Use this for every question that starts a JVM. The group keeps a terminal's Ctrl-C away from the
+    process, so it reaches only the command, which kills the group. A JVM whose Python is
+    interrupted while it starts would otherwise stay for ever.
+    """
+    process = subprocess.Popen(command, process_group=0, **options)
+    try:
+        yield process
+    finally:
+        if process.poll() != 0:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Return when the kernel started a process, in clock ticks since boot; None if there is
+    none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name in parentheses can contain anything, so fields are counted from its end.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def record_of(pid: int) -> ProcessRecord | None:
+    """Return the record of a running process; None if it is gone."""
+    ticks = _start_ticks(pid)
+    return None if ticks is None else ProcessRecord(pid, ticks, boot_id())
+
+
+def read_record(path: Path) -> ProcessRecord | None:
+    """Return the record in a file; None if the file is missing or has no record."""
+    try:
+        return ProcessRecord(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel end this process (SIGTERM) when its parent dies; this survives an exec.
+
+    Ends the process at once if the parent is gone already.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent_pid:
+        raise SystemExit(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The holder of a port. `pid` is None if this account cannot see it, or if no process has
+    the port any more."""
+
+    pid: int | None
+    command: str
+    is_listening: bool = True
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            return self.command or "a process this account cannot see"
+        how = "" if self.is_listening else ", for an outgoing connection, which will end"
+        return f"process {self.pid} ({self.command}){how}"
+
+
+def port_is_free(host: str, port: int) -> bool:
+    """Return whether a listener can bind here."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+    return True
+
+
+def holder_of(port: int) -> Holder:
+    """Return who holds a TCP port of this machine: the listener, else the owner of a connection.
+
+    Several connections can share a local port. A connection that has ended is only the last choice.
+    """
+    try:
+        found = [c for c in psutil.net_connections(kind="tcp") if c.laddr and c.laddr.port == port]
+    except psutil.AccessDenied:
+        return Holder(None, "")
+    found.sort(key=lambda one: (one.status != psutil.CONN_LISTEN, one.pid is None))
+    for connection in found:
+        is_listening = connection.status == psutil.CONN_LISTEN
+        if connection.pid is not None:
+            return Holder(connection.pid, _command_of(connection.pid), is_listening)
+        if not is_listening:
+            return Holder(
+                None, "a connection that has ended; the port is free again within a minute"
+            )
+    return Holder(None, "")
+
+
+def _command_of(pid: int) -> str:
+    """Return the program only, because its arguments can contain passwords."""
+    try:
+        process = psutil.Process(pid)
+        words = process.cmdline()
+        # For an interpreter's process, the module or script says more than the interpreter.
+        if len(words) > 2 and words[1] == "-m":
+            return f"{process.name()} -m {words[2]}"
+        return process.name()
+    except psutil.Error:
+        return "ended meanwhile"

@@ -1,0 +1,118 @@
+"""The systemd unit that keeps a mill running.
+
+Pure: facts in, text out. docs/decisions/0081 says what each line is for.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = (
+    "# Written by `millrace install-service`; written anew by it, so changes belong in a drop-in."
+)
+"""The first line of a unit that this command wrote and can overwrite.
+
+Units on disks have this text, so it must not change.
+"""
+
+START_S = 900
+"""A broker reads whole segments after a power cut, and Spark starts after it."""
+
+STOP_S = 300
+STOP_MARGIN_S = 30
+
+NEVER_AGAIN = (2, 3)
+"""Exit codes after which another start would fail too: a fault in the file, an unmet condition."""
+
+
+class PathNotFit(ValueError):
+    """A path that a unit cannot contain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A mill as a service. `user` None means the account that the service manager runs for."""
+
+    folder: Path
+    command: Path
+    config_file: Path
+    user: str | None
+    is_system: bool
+
+
+def unit_text(service: Service) -> str:
+    """Return the unit's text. Raises PathNotFit."""
+    home, command = plain(service.folder), quoted(service.command)
+    lines = [
+        MARK,
+        "[Unit]",
+        f"Description=Millrace, log files counted ({home})",
+        "After=local-fs.target network.target",
+        f"RequiresMountsFor={quoted(service.folder)}",
+        "",
+        "[Service]",
+        "Type=notify",
+        *([f"User={service.user}"] if service.user is not None else []),
+        f"WorkingDirectory={home}",
+        f"Environment={quoted_pair('MILLRACE_HOME', service.folder)}",
+        f"Environment={quoted_pair('MILLRACE_CONFIG', service.config_file)}",
+        f"ExecStart={command} up --foreground --timeout {START_S}",
+        f"TimeoutStartSec={START_S + STOP_MARGIN_S}",
+        "# SIGTERM goes to the command alone, which stops the parts in their order.",
+        "KillMode=mixed",
+        f"TimeoutStopSec={STOP_S + STOP_MARGIN_S}",
+        "Restart=on-failure",
+        "RestartSec=5",
+        f"RestartPreventExitStatus={' '.join(map(str, NEVER_AGAIN))}",
+        "# A part that the kernel ends for its memory is started again by the supervisor.",
+        "OOMPolicy=continue",
+        "# The parts' lines lie in data/logs; the journal has what the command says.",
+        "StandardOutput=null",
+        "StandardError=journal",
+        "LimitNOFILE=65536",
+        "NoNewPrivileges=yes",
+        "",
+        "[Install]",
+        f"WantedBy={'multi-user' if service.is_system else 'default'}.target",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def unit_folder(*, is_system: bool, config_home: Path) -> Path:
+    """Return the folder for hand-made units: the machine's, or one account's."""
+    return Path("/etc/systemd/system") if is_system else config_home / "systemd" / "user"
+
+
+def next_steps(unit: str, *, is_system: bool, user: str) -> list[str]:
+    """Return the commands that a person types next."""
+    control = "systemctl" if is_system else "systemctl --user"
+    steps = [f"{control} daemon-reload", f"{control} enable --now {unit}"]
+    if not is_system:
+        # Without lingering, the account's services end when it logs out.
+        steps.append(f"loginctl enable-linger {user}")
+    return steps
+
+
+def is_ours(text: str) -> bool:
+    """Return whether this command wrote the unit, so that it can overwrite it."""
+    return text.startswith(MARK)
+
+
+def plain(path: Path) -> str:
+    """Return a path for a setting whose value is the rest of the line. Raises PathNotFit."""
+    text = str(path)
+    if any(not character.isprintable() or character in '"\\' for character in text):
+        raise PathNotFit(
+            f"found {text!r}, expected a path without quotes, backslashes and controls"
+        )
+    return text.replace("%", "%%")
+
+
+def quoted(path: Path) -> str:
+    """Return a path as one word, quoted for blanks. Raises PathNotFit."""
+    return f'"{plain(path)}"'
+
+
+def quoted_pair(name: str, path: Path) -> str:
+    """Return a variable and its value as one word. Raises PathNotFit."""
+    return f'"{name}={plain(path)}"'

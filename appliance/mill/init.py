@@ -1,0 +1,148 @@
+"""Create the cluster id and all secrets, once; they never change.
+
+`make up` and a compose service that the others wait for run this. Every file appears whole or not
+at all and is readable by its owner only. What exists is not changed, so running this twice, or
+twice at once, changes nothing.
+"""
+
+import os
+import secrets as randomness
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.errors import Failure
+from appliance.machine.files import create_once
+from appliance.mill.home import CODE, Home
+from protocol.types import random_uuid, uuid_to_base64
+
+PASSWORD_BYTES = 24
+FOLDER_MODE = 0o700
+
+MYSQL_USERS = ("root", "mill", "reader")
+
+COPIES = {
+    "stream/mysql": "mysql/mill",
+    "stream/redis": "redis/password",
+    "monitor/mysql": "mysql/reader",
+}
+"""Each part reads its own file, because in containers the parts run as different users."""
+
+
+class InitError(Failure):
+    """Ids or secrets cannot be created; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedSecrets:
+    """What `init` created this time, by path below `data/secrets`."""
+
+    names: tuple[str, ...]
+
+
+def initialise(home: Home, broker_count: int) -> CreatedSecrets:
+    """Create what is missing."""
+    made: list[str] = []
+    parts = [f"broker-{number}" for number in range(1, broker_count + 1)]
+    folders = [*parts, "collector", "stream", "monitor", "mysql", "redis"]
+    _make_folder(home.data, 0o755)
+    _make_folder(home.secrets, 0o755)
+    for name in folders:
+        _make_folder(home.secrets / name, FOLDER_MODE)
+
+    cluster_id = _cluster_id(home, parts)
+    for part in parts:
+        _create(home, f"{part}/cluster_id", cluster_id, made)
+    for user in MYSQL_USERS:
+        _create(home, f"mysql/{user}", _new_password(), made)
+    _create(home, "redis/password", _new_password(), made)
+    _create(home, "monitor/admin", _new_password(), made)
+    for copy, original in COPIES.items():
+        _create(home, copy, read_secret(home, original), made)
+    return CreatedSecrets(tuple(made))
+
+
+def write_shipped_config(home: Home) -> bool:
+    """Write the shipped configuration file if this mill has none yet; return whether it was
+    written.
+
+    A mill of a clone has its file already. An installed mill gets it here, together with the
+    folders that the file watches. Raises InitError when a folder or the file cannot be written.
+    """
+    shipped = CODE / "configs" / "millrace.yaml"
+    if home.config_file.exists() or not shipped.is_file():
+        return False
+    _make_folder(home.config_file.parent, 0o755)
+    for name in ("access", "json", "text"):
+        _make_folder(home.folder / "watched" / name, 0o755)
+    return create_once(home.config_file, shipped.read_bytes(), mode=0o644)
+
+
+def read_secret(home: Home, name: str) -> str:
+    """Read a secret or id by its path below `data/secrets`. Raises InitError when it is missing."""
+    try:
+        text = (home.secrets / name).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        if not home.secrets.exists():
+            raise InitError(
+                f"no mill has run in {home.folder} yet; `make up` starts one"
+            ) from error
+        reason = getattr(error, "strerror", None) or "no plain text"
+        raise InitError(
+            f"data/secrets/{name}: {reason}; `millrace init` makes what is missing"
+        ) from error
+    if not text:
+        raise InitError(f"data/secrets/{name} is empty; remove it and run `millrace init`")
+    return text
+
+
+def read_meta_properties(path: Path) -> dict[str, str]:
+    """Read a broker's own note that says whose data folder it is; empty if there is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
+    return {key.strip(): value.strip() for key, separator, value in pairs if separator}
+
+
+def _cluster_id(home: Home, parts: list[str]) -> str:
+    """Return the id in the secrets or in a broker's data folder; else a new one."""
+    for part in parts:
+        if (home.secrets / part / "cluster_id").exists():
+            return read_secret(home, f"{part}/cluster_id")
+    for part in parts:
+        found = read_meta_properties(home.part_data(part) / "meta.properties").get("cluster.id")
+        if found:
+            return found
+    return _new_id()
+
+
+def _create(home: Home, name: str, value: str, made: list[str]) -> None:
+    # No line end after the value, because the database images use the whole file as the password.
+    if create_once(home.secrets / name, value.encode()):
+        made.append(name)
+
+
+def _make_folder(folder: Path, mode: int) -> None:
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InitError(f"{folder}: {error.strerror}") from error
+
+
+def give(home: Home, owners: Mapping[str, tuple[int, int]]) -> None:
+    """Change the owner of each part's secrets to the user and group that the part runs as. Needs
+    root."""
+    for part, (user, group) in owners.items():
+        folder = home.part_secrets(part)
+        for path in (*folder.iterdir(), folder):
+            os.chown(path, user, group, follow_symlinks=False)
+
+
+def _new_id() -> str:
+    return uuid_to_base64(random_uuid(os.urandom(16)))
+
+
+def _new_password() -> str:
+    return randomness.token_urlsafe(PASSWORD_BYTES)

@@ -1,0 +1,214 @@
+"""The parts of a mill: which ones a configuration needs, their addresses and their order.
+
+Pure. Start order: databases and brokers first, together with the monitor, which must be there if
+one of them does not start; then collector and stream. Stop order: parts that produce work first,
+parts that store results last.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from appliance.config.model import MillConfig
+from appliance.config.replication import BROKERS_MAX
+from monitor.config.settings import split_address
+
+BROKER_PREFIX = "broker-"
+"""The beginning of a broker's part name, before its node id."""
+
+LOOPBACK = "127.0.0.1"
+ANYWHERE = "0.0.0.0"
+
+REDIS_IN_CONTAINER = 6379
+MYSQL_IN_CONTAINER = 3306
+
+
+class ProbeKind(StrEnum):
+    """How to ask a part whether it works."""
+
+    HTTP = "http"
+    REDIS = "redis"
+    MYSQL = "mysql"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of the mill. `ports` maps the setting that names a port to the port."""
+
+    name: str
+    probe: ProbeKind
+    host: str
+    port: int
+    ports: tuple[tuple[str, int], ...]
+    start_rank: int
+    stop_rank: int
+    start_timeout_ms: int
+    stop_timeout_ms: int
+    takes_turns: bool = False
+    """One of several parts that replace each other: no two of them are stopped at the same time."""
+
+    @property
+    def address(self) -> str:
+        """Return what the probe asks, for people."""
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where parts run: as child processes on this machine, or each in a container."""
+
+    in_containers: bool = False
+
+    @property
+    def bind_host(self) -> str:
+        """The address that the parts listen on."""
+        return ANYWHERE if self.in_containers else LOOPBACK
+
+    def host_of(self, part: str) -> str:
+        """Return the host name by which other parts reach a part."""
+        return part if self.in_containers else LOOPBACK
+
+
+def broker_names(config: MillConfig) -> tuple[str, ...]:
+    """Return the bundled brokers; none when an existing cluster is used."""
+    if config.cluster.bootstrap_servers is not None:
+        return ()
+    return tuple(f"{BROKER_PREFIX}{number}" for number in range(1, config.cluster.brokers + 1))
+
+
+def bundles_redis(config: MillConfig) -> bool:
+    """Return whether this mill runs a Redis server of its own."""
+    return config.sinks.redis is not None and config.sinks.redis.host is None
+
+
+def bundles_mysql(config: MillConfig) -> bool:
+    """Return whether this mill runs a MySQL server of its own."""
+    return config.sinks.mysql is not None and config.sinks.mysql.host is None
+
+
+def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
+    """Return the bootstrap servers for the mill's own parts."""
+    if config.cluster.bootstrap_servers is not None:
+        return config.cluster.bootstrap_servers
+    return ",".join(
+        f"{placement.host_of(name)}:{config.ports.mill + index}"
+        for index, name in enumerate(broker_names(config))
+    )
+
+
+def voters(config: MillConfig, placement: Placement) -> dict[int, tuple[str, int]]:
+    """Return each broker's address for the other brokers, by node id; empty for a single broker."""
+    names = broker_names(config)
+    if len(names) == 1:
+        return {}
+    return {
+        number: (placement.host_of(name), config.ports.broker + number - 1)
+        for number, name in enumerate(names, 1)
+    }
+
+
+def monitor_port(config: MillConfig) -> int:
+    """The port of the page."""
+    return split_address(config.monitor.listen)[1]
+
+
+def status_ports(config: MillConfig) -> dict[str, int]:
+    """Return the health check address of each optional part, whether or not it is configured."""
+    first = config.ports.broker_status
+    brokers = {f"{BROKER_PREFIX}{index + 1}": first + index for index in range(BROKERS_MAX)}
+    return {**brokers, "collector": config.ports.collector, "stream": config.ports.stream}
+
+
+def parts_of(config: MillConfig, placement: Placement) -> tuple[Part, ...]:
+    """Return the parts in the order in which they start."""
+    found = [*_servers(config, placement), *_brokers(config, placement)]
+    ports = config.ports
+    if config.collector.inputs:
+        found.append(
+            _http("collector", placement, (("ports.collector", ports.collector),), 1, 0, 60_000)
+        )
+    if config.stream.metrics:
+        found.append(_http("stream", placement, (("ports.stream", ports.stream),), 1, 1, 240_000))
+    found.append(
+        _http("monitor", placement, (("monitor.listen", monitor_port(config)),), 0, 0, 60_000)
+    )
+    return tuple(found)
+
+
+def _servers(config: MillConfig, placement: Placement) -> list[Part]:
+    found = []
+    if bundles_mysql(config):
+        found.append(
+            Part(
+                name="mysql",
+                probe=ProbeKind.MYSQL,
+                host=placement.host_of("mysql"),
+                port=MYSQL_IN_CONTAINER if placement.in_containers else config.ports.mysql,
+                ports=(("ports.mysql", config.ports.mysql),),
+                start_rank=0,
+                stop_rank=3,
+                start_timeout_ms=180_000,
+                stop_timeout_ms=60_000,
+            )
+        )
+    if bundles_redis(config):
+        found.append(
+            Part(
+                name="redis",
+                probe=ProbeKind.REDIS,
+                host=placement.host_of("redis"),
+                port=REDIS_IN_CONTAINER if placement.in_containers else config.ports.redis,
+                ports=(("ports.redis", config.ports.redis),),
+                start_rank=0,
+                stop_rank=3,
+                start_timeout_ms=60_000,
+                stop_timeout_ms=20_000,
+            )
+        )
+    return found
+
+
+def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
+    names = broker_names(config)
+    settings = ["broker_status", "host", "mill"]
+    if len(names) > 1:
+        settings.append("broker")
+    return [
+        replace(
+            _http(
+                name,
+                placement,
+                tuple(
+                    (f"ports.{setting}", getattr(config.ports, setting) + index)
+                    for setting in settings
+                ),
+                0,
+                2,
+                # Recovery after a power cut reads whole segments.
+                600_000,
+            ),
+            takes_turns=len(names) > 1,
+        )
+        for index, name in enumerate(names)
+    ]
+
+
+def _http(
+    name: str,
+    placement: Placement,
+    ports: tuple[tuple[str, int], ...],
+    start_rank: int,
+    stop_rank: int,
+    start_timeout_ms: int,
+) -> Part:
+    return Part(
+        name=name,
+        probe=ProbeKind.HTTP,
+        host=placement.host_of(name),
+        port=ports[0][1],
+        ports=ports,
+        start_rank=start_rank,
+        stop_rank=stop_rank,
+        start_timeout_ms=start_timeout_ms,
+        # One of several brokers first moves its leaderships, which can take 30 s.
+        stop_timeout_ms=40_000,
+    )

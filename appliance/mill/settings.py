@@ -1,0 +1,319 @@
+"""The settings of each part's process: its section of the file, with addresses and secrets added.
+
+A part gets exactly what it needs, as one JSON object on an inherited descriptor. It never reads the
+configuration file, and its arguments and environment have no secrets.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import SecretStr
+
+from appliance.config.model import MillConfig, Scalar
+from appliance.config.replication import replication_settings
+from appliance.machine.java import JavaRuntime, find_java
+from appliance.mill.class_data import archive_path
+from appliance.mill.home import Home
+from appliance.mill.init import read_secret
+from appliance.mill.parts import (
+    LOOPBACK,
+    Part,
+    Placement,
+    ProbeKind,
+    bootstrap_servers,
+    monitor_port,
+    parts_of,
+    voters,
+)
+from broker.config import check_topic_settings, topic_settings_text
+from stream.spark.jars import jar_paths
+
+DATABASE = "millrace"
+SINK_USER = "mill"
+READER = "reader"
+WISH = (sys.executable, "-m", "appliance", "--config")
+
+
+@dataclass(frozen=True, slots=True)
+class Mill:
+    """One mill: its folders, its checked configuration, and where its parts are.
+
+    `sha256` is the hash, in hexadecimal, of the bytes that the configuration was read from. It is
+    never made from a second reading of the file, which can have changed.
+    """
+
+    home: Home
+    config: MillConfig
+    placement: Placement
+    sha256: str | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts in this configuration."""
+        return parts_of(self.config, self.placement)
+
+    def part(self, name: str) -> Part | None:
+        """Return one part by name."""
+        return next((part for part in self.parts if part.name == name), None)
+
+
+def room_of(part: str) -> str:
+    """Return the package that a part's process runs."""
+    return "broker" if part.startswith("broker-") else part
+
+
+def settings_for(mill: Mill, part: str) -> dict[str, Any]:
+    """Return the settings of one of our own parts; raises InitError when a secret is missing."""
+    makers = {
+        "broker": broker_settings,
+        "collector": collector_settings,
+        "stream": stream_settings,
+        "monitor": monitor_settings,
+    }
+    return makers[room_of(part)](mill, part)
+
+
+def encode_settings(settings: dict[str, Any]) -> bytes:
+    """Encode the settings for the descriptor."""
+    return json.dumps(settings, separators=(",", ":")).encode()
+
+
+def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
+    """Return one broker's settings; one of several also has a listener for the others and their
+    addresses."""
+    number = int(part.removeprefix("broker-"))
+    ports, bind = mill.config.ports, mill.placement.bind_host
+    index = number - 1
+    host = mill.placement.host_of(part)
+    listeners = {
+        # Clients outside of the mill reach every broker on this machine.
+        "HOST": _listener(bind, ports.host + index, LOOPBACK),
+        "MILL": _listener(bind, ports.mill + index, host),
+    }
+    others = voters(mill.config, mill.placement)
+    if others:
+        listeners["BROKER"] = _listener(bind, ports.broker + index, host)
+    return {
+        "part": part,
+        "node_id": number,
+        "cluster_id": read_secret(mill.home, f"{part}/cluster_id"),
+        "log_dir": str(mill.home.part_data(part)),
+        "listeners": listeners,
+        "voters": {
+            str(node_id): {"host": where[0], "port": where[1]} for node_id, where in others.items()
+        },
+        "status": {"host": bind, "port": ports.broker_status + index},
+        "settings": {
+            **replication_settings(mill.config.cluster.brokers),
+            **mill.config.cluster.settings,
+        },
+    }
+
+
+def _listener(bind: str, port: int, advertised_host: str) -> dict[str, Any]:
+    return {
+        "host": bind,
+        "port": port,
+        "advertised_host": advertised_host,
+        "advertised_port": port,
+    }
+
+
+def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
+    """Return the collector's settings; globs are relative to the mill's folder."""
+    config = mill.config
+    file = mill.home.config_file
+    return {
+        **collector_wish(mill),
+        "part": part,
+        "bootstrap_servers": bootstrap_servers(config, mill.placement),
+        "home": str(mill.home.folder),
+        "data_dir": str(mill.home.part_data(part)),
+        "status": {"host": mill.placement.bind_host, "port": config.ports.collector},
+        "reload": {
+            "file": str(file),
+            "command": [*WISH, str(file), "wish", "--collector"],
+            "sha256": mill.sha256,
+            # The copy of an edited file is always replaced as a whole.
+            **({"settled_ms": 0} if file == mill.home.started_config else {}),
+        },
+    }
+
+
+def collector_wish(mill: Mill) -> dict[str, Any]:
+    """Return the part of the collector's settings that can change while it runs."""
+    config = mill.config
+    names = [topic.name for topic in config.topics if config.collector.may_write(topic.name)]
+    return {
+        "section": config.collector.model_dump(mode="json", by_alias=True),
+        "topics": topics_for(config, tuple(dict.fromkeys((*config.collector.topics, *names)))),
+    }
+
+
+def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
+    """Return the stream's settings; the stream owns the data in the sinks."""
+    config, file = mill.config, str(mill.home.config_file)
+    java = find_java()
+    return {
+        **stream_wish(mill),
+        "part": part,
+        "sinks": sinks_settings(mill, SINK_USER, "stream"),
+        "bootstrap_servers": bootstrap_servers(config, mill.placement),
+        "data_dir": str(mill.home.part_data(part)),
+        "home": str(mill.home.folder),
+        "jars": [str(path) for path in jar_paths(mill.home.jars)],
+        "java_home": str(java.home) if java else None,
+        "class_data_archive": _class_data(java),
+        "status": {"host": mill.placement.bind_host, "port": config.ports.stream},
+        "reload": {
+            "file": file,
+            "command": [*WISH, file, "wish"],
+            "sha256": mill.sha256,
+        },
+    }
+
+
+def stream_wish(mill: Mill) -> dict[str, Any]:
+    """Return the part of the stream's settings that can change while it runs."""
+    return {
+        "section": mill.config.stream.model_dump(mode="json", by_alias=True),
+        "topics": topics_for(mill.config, mill.config.stream.topics),
+    }
+
+
+def stream_check_settings(mill: Mill) -> dict[str, Any]:
+    """Return the settings for checking the stream's expressions: no secrets, no addresses."""
+    java = find_java()
+    return {
+        "section": mill.config.stream.model_dump(mode="json", by_alias=True),
+        "sinks": {"mysql": None, "redis": None},
+        "bootstrap_servers": "",
+        "data_dir": str(mill.home.part_data("stream")),
+        "java_home": str(java.home) if java else None,
+        "class_data_archive": _class_data(java),
+    }
+
+
+def _class_data(java: JavaRuntime | None) -> str | None:
+    path = archive_path(java)
+    return None if path is None else str(path)
+
+
+def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
+    """Return the monitor's settings; it reads everything, and changes the cluster only if
+    allowed."""
+    config = mill.config
+    section = config.monitor.model_dump(mode="json", by_alias=True)
+    for name in ("webhook", "token"):
+        section["alerts"][name] = _revealed(getattr(config.monitor.alerts, name))
+    if mill.placement.in_containers:
+        section["listen"] = f"{mill.placement.bind_host}:{monitor_port(config)}"
+    return {
+        "part": part,
+        "section": section,
+        "bootstrap_servers": bootstrap_servers(config, mill.placement),
+        "data_dir": str(mill.home.part_data(part)),
+        "parts": {
+            other.name: f"http://{other.address}"
+            for other in mill.parts
+            if other.probe is ProbeKind.HTTP and other.name != part
+        },
+        "sinks": sinks_settings(mill, READER, part),
+        "token": read_secret(mill.home, f"{part}/admin") if config.monitor.admin else None,
+        "supervisor": None if mill.placement.in_containers else str(mill.home.socket),
+        "page": f"http://{config.monitor.listen}",
+        "inputs": [
+            {"paths": list(one.paths), "topic": one.topic} for one in config.collector.inputs
+        ],
+        "metrics": [
+            {
+                "name": one.name,
+                "inputs": list(one.from_),
+                "key": list(one.key),
+                "measure": one.measure,
+                "value": one.value,
+                "top": one.top,
+            }
+            for one in config.stream.metrics
+        ],
+    }
+
+
+def sinks_settings(mill: Mill, user: str, secrets_of: str) -> dict[str, Any]:
+    """Return how to reach MySQL and Redis as `user`, with the secrets of the part `secrets_of`.
+
+    Redis's reader has no secret: everybody on this machine may read the mill's keys.
+    """
+    sinks, home = mill.config.sinks, mill.home
+    found: dict[str, Any] = {"mysql": None, "redis": None}
+    if sinks.mysql is not None:
+        server = mill.part("mysql")
+        if server is not None:
+            found["mysql"] = {
+                "host": server.host,
+                "port": server.port,
+                "user": user,
+                "password": read_secret(home, f"{secrets_of}/mysql"),
+                "database": DATABASE,
+                "reader": READER,
+            }
+        else:
+            found["mysql"] = {
+                "host": sinks.mysql.host,
+                "port": sinks.mysql.port or 3306,
+                "user": sinks.mysql.user or user,
+                "password": _revealed(sinks.mysql.password) or "",
+                "database": sinks.mysql.database or DATABASE,
+                "reader": None,
+            }
+    if sinks.redis is not None:
+        server = mill.part("redis")
+        writes = user == SINK_USER
+        if server is not None:
+            found["redis"] = {
+                "host": server.host,
+                "port": server.port,
+                "username": SINK_USER if writes else READER,
+                "password": read_secret(home, f"{secrets_of}/redis") if writes else READER,
+            }
+        else:
+            found["redis"] = {
+                "host": sinks.redis.host,
+                "port": sinks.redis.port or 6379,
+                "username": sinks.redis.username,
+                "password": _revealed(sinks.redis.password),
+            }
+    return found
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def topics_for(config: MillConfig, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return what a part needs in order to create its topics."""
+    listed = {topic.name: topic for topic in config.topics}
+    found = []
+    for name in names:
+        topic = listed.get(name)
+        found.append(
+            {
+                "name": name,
+                "partitions": topic.partitions if topic else None,
+                "replication": topic.replication if topic else None,
+                "settings": _settings_text(topic.settings) if topic else {},
+            }
+        )
+    return found
+
+
+def _settings_text(settings: dict[str, Scalar]) -> dict[str, str]:
+    """Write each value in Kafka's spelling; unknown keys belong to a foreign cluster."""
+    if not check_topic_settings(settings):
+        return topic_settings_text(settings)
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in settings.items()
+    }

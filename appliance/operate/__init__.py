@@ -1,0 +1,1 @@
+"""Start, follow and stop a whole mill, from outside of its supervisor."""

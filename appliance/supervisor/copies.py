@@ -1,0 +1,95 @@
+"""Ask the bundled brokers about replicas: how many lag, and which brokers are needed.
+
+Every broker answers for the whole cluster from the metadata it has. The answer with the newest
+metadata is used.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.mill.parts import BROKER_PREFIX
+from protocol.status import StatusUnavailable, fetch_status
+
+STATUS_TIMEOUT_S = 2.0
+"""For the `/status` of a broker, which can be frozen."""
+
+Addresses = Mapping[str, tuple[str, int]]
+"""The address of each part's `/status`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Partitions that would accept no writes or have no leader if a broker were stopped."""
+
+    count: int
+    partitions: tuple[str, ...]
+    """Some of their names."""
+
+    def __str__(self) -> str:
+        more = self.count - len(self.partitions)
+        return ", ".join(self.partitions) + (f" and {more} more" if more else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """The replicas of all partitions at one moment."""
+
+    not_in_sync: int
+    """Partitions of which not all replicas are in sync."""
+    needed: Mapping[str, Needed]
+    """By part; a part without an entry can be stopped."""
+
+
+def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailable]:
+    """Ask all at once; this waits for the slowest, at most some seconds."""
+    # Imported here, because most commands ask no broker.
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(address: tuple[str, int]) -> dict[str, Any] | StatusUnavailable:
+        try:
+            return dict(fetch_status(*address, STATUS_TIMEOUT_S).details)
+        except StatusUnavailable as error:
+            return error
+
+    if not addresses:
+        return {}
+    with ThreadPoolExecutor(len(addresses)) as threads:
+        return dict(zip(addresses, threads.map(ask, addresses.values()), strict=True))
+
+
+def copies_by(told: Iterable[Mapping[str, Any]]) -> ReplicaReport | None:
+    """Return the newest of the brokers' answers; None if no broker serves."""
+    known = [one for one in told if "copies" in one]
+    if not known:
+        return None
+    newest = max(known, key=lambda one: int(one["metadata_offset"]))["copies"]
+    return ReplicaReport(
+        newest["not_in_sync"],
+        {
+            f"{BROKER_PREFIX}{node_id}": Needed(one["count"], tuple(one["partitions"]))
+            for node_id, one in newest["needed"].items()
+        },
+    )
+
+
+def not_in_sync(addresses: Addresses) -> tuple[int | None, str]:
+    """Return how many partitions are out of sync.
+
+    Returns None and the reason unless all of these brokers have answered, because a broker that did
+    not answer can have newer metadata.
+    """
+    told = statuses(addresses)
+    for part, one in told.items():
+        if isinstance(one, StatusUnavailable):
+            return None, f"the status of {part} ({one})"
+        if "copies" not in one:
+            return None, f"{part}, which does not serve"
+    found = copies_by(one for one in told.values() if not isinstance(one, StatusUnavailable))
+    return (None, "brokers") if found is None else (found.not_in_sync, "")
+
+
+def copies(addresses: Addresses) -> ReplicaReport | None:
+    """Return the newest answer of the brokers that answer; None if none does."""
+    told = statuses(addresses).values()
+    return copies_by(one for one in told if not isinstance(one, StatusUnavailable))
