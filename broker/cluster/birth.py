@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import combinations
 
-from broker.cluster.found import DiskReport, StartRefused, check_named, listed, voters_found
+from broker.cluster.found import DiskRefused, DiskReport, check_named, listed, voters_found
 from broker.cluster.reports import BrokerReport, in_order
 from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid, uuid_to_base64
@@ -188,7 +188,7 @@ class Birth:
         """Handle one event. The caller performs the returned effects in order."""
         try:
             return self._handle(event, now_ms)
-        except StartRefused as error:
+        except DiskRefused as error:
             self.phase = BirthPhase.REFUSED
             self._forget_questions()
             return [RefuseStart(str(error))]
@@ -253,7 +253,7 @@ class Birth:
             check_named(self._me, report.voters, f"broker {node_id}")
             return self._store(report.voters)
         if not report.is_empty:
-            raise StartRefused(
+            raise DiskRefused(
                 f"broker {node_id} holds data of a broker that was alone, or has lost its voters; "
                 f"no cluster of brokers {listed(report.configured_ids)} can be made over it. Start "
                 "it alone, or with an empty data folder"
@@ -271,13 +271,13 @@ class Birth:
         """Check that both brokers are configured for the same cluster. Raises Refused."""
         ours, me = self._report, self._me
         if report.cluster_id != ours.cluster_id:
-            raise StartRefused(
+            raise DiskRefused(
                 f"broker {report.me.node_id} belongs to cluster {report.cluster_id}, broker "
                 f"{me.node_id} to cluster {ours.cluster_id}: correct the address at which one of "
                 "them is looked for, or give both the same secrets"
             )
         if report.configured_ids != ours.configured_ids:
-            raise StartRefused(
+            raise DiskRefused(
                 f"broker {report.me.node_id} is configured among brokers "
                 f"{listed(report.configured_ids)}, broker {me.node_id} among brokers "
                 f"{listed(ours.configured_ids)}: start all of them with the same configuration"
@@ -324,8 +324,8 @@ class Birth:
         self._due_ms.clear()
 
 
-def _copied(one: ReplicaKey, other: ReplicaKey) -> StartRefused:
-    return StartRefused(
+def _copied(one: ReplicaKey, other: ReplicaKey) -> DiskRefused:
+    return DiskRefused(
         f"brokers {one.node_id} and {other.node_id} both have data folder "
         f"{uuid_to_base64(one.directory_id)}: one is a copy of the other's. Give one of them an "
         "empty folder"

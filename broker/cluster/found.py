@@ -22,7 +22,7 @@ A new vote file starts with this epoch, so the first election uses the next one.
 """
 
 
-class StartRefused(Exception):
+class DiskRefused(Exception):
     """The broker must not start with this disk. The text says what was found and what to do."""
 
 
@@ -72,13 +72,13 @@ def check_named(me: ReplicaKey, voters: tuple[ReplicaKey, ...], where: str) -> N
         return
     named = [key for key in voters if key.node_id == me.node_id]
     if named:
-        raise StartRefused(
+        raise DiskRefused(
             f"according to {where} broker {me.node_id} votes with data folder "
             f"{uuid_to_base64(named[0].directory_id)}, but the one it has is "
             f"{uuid_to_base64(me.directory_id)}: it was emptied or replaced. Restore the old "
             "folder, or remove the voter and add it again"
         )
-    raise StartRefused(
+    raise DiskRefused(
         f"according to {where} the voters are brokers {listed(key.node_id for key in voters)}, and "
         f"broker {me.node_id} is none of them. Adding brokers to a cluster is not supported yet: "
         "start those that belong to it"
@@ -90,16 +90,16 @@ def listed(ids: Iterable[int]) -> str:
     return ", ".join(str(one) for one in ids)
 
 
-def _damaged(what: str) -> StartRefused:
-    return StartRefused(
+def _damaged(what: str) -> DiskRefused:
+    return DiskRefused(
         f"the data folder is damaged: {what}. Restore the folder from a copy. To give this broker "
         "up, empty the folder, remove the broker from the voters and add it again"
     )
 
 
-def _other_size(ids: tuple[int, ...], configured_ids: tuple[int, ...]) -> StartRefused:
+def _other_size(ids: tuple[int, ...], configured_ids: tuple[int, ...]) -> DiskRefused:
     whose = f"of broker {ids[0]} alone" if len(ids) == 1 else f"of brokers {listed(ids)}"
-    return StartRefused(
+    return DiskRefused(
         f"the data folder belongs to a cluster {whose}, but configured are "
         f"{listed(configured_ids)}: a cluster cannot grow or shrink yet. Set cluster.brokers: "
         f"{len(ids)}, or start with empty data folders"

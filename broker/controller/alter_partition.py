@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from broker.config import BrokerConfig
 from broker.controller.leadership import WantedChange, change, min_in_sync_replicas
-from broker.controller.outcome import Decision
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import RECOVERED, RECOVERING, MetadataRecord
 from protocol.errors import ApiError, ErrorCode
@@ -54,7 +54,7 @@ def check_broker_epoch(node_id: int, broker_epoch: int, image: MetadataImage) ->
 
 def alter_partition(
     request: AlterPartitionRequest, image: MetadataImage, config: BrokerConfig
-) -> Decision[AlterPartitionResponse]:
+) -> ControllerDecision[AlterPartitionResponse]:
     """Decide AlterPartition, each partition separately. Raises what `check_broker_epoch` raises."""
     check_broker_epoch(request.broker_id, request.broker_epoch, image)
     records: list[MetadataRecord] = []
@@ -84,7 +84,7 @@ def alter_partition(
             changed[topic.name, index] = partition.changed(record)
             answers.append(_granted(index, changed[topic.name, index]))
         topics.append(AlterPartitionResponseTopic(topic_id=asked.topic_id, partitions=answers))
-    return Decision(records, AlterPartitionResponse(topics=topics))
+    return ControllerDecision(records, AlterPartitionResponse(topics=topics))
 
 
 def _partition(

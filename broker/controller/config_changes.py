@@ -22,7 +22,7 @@ from broker.config import (
     foreign_setting,
 )
 from broker.controller import leadership
-from broker.controller.outcome import Decision
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.configs import topic_layers, topic_value
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
@@ -75,7 +75,7 @@ class ConfigTarget:
 
 def alter_incrementally(
     request: IncrementalAlterConfigsRequest, image: MetadataImage, config: BrokerConfig
-) -> Decision[IncrementalAlterConfigsResponse]:
+) -> ControllerDecision[IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs: settings that the request does not name stay."""
 
     def change(resource: AlterConfigsResource, target: ConfigTarget) -> dict[str, str]:
@@ -85,7 +85,7 @@ def alter_incrementally(
         return settings
 
     records, responses = _alter(request.resources, image, config, change)
-    return Decision(
+    return ControllerDecision(
         [] if request.validate_only else records,
         IncrementalAlterConfigsResponse(responses=responses),
     )
@@ -93,7 +93,7 @@ def alter_incrementally(
 
 def alter_fully(
     request: AlterConfigsRequest, image: MetadataImage, config: BrokerConfig
-) -> Decision[AlterConfigsResponse]:
+) -> ControllerDecision[AlterConfigsResponse]:
     """AlterConfigs: settings that the request does not name return to their defaults."""
 
     def change(resource: AlterConfigsRequestResource, target: ConfigTarget) -> dict[str, str]:
@@ -104,7 +104,7 @@ def alter_fully(
         return settings
 
     records, responses = _alter(request.resources, image, config, change)
-    return Decision(
+    return ControllerDecision(
         [] if request.validate_only else records, AlterConfigsResponse(responses=responses)
     )
 

@@ -1,8 +1,8 @@
 """The controller: decides every change of the cluster's metadata.
 
-Room: controller. Pure: `handle(input, image, now_ms) -> Outcome`. It has no state except its
-settings and its random source. The caller appends `Decision.records` to the metadata log, and sends
-`Decision.reply` once they are durable and replayed.
+Room: controller. Pure: `handle(input, image, now_ms) -> ControllerDecision`. It has no state except
+its settings and its random source. The caller appends the decision's records to the metadata log,
+and sends its reply once they are durable and replayed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.controller.config_changes import alter_fully, alter_incrementally
 from broker.controller.elections import ElectPreferred, elect_leaders, elect_preferred
 from broker.controller.features import update_features
 from broker.controller.liveness import DeadBroker, Heartbeat, decide_heartbeat, fence_dead
-from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic, Decision
+from broker.controller.outcome import AllocateProducerIds, ControllerDecision, CreateOwnTopic
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
 from broker.controller.registration import Registration, register, register_alone, unregister
 from broker.controller.topic_changes import create_partitions, delete_topics
@@ -71,7 +71,9 @@ class Controller:
         self.config = config
         self._random = random
 
-    def handle(self, order: ControllerInput, image: MetadataImage, now_ms: int) -> Decision[Any]:
+    def handle(
+        self, order: ControllerInput, image: MetadataImage, now_ms: int
+    ) -> ControllerDecision[Any]:
         """Decide one order against the image that includes all earlier decisions."""
         if isinstance(order, FromBrokers):
             return self._of_brokers(order, image)
@@ -97,7 +99,7 @@ class Controller:
             case AllocateProducerIds():
                 return allocate_producer_ids(order, image)
 
-    def _of_brokers(self, order: FromBrokers, image: MetadataImage) -> Decision[Any]:
+    def _of_brokers(self, order: FromBrokers, image: MetadataImage) -> ControllerDecision[Any]:
         match order:
             case Registration(request):
                 if order.facts is None:

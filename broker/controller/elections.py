@@ -21,7 +21,7 @@ from broker.controller.leadership import (
     partitions_of,
     returns,
 )
-from broker.controller.outcome import Decision
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.records import MetadataRecord
 from protocol.errors import ApiError, ErrorCode
@@ -55,11 +55,11 @@ class ElectPreferred:
 
 def elect_preferred(
     order: ElectPreferred, image: MetadataImage, config: BrokerConfig
-) -> Decision[None]:
+) -> ControllerDecision[None]:
     """Elect the preferred replicas that are in sync on `settled` brokers."""
     records: list[MetadataRecord] = []
     if not config.auto_leader_rebalance_enable:
-        return Decision(records, None)
+        return ControllerDecision(records, None)
     for topic, number in electable_preferred(image, order.settled):
         partition = topic.partitions[number]
         min_isr = min_in_sync_replicas(topic, image, config)
@@ -67,7 +67,7 @@ def elect_preferred(
         records.append(change(topic.topic_id, number, partition, wanted, image.brokers, min_isr))
         if len(records) == RETURNED_MAX:
             break
-    return Decision(records, None)
+    return ControllerDecision(records, None)
 
 
 def electable_preferred(
@@ -81,7 +81,7 @@ def electable_preferred(
 
 def elect_leaders(
     request: ElectLeadersRequest, image: MetadataImage, config: BrokerConfig
-) -> Decision[ElectLeadersResponse]:
+) -> ControllerDecision[ElectLeadersResponse]:
     """ElectLeaders, each partition separately. A request for all gets only those that needed an
     election.
     """
@@ -100,7 +100,7 @@ def elect_leaders(
             PartitionResult(partition_id=wanted.partition, error_code=code, error_message=text)
         )
     response = ElectLeadersResponse(replica_election_results=list(results.values()))
-    return Decision(records, response)
+    return ControllerDecision(records, response)
 
 
 def _named_or_all(request: ElectLeadersRequest, image: MetadataImage) -> Iterator[TopicPartition]:

@@ -7,7 +7,7 @@ request is only checked. The errors are Kafka's.
 
 from __future__ import annotations
 
-from broker.controller.outcome import Decision
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode
@@ -23,7 +23,7 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 def update_features(
     request: UpdateFeaturesRequest, image: MetadataImage
-) -> Decision[UpdateFeaturesResponse]:
+) -> ControllerDecision[UpdateFeaturesResponse]:
     """Return one result per feature: NONE if it already has the level, else the reason."""
     results = []
     for update in request.feature_updates:
@@ -32,7 +32,7 @@ def update_features(
         results.append(
             UpdatableFeatureResult(feature=update.feature, error_code=code, error_message=why)
         )
-    return Decision([], UpdateFeaturesResponse(results=results))
+    return ControllerDecision([], UpdateFeaturesResponse(results=results))
 
 
 def _refusal(update: FeatureUpdateKey, level: int) -> str | None:

@@ -21,7 +21,7 @@ from enum import Enum
 
 from broker.config import BrokerConfig
 from broker.controller.alter_partition import check_broker_epoch
-from broker.controller.outcome import Decision
+from broker.controller.outcome import ControllerDecision
 from broker.controller.registration import distrust, fence, leads_nothing, stop, unfence
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.metadata.records import MetadataRecord, NoOpRecord
@@ -260,7 +260,7 @@ class Liveness:
         config: BrokerConfig,
         link: int,
         now_ms: int,
-    ) -> Decision[BrokerHeartbeatResponse]:
+    ) -> ControllerDecision[BrokerHeartbeatResponse]:
         """Handle BrokerHeartbeat: extend the session, and tell the broker its state.
 
         Raises what `check_broker_epoch` raises; a heartbeat of another epoch extends nothing. A
@@ -298,7 +298,7 @@ class Liveness:
             should_shut_down=step.may_stop,
             metadata_end_offset=image.end_offset + len(step.records),
         )
-        return Decision(step.records, response)
+        return ControllerDecision(step.records, response)
 
     def _stopping(
         self,
@@ -377,18 +377,20 @@ class Heartbeat:
 
 def decide_heartbeat(
     heartbeat: Heartbeat, image: MetadataImage, config: BrokerConfig
-) -> Decision[BrokerHeartbeatResponse]:
+) -> ControllerDecision[BrokerHeartbeatResponse]:
     """Decide about a heartbeat. Raises what `Liveness.heartbeat` raises."""
     outcome = heartbeat.liveness.heartbeat(
         heartbeat.request, image, config, heartbeat.link, heartbeat.now_ms
     )
     if outcome.records or not heartbeat.must_commit:
         return outcome
-    return Decision([NoOpRecord()], outcome.reply)
+    return ControllerDecision([NoOpRecord()], outcome.reply)
 
 
-def fence_dead(dead: DeadBroker, image: MetadataImage, config: BrokerConfig) -> Decision[None]:
+def fence_dead(
+    dead: DeadBroker, image: MetadataImage, config: BrokerConfig
+) -> ControllerDecision[None]:
     """Fence a dead broker, unless that is already done."""
     if not to_be_fenced([dead], image):
-        return Decision([], None)
-    return Decision(fence(dead.node_id, image, config), None)
+        return ControllerDecision([], None)
+    return ControllerDecision(fence(dead.node_id, image, config), None)

@@ -15,7 +15,7 @@ R = TypeVar("R", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(Generic[R]):
+class ControllerDecision(Generic[R]):
     """`records` go into the metadata log as one batch. `reply` can be sent once they
     are durable.
     """

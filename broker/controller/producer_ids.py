@@ -7,7 +7,7 @@ suffice for a thousand blocks a second for 290,000 years.
 from __future__ import annotations
 
 from broker.controller.alter_partition import check_broker_epoch
-from broker.controller.outcome import AllocateProducerIds, Decision
+from broker.controller.outcome import AllocateProducerIds, ControllerDecision
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import ProducerIdsRecord
 from protocol.messages.producer_ids import (
@@ -18,19 +18,21 @@ from protocol.messages.producer_ids import (
 PRODUCER_ID_BLOCK_SIZE = 1_000
 
 
-def allocate_producer_ids(order: AllocateProducerIds, image: MetadataImage) -> Decision[range]:
+def allocate_producer_ids(
+    order: AllocateProducerIds, image: MetadataImage
+) -> ControllerDecision[range]:
     """Allocate the next block."""
     first = image.next_producer_id
     block = range(first, first + PRODUCER_ID_BLOCK_SIZE)
     record = ProducerIdsRecord(
         broker_id=order.node_id, broker_epoch=order.broker_epoch, next_producer_id=block.stop
     )
-    return Decision([record], block)
+    return ControllerDecision([record], block)
 
 
 def allocate_block(
     request: AllocateProducerIdsRequest, image: MetadataImage
-) -> Decision[AllocateProducerIdsResponse]:
+) -> ControllerDecision[AllocateProducerIdsResponse]:
     """Handle AllocateProducerIds of another broker. Raises what `check_broker_epoch` raises."""
     check_broker_epoch(request.broker_id, request.broker_epoch, image)
     order = AllocateProducerIds(request.broker_id, request.broker_epoch)
@@ -39,4 +41,4 @@ def allocate_block(
     response = AllocateProducerIdsResponse(
         producer_id_start=block.start, producer_id_len=len(block)
     )
-    return Decision(outcome.records, response)
+    return ControllerDecision(outcome.records, response)

@@ -21,7 +21,7 @@ from broker.controller.leadership import (
     min_in_sync_replicas,
     partitions_of,
 )
-from broker.controller.outcome import Decision
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import (
     IN_CONTROLLED_SHUTDOWN,
@@ -73,7 +73,7 @@ def register(
     image: MetadataImage,
     config: BrokerConfig,
     facts: RegistrationFacts,
-) -> Decision[BrokerRegistrationResponse]:
+) -> ControllerDecision[BrokerRegistrationResponse]:
     """Handle BrokerRegistration. The same incarnation gets its present epoch, and nothing changes.
 
     Raises INCONSISTENT_CLUSTER_ID; DUPLICATE_BROKER_REGISTRATION while another incarnation may
@@ -82,7 +82,7 @@ def register(
     known = image.brokers.get(request.broker_id)
     _refuse_foreign(request, facts)
     if known is not None and known.incarnation_id == request.incarnation_id:
-        return Decision([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
+        return ControllerDecision([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
     _refuse_directories(request, image, facts)
     if known is not None and facts.is_live:
         raise ApiError(
@@ -108,12 +108,12 @@ def register(
             changed = change(topic.topic_id, number, partition, wanted, brokers, min_isr)
             if differs(partition, changed):
                 records.append(changed)
-    return Decision(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+    return ControllerDecision(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
 
 
 def register_alone(
     request: BrokerRegistrationRequest, image: MetadataImage
-) -> Decision[BrokerRegistrationResponse]:
+) -> ControllerDecision[BrokerRegistrationResponse]:
     """Register the only broker. No other broker can lead, so it is in service at once.
 
     Everything it leads gets a new leader epoch. Otherwise a broker that lost its unflushed tail
@@ -129,7 +129,7 @@ def register_alone(
         for topic, number, partition in partitions_of(image)
         if partition.leader == request.broker_id
     )
-    return Decision(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+    return ControllerDecision(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
 
 
 def fence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
@@ -174,7 +174,7 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
 
 def unregister(
     request: UnregisterBrokerRequest, image: MetadataImage
-) -> Decision[UnregisterBrokerResponse]:
+) -> ControllerDecision[UnregisterBrokerResponse]:
     """Handle UnregisterBroker: forget a broker that will not come back. Its assignments stay.
 
     Raises BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker in service, which would have
@@ -190,7 +190,7 @@ def unregister(
             f"broker {node_id} at {_addresses(broker)} is in service: stop it first",
         )
     record = UnregisterBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
-    return Decision([record], UnregisterBrokerResponse())
+    return ControllerDecision([record], UnregisterBrokerResponse())
 
 
 def distrust(

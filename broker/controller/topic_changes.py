@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.config import BrokerConfig
-from broker.controller.outcome import Decision
+from broker.controller.outcome import ControllerDecision
 from broker.controller.placement import candidates, check_assignment
 from broker.controller.topics import TopicBudget, each_once, new_partition, placed, refuse_repeated
 from broker.metadata.image import MetadataImage, TopicImage
@@ -29,7 +29,7 @@ from protocol.types import ZERO_UUID, Uuid
 
 def delete_topics(
     request: DeleteTopicsRequest, image: MetadataImage, config: BrokerConfig
-) -> Decision[DeleteTopicsResponse]:
+) -> ControllerDecision[DeleteTopicsResponse]:
     """Delete topics by name or, from version 6 on, by id.
 
     As in Kafka, a topic that is named twice stays and is answered once. If it is given by name and
@@ -60,7 +60,7 @@ def delete_topics(
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-    return Decision(records, DeleteTopicsResponse(responses=results))
+    return ControllerDecision(records, DeleteTopicsResponse(responses=results))
 
 
 def _topic_to_delete(
@@ -92,7 +92,7 @@ def _topic_to_delete(
 
 def create_partitions(
     request: CreatePartitionsRequest, image: MetadataImage, config: BrokerConfig
-) -> Decision[CreatePartitionsResponse]:
+) -> ControllerDecision[CreatePartitionsResponse]:
     """Handle CreatePartitions: topics grow to `count` partitions. Each topic is answered once."""
     named = Counter(topic.name for topic in request.topics)
     budget = TopicBudget.of(image, config)
@@ -108,7 +108,7 @@ def create_partitions(
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-    return Decision(records, CreatePartitionsResponse(results=results))
+    return ControllerDecision(records, CreatePartitionsResponse(results=results))
 
 
 def _growth(

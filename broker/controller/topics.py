@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.config import PRODUCERS_CODEC, TOPIC_ROWS, BrokerConfig, check_topic_settings
-from broker.controller.outcome import CreateOwnTopic, Decision
+from broker.controller.outcome import ControllerDecision, CreateOwnTopic
 from broker.controller.placement import candidates, check_assignment, is_led_by_any, place
 from broker.metadata.configs import created_configs
 from broker.metadata.image import (
@@ -133,7 +133,7 @@ def create_topics(
     image: MetadataImage,
     config: BrokerConfig,
     new_topic_id: Callable[[], Uuid],
-) -> Decision[CreateTopicsResponse]:
+) -> ControllerDecision[CreateTopicsResponse]:
     """Handle CreateTopics. With `validate_only` the answer is the same, without records."""
     records: list[MetadataRecord] = []
     results = []
@@ -164,7 +164,7 @@ def create_topics(
                 configs=created_configs(creation.settings, config),
             )
         )
-    return Decision(records, CreateTopicsResponse(topics=results))
+    return ControllerDecision(records, CreateTopicsResponse(topics=results))
 
 
 def own_topic(name: str, config: BrokerConfig) -> CreatableTopic:
@@ -204,16 +204,16 @@ def create_own_topic(
     image: MetadataImage,
     config: BrokerConfig,
     new_topic_id: Callable[[], Uuid],
-) -> Decision[ErrorCode]:
+) -> ControllerDecision[ErrorCode]:
     """Create a topic that the broker itself needs; success if it exists."""
     if order.name in image.topics:
-        return Decision([], ErrorCode.NONE)
+        return ControllerDecision([], ErrorCode.NONE)
     topic = own_topic(order.name, config)
     try:
         creation = _creation(topic, image, config, TopicBudget.of(image, config), new_topic_id)
     except ApiError as error:
-        return Decision([], error.code)
-    return Decision(creation.records(image), ErrorCode.NONE)
+        return ControllerDecision([], error.code)
+    return ControllerDecision(creation.records(image), ErrorCode.NONE)
 
 
 def _creation(

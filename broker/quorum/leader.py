@@ -66,7 +66,7 @@ class ReplicaProgress:
 
 
 @dataclass(slots=True)
-class ParkedFetch:
+class ParkedQuorumFetch:
     """A Fetch that waits because there was nothing new."""
 
     call_id: int
@@ -85,7 +85,7 @@ class Leader:
         self._granted = granted
         self._begun_ms = now_ms
         self._begin_at_ms = now_ms
-        self._parked: dict[ReplicaKey, ParkedFetch] = {}
+        self._parked: dict[ReplicaKey, ParkedQuorumFetch] = {}
         self.progress: dict[ReplicaKey, ReplicaProgress] = {}
         """All other replicas that have fetched in this epoch, voters and observers."""
         self.epoch_end_offset = 0
@@ -169,7 +169,7 @@ class Leader:
         key = request.replica
         if earlier := self._parked.pop(key, None):
             self._reply(earlier)
-        parked = ParkedFetch(call_id, request, now_ms + request.max_wait_ms)
+        parked = ParkedQuorumFetch(call_id, request, now_ms + request.max_wait_ms)
         verdict = log.compare(request.fetch_offset, request.last_fetched_epoch)
         self._heard(key, request.fetch_offset if verdict is None else None, now_ms)
         if verdict is not None:
@@ -282,7 +282,7 @@ class Leader:
             snapshot_id,
         )
 
-    def _reply(self, parked: ParkedFetch) -> None:
+    def _reply(self, parked: ParkedQuorumFetch) -> None:
         request = parked.request
         read = None
         # The start of the log may have been deleted while the Fetch waited.
@@ -292,7 +292,7 @@ class Leader:
         reply = Reply(parked.call_id, self._answer(), Barrier.NOW, read)
         self._replica.out.replies.append(reply)
 
-    def _refuse(self, parked: ParkedFetch, verdict: QuorumEpochEnd | SnapshotId) -> None:
+    def _refuse(self, parked: ParkedQuorumFetch, verdict: QuorumEpochEnd | SnapshotId) -> None:
         if isinstance(verdict, SnapshotId):
             answer = self._answer(snapshot_id=verdict)
         else:

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TopicLogs:
+class CreatedLogs:
     """The logs of one topic by partition, and the reasons why some could not be created."""
 
     topic: TopicImage
@@ -57,7 +57,7 @@ class FolderChange:
     wanted: Sequence[TopicImage]
     image: MetadataImage
     """Holds the settings of the wanted topics."""
-    done: Callable[[list[TopicLogs]], None]
+    done: Callable[[list[CreatedLogs]], None]
 
 
 class Folders:
@@ -172,7 +172,7 @@ class Folders:
                 extra=fields(partition=topic_partition, error=refusal),
             )
 
-    def make(self, topic: TopicImage, image: MetadataImage) -> TopicLogs:
+    def make(self, topic: TopicImage, image: MetadataImage) -> CreatedLogs:
         """Return the logs of a topic; create the missing ones."""
         removal = self._logs.begin_removal(self._to_put_aside(topic), DAMAGED_SUFFIX)
         if removal is not None:
@@ -187,7 +187,7 @@ class Folders:
         removed: Sequence[TopicImage],
         wanted: Sequence[TopicImage],
         image: MetadataImage,
-        done: Callable[[list[TopicLogs]], None],
+        done: Callable[[list[CreatedLogs]], None],
     ) -> None:
         """Delete the folders of some topics, then create the missing folders of others."""
         self._changes.append(FolderChange(removed, wanted, image, done))
@@ -305,7 +305,7 @@ class Folders:
 
         self._worker.run(job, made, _never)
 
-    def _end(self, made: list[TopicLogs]) -> None:
+    def _end(self, made: list[CreatedLogs]) -> None:
         # During the callback this change is still the first, because the callback can add another
         # one.
         self._changes[0].done(made)
@@ -323,7 +323,7 @@ class Folders:
             self._clock.now_ms(),
         )
 
-    def _taken_over(self, topic: TopicImage, making: Making, done: MadeLogs) -> TopicLogs:
+    def _taken_over(self, topic: TopicImage, making: Making, done: MadeLogs) -> CreatedLogs:
         logs, refused = self._logs.made(making, done)
         reasons = {topic_partition: str(error) for topic_partition, error in refused.items()}
         # Damaged logs that could not be put aside are tried again, like logs that could not be
@@ -331,7 +331,7 @@ class Folders:
         for one in self._to_put_aside(topic):
             if one in self._not_aside:
                 reasons[one] = f"{self._logs.offline[one]}; not put aside: {self._not_aside[one]}"
-        return TopicLogs(
+        return CreatedLogs(
             topic,
             {topic_partition.partition: log for topic_partition, log in logs.items()},
             reasons,

@@ -15,7 +15,7 @@ from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
 from broker.replicas.counting import WatermarkTracker
 from broker.replicas.flusher import Flusher
-from broker.replicas.folders import Folders, TopicLogs
+from broker.replicas.folders import CreatedLogs, Folders
 from broker.replicas.place import BrokerPlace
 from broker.replicas.replica import Replica
 from broker.replicas.replica_listener import ReplicaListener
@@ -181,7 +181,7 @@ class Replicas:
         retired += self._give_up_damaged()
         wanted = [topic for topic in touched if self._is_missing_any(topic)]
 
-        def made(all_made: Sequence[TopicLogs]) -> None:
+        def made(all_made: Sequence[CreatedLogs]) -> None:
             for one in all_made:
                 self._adopt(one, image)
             done()
@@ -207,7 +207,7 @@ class Replicas:
         names = sorted({one.topic for one in self.unmade})
         topics = [image.topics[name] for name in names if name in image.topics]
 
-        def finish(made: list[TopicLogs]) -> None:
+        def finish(made: list[CreatedLogs]) -> None:
             now = current()
             for one in made:
                 # The topic can have been deleted or replaced since. While it is being deleted it is
@@ -216,7 +216,7 @@ class Replicas:
                 if topic is None or topic.topic_id != one.topic.topic_id:
                     continue
                 if topic.name in self._held:
-                    self._adopt(TopicLogs(topic, one.logs, one.refused), now)
+                    self._adopt(CreatedLogs(topic, one.logs, one.refused), now)
             done()
 
         self._folders.retry_forgetting()
@@ -271,7 +271,7 @@ class Replicas:
             for index in self._folders.own_indexes(topic)
         )
 
-    def _adopt(self, made: TopicLogs, image: MetadataImage) -> None:
+    def _adopt(self, made: CreatedLogs, image: MetadataImage) -> None:
         """Take existing logs into service."""
         topic = made.topic
         held = self._held.setdefault(topic.name, {})

@@ -20,7 +20,7 @@ from protocol.client.fetch_core import (
     read_partition,
 )
 from protocol.client.offsets_by_time import list_offsets
-from protocol.client.reading import RESET_TO, OutOfRange, PartitionReading
+from protocol.client.reading import RESET_TO, OutOfRange, PartitionPosition
 from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.messages.fetch import (
     FetchPartition,
@@ -62,7 +62,7 @@ class Fetcher:
         self._partition_max_bytes = partition_max_bytes
         self._verify_crc = verify_crc
         self._decompressed_bytes_max = decompressed_bytes_max
-        self._readings: dict[TopicPartition, PartitionReading] = {}
+        self._readings: dict[TopicPartition, PartitionPosition] = {}
         self._fetches: dict[int, asyncio.Task[list[tuple[TopicPartition, int, PartitionData]]]] = {}
         self._held: frozenset[TopicPartition] = frozenset()
         self._nudge: asyncio.Future[None] | None = None
@@ -279,7 +279,7 @@ class Fetcher:
         return batches
 
     def _take(
-        self, tp: TopicPartition, reading: PartitionReading, data: PartitionData
+        self, tp: TopicPartition, reading: PartitionPosition, data: PartitionData
     ) -> FetchedBatch | None:
         code = ErrorCode.of(data.error_code)
         if not code and data.diverging_epoch is not None:
@@ -390,8 +390,8 @@ class Fetcher:
         if reading is not None and reading.offset == offset:
             reading.trouble(code, self._cluster.now_ms())
 
-    def _new_reading(self, offset: int) -> PartitionReading:
-        return PartitionReading(offset, Backoff(*RETRY_BACKOFF_MS, self._cluster.rng))
+    def _new_reading(self, offset: int) -> PartitionPosition:
+        return PartitionPosition(offset, Backoff(*RETRY_BACKOFF_MS, self._cluster.rng))
 
 
 def _empty(tp: TopicPartition, code: ErrorCode) -> PartitionData:

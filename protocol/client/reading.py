@@ -29,7 +29,7 @@ RESET_TO = {OutOfRange.EARLIEST: EARLIEST_TIMESTAMP, OutOfRange.LATEST: LATEST_T
 """The timestamp that stands for the end of a log at which to continue."""
 
 
-class PartitionReading:
+class PartitionPosition:
     """One assigned partition. An `offset` below 0 is a timestamp that is still to be looked up.
 
     `leader_epoch` is that of the last batch read; -1 before the first.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.cluster.found import DiskReport, StartRefused, voters_found
+from broker.cluster.found import DiskRefused, DiskReport, voters_found
 from broker.cluster.reports import (
     BrokerReport,
     ReportedReplica,
@@ -58,7 +58,7 @@ def test_an_older_folder_names_its_own_broker_if_that_is_alone(vote_epoch: int |
     ],
 )
 def test_a_disk_that_has_lost_something_is_refused(found: DiskReport, says: str) -> None:
-    with pytest.raises(StartRefused, match=says) as refused:
+    with pytest.raises(DiskRefused, match=says) as refused:
         voters_found(found)
     assert "damaged" in str(refused.value)
 
@@ -77,7 +77,7 @@ def test_a_disk_that_has_lost_something_is_refused(found: DiskReport, says: str)
     ],
 )
 def test_a_folder_of_another_cluster_is_refused(report: BrokerReport, says: str) -> None:
-    with pytest.raises(StartRefused, match=says):
+    with pytest.raises(DiskRefused, match=says):
         voters_found(DiskReport(report, 1))
 
 

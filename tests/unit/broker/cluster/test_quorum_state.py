@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.cluster import quorum_state
-from broker.cluster.found import StartRefused, voters_found
+from broker.cluster.found import DiskRefused, voters_found
 from broker.cluster.metadata_log import (
     MetadataLog,
     vote_path,
@@ -170,7 +170,7 @@ def test_what_is_not_whole_is_refused(
     write_leader(log, 2)
     harm(disk, log)
     disk.sync_folder(log.log.folder)
-    with pytest.raises((FolderError, StartRefused), match=text):
+    with pytest.raises((FolderError, DiskRefused), match=text):
         recovered(again(disk))
 
 
@@ -178,5 +178,5 @@ def test_a_disk_that_was_emptied_or_exchanged_does_not_vote() -> None:
     disk = SimDisk()
     recovered(disk)
     stranger = ReplicaKey(ME.node_id, Uuid(int=77))
-    with pytest.raises(StartRefused, match="it was emptied or replaced"):
+    with pytest.raises(DiskRefused, match="it was emptied or replaced"):
         recovered(again(disk), stranger)

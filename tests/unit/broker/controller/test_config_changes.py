@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.controller.config_changes import ConfigOperation, alter_fully, alter_incrementally
-from broker.controller.outcome import Decision
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import MetadataImage, PartitionImage
 from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 from protocol.messages.configs import (
@@ -49,7 +49,7 @@ def weakened(**settings: str) -> MetadataImage:
 
 def altered(
     image: MetadataImage, *changes: Change, validate_only: bool = False
-) -> Decision[object]:
+) -> ControllerDecision[object]:
     resources = [
         AlterConfigsResource(
             resource_type=kind,
