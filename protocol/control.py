@@ -1,8 +1,7 @@
-"""How one asks the supervisor: one JSON line each way on the Unix socket in the mill's data folder.
+"""Client of the supervisor: one JSON line each way on the Unix socket in the mill's data folder.
 
-Ground floor; the serving side is `appliance/supervisor/driver.py`. The socket is readable by its
-owner only. Its path may be longer than a socket's name can be, so both sides reach it through a
-descriptor of the folder.
+`appliance/supervisor/driver.py` is the server. Only the owner can use the socket. Its path can be
+longer than a socket name may be, so both sides reach it through a file descriptor of the folder.
 """
 
 import json
@@ -18,12 +17,12 @@ TIMEOUT_S = 10.0
 
 
 class NoSupervisor(Exception):
-    """Nobody answers on the socket."""
+    """The supervisor does not answer on the socket."""
 
 
 @contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """A name of bounded length for a socket's path, valid inside the block."""
+    """Yield a short name for a socket's path, valid inside the block."""
     descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{path.name}"
@@ -32,7 +31,7 @@ def short_path(path: Path) -> Iterator[str]:
 
 
 def ask(path: Path, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """Send one request and return the answer. Raises NoSupervisor when nobody gives one."""
+    """Send one request and return the answer. Raises NoSupervisor if there is none."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_s)
@@ -49,5 +48,5 @@ def ask(path: Path, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> di
         raise NoSupervisor(str(error)) from error
     value = json.loads(answer)
     if not isinstance(value, dict):
-        raise NoSupervisor("the supervisor's answer is not understood")
+        raise NoSupervisor("the supervisor's answer is not a JSON object")
     return value

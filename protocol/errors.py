@@ -1,22 +1,22 @@
-"""Everything that can go wrong on Kafka's wire: the protocol's error codes and our exceptions.
+"""Errors on Kafka's wire: the protocol's error codes and our exceptions.
 
-Floor: ground of `protocol`. Three kinds, told apart by whose fault it is:
+Three kinds, by whose fault it is:
 
-    ApiError                the rules say no; carries an ErrorCode and goes into an answer
-    WireError               the peer spoke nonsense; the connection is closed
-        BufferUnderflow         a field ends beyond the bytes there are
-        FrameTooLarge           an announced frame is negative or above the limit
-        BadVarint               too long, overlong or overflowing variable-length number
-        BadString               not UTF-8
-        BadLength               a length or count that the bytes left cannot hold
-        BadTags                 too many tagged fields, or one whose size does not fit its content
-        NullNotAllowed          null where the schema forbids it
-        UnknownVersion          an API key or version that we do not speak
-        CorruptBatch            a record batch that contradicts itself
-            UnsupportedMagic        a batch of format 0 or 1
-            UnsupportedCodec        compression bits 5 to 7
-            DecompressionFailed     the payload is not what its codec says
-            DecompressionTooLarge   the payload would exceed the output limit
+    ApiError                a refusal by the rules; carries an ErrorCode and goes into an answer
+    WireError               the peer sent malformed bytes; the connection is closed
+      BufferUnderflow         a field ends beyond the bytes there are
+      FrameTooLarge           an announced frame is negative or above the limit
+      BadVarint               too long, overlong or overflowing variable-length number
+      BadString               not UTF-8
+      BadLength               a length or count that the bytes left cannot hold
+      BadTags                 too many tagged fields, or one whose size does not fit its content
+      NullNotAllowed          null where the schema forbids it
+      UnknownVersion          an unsupported API key or version
+      CorruptBatch            an inconsistent record batch
+        UnsupportedMagic        a batch of format 0 or 1
+        UnsupportedCodec        compression bits 5 to 7
+        DecompressionFailed     the payload cannot be read by its codec
+        DecompressionTooLarge   the payload would exceed the output limit
     EncodeError             our own bug: a message that its version cannot carry
 """
 
@@ -24,7 +24,7 @@ from enum import IntEnum
 
 
 class WireError(Exception):
-    """The peer sent bytes that break the protocol. Close that connection, warn once."""
+    """The peer sent bytes that break the protocol. Close that connection and warn once."""
 
 
 class BufferUnderflow(WireError):
@@ -56,7 +56,7 @@ class NullNotAllowed(WireError):
 
 
 class UnknownVersion(WireError):
-    """An API key or a version of it that this side does not speak."""
+    """An API key or version that this side does not support."""
 
 
 class CorruptBatch(WireError):
@@ -80,15 +80,15 @@ class DecompressionTooLarge(CorruptBatch):
 
 
 class EncodeError(Exception):
-    """A message that cannot be written in the version asked for. A bug on our side, never input."""
+    """A message that cannot be written in the requested version. A bug of ours, never bad input."""
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, with what a client may do about each.
+    """Kafka's error codes, and what a client can do about each.
 
-    `retriable`: the same request may succeed later. `refreshes_metadata`: retriable, and the
-    client must ask for metadata first. `description`: one line for people,
-    in Kafka's own words where scripts look for them.
+    `retriable`: the same request may succeed later. `refreshes_metadata`: retriable, and the client
+    must refresh its metadata first. `description`: one line for people, in Kafka's own words where
+    scripts look for them.
     """
 
     retriable: bool
@@ -105,7 +105,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> "ErrorCode":
-        """The member for a code from the wire; a code unknown to us is UNKNOWN_SERVER_ERROR."""
+        """Return the member for a code from the wire; UNKNOWN_SERVER_ERROR for an unknown code."""
         try:
             return cls(code)
         except ValueError:
@@ -242,14 +242,14 @@ class ErrorCode(IntEnum):
 
 
 TEXT_CHARS_MAX = 1_000
-"""Of an error's text: it may quote what a client sent, and must fit into any answer."""
+"""The limit of an error's text. It can quote a client, and must fit into any answer."""
 
 
 class ApiError(Exception):
-    """A refusal by the rules: raised by cores before they change anything.
+    """A refusal by the rules. Cores raise it before they change anything.
 
-    Only the dispatcher and the per-partition helpers catch it and write `code` into the answer;
-    `message` goes into the answer where that has a place for it; our logs show the code as well.
+    Only the dispatcher and the per-partition helpers catch it and write `code` into the answer.
+    `message` goes into answers that have a field for it. Our logs show the code as well.
     """
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
@@ -259,7 +259,7 @@ class ApiError(Exception):
 
     @property
     def message(self) -> str:
-        """What an answer says beside the code: the detail, or else what the code means."""
+        """The text for an answer: the detail, or else the description of the code."""
         return _clipped(self.detail or self.code.description)
 
     def __str__(self) -> str:

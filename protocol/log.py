@@ -1,10 +1,10 @@
-"""How every part writes its log: one line per event, to standard error.
+"""The log format of every part: one line per event, to standard error.
 
 `2026-11-21T04:00:00.123Z INFO broker-1 partition opened topic=logs.access partition=0`
 
-Ground floor, standard logging only. A part calls `configure(part)` once; everybody else takes
-`logging.getLogger(__name__)` and hands structured values over with `extra=fields(...)`. What comes
-from outside (client ids, topics, paths) is escaped here, so that no peer can forge a line or send
+Uses only standard logging. A part calls `configure(part)` once. All other code uses
+`logging.getLogger(__name__)` and passes structured values with `extra=fields(...)`. Text from
+outside (client ids, topics, paths) is escaped here, so that no peer can forge a line or send
 control codes to a terminal.
 """
 
@@ -20,7 +20,9 @@ _FIELDS_ATTRIBUTE = "mill_fields"
 
 
 def fields(**values: object) -> dict[str, object]:
-    """Values for the `extra` argument of a logging call; they end up as `key=value` on the line."""
+    """Return values for the `extra` argument of a logging call; they appear as `key=value` on the
+    line.
+    """
     return {_FIELDS_ATTRIBUTE: values}
 
 
@@ -35,7 +37,7 @@ def configure(part: str, *, level: int = logging.INFO, stream: TextIO | None = N
 
 
 class LineFormatter(logging.Formatter):
-    """Renders one record as exactly one line, tracebacks included."""
+    """Renders one record as exactly one line, including tracebacks."""
 
     def __init__(self, part: str) -> None:
         super().__init__()
@@ -56,7 +58,7 @@ class LineFormatter(logging.Formatter):
 
 
 def escape(text: str) -> str:
-    """The text with everything that is not printable spelled out (`\\n`, `\\x1b`, `\\u202e`)."""
+    """Return the text with all unprintable characters escaped (`\\n`, `\\x1b`, `\\u202e`)."""
     if text.isprintable():
         return text
     return "".join(
@@ -66,7 +68,7 @@ def escape(text: str) -> str:
 
 
 def quote(value: str) -> str:
-    """The value as it stands after `key=`: escaped, shortened, in quotes where it needs them."""
+    """Return the value for the text after `key=`: escaped, shortened, quoted if needed."""
     if len(value) > VALUE_CHARACTERS_MAX:
         value = value[:VALUE_CHARACTERS_MAX] + "…"
     escaped = escape(value)

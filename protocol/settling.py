@@ -1,21 +1,21 @@
-"""When to read a file that others write: once it is other than before, and has come to rest.
+"""Decides when to read a file that others write: after it has changed and then stayed unchanged.
 
-Ground floor. Touches the disk to ask what the file is; time comes in as an argument.
+Reads the file's attributes from the disk; time is an argument.
 """
 
 from pathlib import Path
 
 LOOK_EVERY_S = 0.25
 
-# A file that was written just now may be written on: editors and copies write in pieces.
+# A file that was just written may still change, because editors and copies write in pieces.
 SETTLED_S = 0.5
 
 Signature = tuple[int, int, int]
-"""What changes with every writing of a file."""
+"""Values that change with every write of a file."""
 
 
 class Settling:
-    """`known` is what the file was when it was last read; None: it is to be read in any case."""
+    """`known` is the signature of the file when it was last read; None: read it in any case."""
 
     def __init__(self, known: Signature | None, settled_s: float = SETTLED_S) -> None:
         self._known = known
@@ -24,7 +24,9 @@ class Settling:
         self._settled_s = settled_s
 
     def look(self, signature: Signature | None, now_s: float) -> bool:
-        """What the file is now, None where there is none; True when it is to be read."""
+        """Take the file's present signature (None if it is missing); return whether
+        to read it now.
+        """
         if signature != self._seen:
             self._seen, self._since_s = signature, now_s
         if signature is None or signature == self._known:
@@ -36,7 +38,7 @@ class Settling:
 
 
 def signature_of(path: Path) -> Signature | None:
-    """What a file is at this moment; None where there is none."""
+    """Return the present signature of a file; None if it is missing."""
     try:
         found = path.stat()
     except OSError:

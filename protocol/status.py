@@ -1,9 +1,8 @@
-"""What every part says about itself: the schema of `/status`, and how to ask for it.
+"""The status of a part: the schema of `/status`, and a client for it.
 
-Ground floor, data only, but for `fetch_status`, the small synchronous client of the command line.
-The serving side is `protocol/status_http.py`. `details` differs from part to part; everything else
-is the same for all, so that `millrace status`, the monitor and container health checks need one
-reader only.
+Data only, except `fetch_status`, the small synchronous client of the command line.
+`protocol/status_http.py` is the server. `details` differs from part to part. Everything else is the
+same for all, so `millrace status`, the monitor and container health checks need only one reader.
 """
 
 import json
@@ -21,7 +20,7 @@ _READ_BYTES = 64 * 1024
 
 
 class PartState(StrEnum):
-    """Where a part is in its life; `degraded` works, but something it needs does not."""
+    """The state of a part; `degraded` means that it works but something it needs does not."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -31,14 +30,14 @@ class PartState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: a stable code for programs, a sentence with the remedy."""
+    """One problem: a stable code for programs, and a sentence with the remedy."""
 
     code: str
     text: str
 
 
 class StatusUnavailable(Exception):
-    """A part gave no usable status; the text says why."""
+    """A part returned no usable status; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +74,19 @@ class PartStatus:
         return json.dumps(self.to_json(), separators=(",", ":")).encode() + b"\n"
 
     def reason_not_ready(self) -> str:
-        """A sentence for `/healthz`: the problems if there are any, else the state."""
+        """Return a sentence for `/healthz`: the problems if any, else the state."""
         texts = [f"{problem.code}: {problem.text}" for problem in self.problems]
         return "; ".join(texts) if texts else f"{self.part} is {self.state}"
 
     def reason_degraded(self) -> str:
-        """The same for a part that is ready, but works with something amiss."""
+        """Return a sentence for a part that is ready but degraded."""
         return f"degraded: {self.reason_not_ready()}"
 
     @classmethod
     def decode(cls, body: bytes) -> "PartStatus":
-        """Read what `encode` wrote; keys added by later versions are ignored.
+        """Read what `encode` wrote. Unknown keys of later versions are ignored.
 
-        Raises StatusUnavailable when the text is not such an object.
+        Raises StatusUnavailable if the text is not such an object.
         """
         try:
             value = json.loads(body)
@@ -109,10 +108,10 @@ class PartStatus:
 
 
 def fetch_status(host: str, port: int, timeout_s: float) -> PartStatus:
-    """Ask a part for its status and wait at most `timeout_s` for the whole answer.
+    """Ask a part for its status; wait at most `timeout_s` for the whole answer.
 
-    Raises StatusUnavailable when nobody listens, the answer is late or larger than
-    STATUS_BYTES_MAX, or it is not a status.
+    Raises StatusUnavailable if there is no listener, if the answer is late or larger than
+    STATUS_BYTES_MAX, or if it is not a status.
     """
     # A broker imports this module for PartStatus alone; http.client would cost it 3 MB.
     import http.client

@@ -1,9 +1,9 @@
 """A very small HTTP server for `/healthz`, `/status` and `/metrics` of one part.
 
-Ground floor; asyncio, no framework, because a broker must stay small. GET only, one request a
-connection, everything bounded: request size, time to send it, time to take the answer, and the
-number of connections (further ones are closed at once). `status` and `metrics` are called in the
-loop and must not block.
+asyncio without a framework, because a broker must stay small. GET only, one request per connection.
+Everything is limited: the request size, the time to send it, the time to take the answer, and the
+number of connections (others are closed at once). `status` and `metrics` are called in the loop and
+must not block.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What goes back to one request."""
+class HttpAnswer:
+    """The answer to one request."""
 
     code: int
     content_type: str
     body: bytes
 
     def encode(self) -> bytes:
-        """Head and body as sent; the connection ends with it."""
+        """Return head and body as sent; the connection is closed afterwards."""
         allow = "Allow: GET\r\n" if self.code == 405 else ""
         head = (
             f"HTTP/1.1 {self.code} {_REASONS[self.code]}\r\n"
@@ -60,7 +60,9 @@ class Answer:
 
 
 class StatusServer:
-    """Serves one part's state. `port` 0 takes a free one; `port` tells the real one after start."""
+    """Serves one part's status. `port` 0 takes a free port; after the start, `port` is the real
+    one.
+    """
 
     def __init__(
         self,
@@ -82,14 +84,14 @@ class StatusServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begin to listen. Raises OSError when the address cannot be had."""
+        """Start to listen. Raises OSError if the address is not available."""
         self._server = await asyncio.start_server(
             self._accept, self.host, self.port, limit=REQUEST_BYTES_MAX
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop listening and end the connections that are open."""
+        """Stop listening and close open connections."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -102,7 +104,7 @@ class StatusServer:
         if len(self._tasks) >= self._connections_max:
             writer.transport.abort()
             return
-        # A task of our own: the one asyncio would make reports its cancellation as an error.
+        # A task of our own, because asyncio's would report its cancellation as an error.
         task = asyncio.create_task(self._serve_connection(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -116,7 +118,8 @@ class StatusServer:
                 writer.write(answer.encode())
                 await writer.drain()
                 writer.write_eof()
-                # Closing with unread bytes would reset the connection, and the answer with it.
+                # Closing with unread bytes would reset the connection, and the answer would be
+                # lost.
                 await _discard(reader, DISCARDED_BYTES_MAX)
         except (OSError, TimeoutError):
             logger.debug("status connection ended early")
@@ -125,7 +128,7 @@ class StatusServer:
         finally:
             writer.transport.abort()
 
-    async def _answer_one(self, reader: asyncio.StreamReader) -> Answer:
+    async def _answer_one(self, reader: asyncio.StreamReader) -> HttpAnswer:
         try:
             async with asyncio.timeout(self._request_timeout_s):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -137,8 +140,10 @@ class StatusServer:
             return _text(400, "the request is not complete")
         return self.answer(head)
 
-    def answer(self, head: bytes) -> Answer:
-        """The answer to one request head; a failing `status` or `metrics` becomes 500."""
+    def answer(self, head: bytes) -> HttpAnswer:
+        """Return the answer to one request head. An exception in `status` or
+        `metrics` becomes 500.
+        """
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _text(400, "not an HTTP/1 request")
@@ -152,25 +157,25 @@ class StatusServer:
             logger.exception("status could not be given", extra=fields(path=path.decode("latin-1")))
             return _text(500, "the part could not describe itself; its log says why")
 
-    def _answer_path(self, path: bytes) -> Answer:
+    def _answer_path(self, path: bytes) -> HttpAnswer:
         if path == b"/healthz":
             status = self._status()
             if not status.ready:
                 return _text(503, status.reason_not_ready())
-            # It works, so that starting it again would mend nothing; but all is not well.
+            # The part works, so a restart would not help, but something is wrong.
             if status.state is PartState.DEGRADED:
                 return _text(200, status.reason_degraded())
             return _text(200, "ok")
         if path == b"/status":
-            return Answer(200, _JSON, self._status().encode())
+            return HttpAnswer(200, _JSON, self._status().encode())
         if path == b"/metrics":
             text = self._metrics()
-            return Answer(200, _PROMETHEUS, text.encode() if isinstance(text, str) else text)
+            return HttpAnswer(200, _PROMETHEUS, text.encode() if isinstance(text, str) else text)
         return _text(404, "served here: /healthz, /status, /metrics")
 
 
-def _text(code: int, sentence: str) -> Answer:
-    return Answer(code, _TEXT, sentence.encode() + b"\n")
+def _text(code: int, sentence: str) -> HttpAnswer:
+    return HttpAnswer(code, _TEXT, sentence.encode() + b"\n")
 
 
 async def _discard(reader: asyncio.StreamReader, bytes_max: int) -> None:

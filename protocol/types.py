@@ -1,6 +1,6 @@
-"""Small types that every room shares: names of partitions, ids, and the numbers that mean "none".
+"""Small types that all rooms share: names of partitions, ids, and the numbers that mean "none".
 
-Floor: ground of `protocol`. Pure data, imports nothing of ours.
+Pure data; imports nothing of ours.
 """
 
 import base64
@@ -12,7 +12,7 @@ NodeId = NewType("NodeId", int)
 Uuid: TypeAlias = uuid.UUID
 
 ZERO_UUID = uuid.UUID(int=0)
-"""Kafka's null: a topic id that is not known."""
+"""Kafka's null id: an unknown topic id."""
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
@@ -44,28 +44,30 @@ class TopicPartition(NamedTuple):
 
 
 def uuid_to_base64(value: uuid.UUID) -> str:
-    """The 22 URL-safe characters by which Kafka prints ids, without padding."""
+    """Return the 22 URL-safe characters with which Kafka prints ids, without padding."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def uuid_from_base64(text: str) -> uuid.UUID:
-    """Read what `uuid_to_base64` and Kafka's tools write; anything else is a ValueError."""
+    """Read an id as written by `uuid_to_base64` and Kafka's tools. Raises ValueError for other
+    texts.
+    """
     value: uuid.UUID | None
     try:
         value = uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except (binascii.Error, ValueError):
         value = None
-    # The decoder skips what it does not know, so only the way back tells.
+    # The decoder skips unknown characters, so the result is encoded again and compared.
     if value is None or uuid_to_base64(value) != text:
         raise ValueError(f"not an id of 22 URL-safe base64 characters: {text!r}")
     return value
 
 
 def random_uuid(raw: bytes) -> uuid.UUID:
-    """A version 4 id from 16 random bytes, none whose text starts with a dash.
+    """Return a version 4 id from 16 random bytes whose text does not start with a dash.
 
-    Kafka avoids such texts because command lines would read them as options. Chance is an argument:
-    the caller passes `os.urandom(16)` or bytes of a seeded generator.
+    Kafka avoids such texts because command lines would read them as options. The caller passes
+    `os.urandom(16)` or bytes of a seeded generator.
     """
     value = uuid.UUID(bytes=raw, version=4)
     if uuid_to_base64(value).startswith("-"):

@@ -1,6 +1,6 @@
 """Durations and sizes as people write them: "100ms", "7d", "1MiB".
 
-Floor: ground of `protocol`. Pure. Used by every room's settings, so the spelling is one.
+Pure. All rooms use it for their settings, so the spelling is the same everywhere.
 """
 
 import re
@@ -36,23 +36,23 @@ _BYTES = {
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of "100ms", "2s", "1m", "1h", "7d", "2w"; a bare number is refused.
+    """Return the milliseconds of "100ms", "2s", "1m", "1h", "7d", "2w". A number needs a unit.
 
-    A fraction is fine as long as it comes to whole milliseconds ("0.5s", "1.5h").
+    A fraction is allowed if it gives whole milliseconds ("0.5s", "1.5h").
     """
     return _parse(text, _MILLISECONDS, 'a duration such as "100ms", "30s", "1h" or "7d"')
 
 
 def parse_size_bytes(text: str) -> int:
-    """Bytes of "512", "64KiB", "1MiB", "2GB"; a bare number means bytes."""
+    """Return the bytes of "512", "64KiB", "1MiB", "2GB"; a number without a unit means bytes."""
     return _parse(text, _BYTES, 'a size such as "512", "64KiB" or "1MiB"')
 
 
 def parse_moment_ms(text: str, now_ms: int) -> int:
-    """Unix milliseconds of "1h" (ago), "2026-08-01T10:00Z" (UTC unless it says so) or a number.
+    """Return Unix milliseconds of "1h" (ago), "2026-08-01T10:00Z" (UTC by default) or a number.
 
-    What is before 1970 is 0: a negative timestamp is to a broker an end of the log, and no time.
-    Raises ValueError for anything else, also for a number that Kafka's int64 does not hold.
+    Times before 1970 become 0, because brokers take a negative timestamp for an end of the log.
+    Raises ValueError for anything else, and for a number that does not fit into Kafka's int64.
     """
     expected = (
         f"found {text!r}, expected a duration ago such as 1h, a time such as"
@@ -76,12 +76,12 @@ def parse_moment_ms(text: str, now_ms: int) -> int:
 
 
 def format_moment_ms(moment_ms: int) -> str:
-    """RFC 3339 in UTC, to the second."""
+    """Return RFC 3339 in UTC, to the second."""
     return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def format_duration_ms(duration_ms: int) -> str:
-    """The shortest exact spelling that `parse_duration_ms` reads back."""
+    """Return the shortest exact text that `parse_duration_ms` can read."""
     if duration_ms:
         for unit in ("d", "h", "m", "s"):
             if duration_ms % _MILLISECONDS[unit] == 0:
@@ -98,5 +98,7 @@ def _parse(text: str, units: dict[str, int], expected: str) -> int:
     scaled = int(whole + fraction) * scale
     value, rest = divmod(scaled, int("1" + "0" * len(fraction)))
     if rest:
-        raise ValueError(f"found {text!r}, which is no whole number of units, expected {expected}")
+        raise ValueError(
+            f"found {text!r}, which is not a whole number of units, expected {expected}"
+        )
     return value

@@ -11,7 +11,7 @@ from appliance.kafka.groups import Group
 from appliance.output import CommandError, Exit
 from protocol.client import group_offset_reset
 from protocol.client.cluster import Cluster
-from protocol.client.group_offset_reset import Target, why_it_stays
+from protocol.client.group_offset_reset import ResetTarget, why_it_stays
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
 
@@ -72,7 +72,7 @@ def read_plan(
     return found
 
 
-def target_of(text: str) -> Target:
+def target_of(text: str) -> ResetTarget:
     """Parse `start`, `end`, `current`, an offset, `+N`, `-N`, `1h` or a time. Raises
     CommandError."""
     try:

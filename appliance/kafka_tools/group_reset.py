@@ -16,7 +16,7 @@ from appliance.output import CommandError, Exit, out, say
 from protocol.client import group_offset_reset
 from protocol.client.cluster import Cluster
 from protocol.client.group_admin import list_groups
-from protocol.client.group_offset_reset import Target, To
+from protocol.client.group_offset_reset import ResetTarget, To
 from protocol.client.topic_details import describe_topics
 from protocol.types import TopicPartition
 
@@ -85,7 +85,7 @@ async def work(cluster: Cluster, options: argparse.Namespace) -> None:
         target = _target(options)
         if plans is not None:
             plan = plans.get(group.group_id, {})
-            target, tps = Target(To.PLAN, plan=plan), sorted(plan)
+            target, tps = ResetTarget(To.PLAN, plan=plan), sorted(plan)
         else:
             tps = await reset.partitions_of(
                 cluster, group.group_id, options.topic, all_topics=options.all_topics
@@ -108,20 +108,22 @@ def _note(text: str) -> None:
     (out if text.startswith("\nWarn") else say)(text)
 
 
-def _target(options: argparse.Namespace) -> Target:
+def _target(options: argparse.Namespace) -> ResetTarget:
     (name,) = _chosen(options)
     match name:
         case "to-offset":
-            return Target(To.OFFSET, options.to_offset)
+            return ResetTarget(To.OFFSET, options.to_offset)
         case "shift-by":
-            return Target(To.SHIFT, options.shift_by)
+            return ResetTarget(To.SHIFT, options.shift_by)
         case "to-datetime":
-            return Target(To.TIME, moment_ms(options.to_datetime))
+            return ResetTarget(To.TIME, moment_ms(options.to_datetime))
         case "by-duration":
-            return Target(To.TIME, round(time.time() * 1000) - duration_ms(options.by_duration))
+            return ResetTarget(
+                To.TIME, round(time.time() * 1000) - duration_ms(options.by_duration)
+            )
         case "from-file":
-            return Target(To.PLAN)
-    return Target(To(name.removeprefix("to-")))
+            return ResetTarget(To.PLAN)
+    return ResetTarget(To(name.removeprefix("to-")))
 
 
 def moment_ms(text: str) -> int:

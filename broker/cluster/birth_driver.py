@@ -1,8 +1,9 @@
-"""Drives a broker's birth: questions go out over links, reports come back, the set is kept.
+"""Runs the birth of a cluster for one broker: sends questions and reports, and stores the voter
+set.
 
-Floor: cluster. The rules are `birth`'s. Questions are asked on the quick links, again as long as
-the core wants it; a broker that is not reached yet is waited for, and named in the log now and
-then. Once born the broker goes on reporting, for others may not be.
+Room: cluster. The rules are in `birth`. Questions go over the quick links and are repeated for as
+long as the core asks for it. If brokers cannot be reached, a warning names them every ten seconds.
+After its own birth a broker still answers questions, because other brokers may not have finished.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import count
 from broker.alarm import Alarm
 from broker.cluster import birth
 from broker.cluster.birth import Birth
-from broker.cluster.found import Found, listed
+from broker.cluster.found import DiskReport, listed
 from broker.cluster.reports import report_from, request_by, response_of
 from broker.quorum.voters import ReplicaKey
 from broker.sessions.call import Call
@@ -29,10 +30,10 @@ from protocol.messages.replica_report import ReplicaReportRequest, ReplicaReport
 logger = logging.getLogger(__name__)
 
 ANSWER_MS_MAX = 1_000
-"""After which a question has failed."""
+"""A question without an answer fails after this time."""
 
 WAITING_SAID_MS = 10_000
-"""How often the log says for whom a birth waits."""
+"""How often a warning names the brokers that have not answered."""
 
 REPORT_VERSION = ApiKey.REPLICA_REPORT.valid_versions[-1]
 
@@ -40,11 +41,11 @@ Voters = tuple[ReplicaKey, ...]
 
 
 class BirthDriver:
-    """One process's birth. `born(voters)` or `refused(why)` comes once."""
+    """The birth of one process. Calls `born(voters)` or `refused(why)` once."""
 
     def __init__(
         self,
-        found: Found,
+        found: DiskReport,
         peers: Peers,
         world: World,
         jobs: Jobs,
@@ -52,7 +53,7 @@ class BirthDriver:
         born: Callable[[Voters], None],
         refused: Callable[[str], None],
     ) -> None:
-        """`keep` makes a set durable, and is called in `jobs`."""
+        """`keep` makes a voter set durable. It is called in `jobs`."""
         self._birth = Birth(found)
         self._report = found.report
         self._peers = peers
@@ -68,27 +69,27 @@ class BirthDriver:
 
     @property
     def waits_for(self) -> list[int]:
-        """The brokers without whom it does not go on."""
+        """The brokers whose answers are missing."""
         return self._birth.waits_for
 
     def start(self) -> None:
-        """Begin; a broker that is configured alone may be born when this returns."""
+        """Start. If this is the only configured broker, it can be born before this returns."""
         self._say_ms = self._world.clock.monotonic_ms() + WAITING_SAID_MS
-        self._step(birth.Begin())
+        self._step(birth.StartBirth())
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._alarm.stop()
 
     def asked(self, call: Call, request: ReplicaReportRequest) -> None:
-        """ReplicaReport: another broker wants to know what stands here."""
+        """Answer ReplicaReport: another broker asks what this broker's disk holds."""
         if request.topics is not None:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION, "reports of single partitions are not made yet"
             )
         call_id = next(self._call_ids)
         self._calls[call_id] = call
-        self._step(birth.Asked(call_id, request.broker_id))
+        self._step(birth.ReportRequested(call_id, request.broker_id))
 
     def _step(self, event: birth.Event) -> None:
         now_ms = self._world.clock.monotonic_ms()
@@ -99,37 +100,37 @@ class BirthDriver:
 
     def _perform(self, effect: birth.Effect) -> None:
         match effect:
-            case birth.Ask(question_id, node_id):
+            case birth.RequestReport(question_id, node_id):
                 self._ask(question_id, node_id)
-            case birth.Answer(call_id, report):
+            case birth.SendReport(call_id, report):
                 self._calls.pop(call_id).answer(response_of(report))
-            case birth.NotYet(call_id):
+            case birth.RejectQuestion(call_id):
                 self._calls.pop(call_id).answer(
                     ReplicaReportResponse(
                         error_code=ErrorCode.BROKER_NOT_AVAILABLE,
-                        error_message="this broker is about to know more; ask again",
+                        error_message="this broker is storing the voter set; ask again",
                     )
                 )
-            case birth.Store(voters):
+            case birth.StoreVoters(voters):
                 self._jobs.run(
                     partial(self._keep, voters),
-                    lambda nothing: self._step(birth.Stored()),
+                    lambda nothing: self._step(birth.VotersStored()),
                     lambda error: self._refused(str(error)),
                 )
-            case birth.Done(voters):
+            case birth.BirthDone(voters):
                 self._born(voters)
-            case birth.Refuse(text):
+            case birth.RefuseStart(text):
                 self._refused(text)
 
     def _ask(self, question_id: int, node_id: int) -> None:
         def answered(response: ReplicaReportResponse) -> None:
             if response.error_code == ErrorCode.NONE:
-                self._step(birth.Answered(question_id, report_from(response)))
+                self._step(birth.ReportReceived(question_id, report_from(response)))
             else:
-                self._step(birth.Failed(question_id))
+                self._step(birth.ReportFailed(question_id))
 
         def failed(end: End) -> None:
-            self._step(birth.Failed(question_id))
+            self._step(birth.ReportFailed(question_id))
 
         self._peers.ask(
             node_id,
@@ -149,5 +150,5 @@ class BirthDriver:
                 "a new cluster begins when all of its brokers are up",
                 extra=fields(waits_for=listed(waits_for)),
             )
-        self._step(birth.Tick())
+        self._step(birth.BirthTick())
         return self._birth.next_deadline_ms

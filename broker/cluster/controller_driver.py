@@ -1,8 +1,9 @@
-"""The controller of this node: orders go to it while it leads the quorum, else they are refused.
+"""Runs this node's controller: orders are decided here while this node leads the quorum.
 
-Floor: cluster. The pure `ActiveController` decides; here its batches are proposed, a refusal of the
-disk undoes them, and deadlines get their timer. It acts once it has replayed all of the epochs
-before its own.
+Room: cluster. The pure `ActiveController` decides. This driver proposes its batches to the quorum,
+undoes them if the disk rejects the write, and sets a timer for its deadlines. The controller starts
+to decide when this node has replayed everything from earlier epochs. Without an active controller,
+orders are refused.
 """
 
 from __future__ import annotations
@@ -12,63 +13,66 @@ from typing import Protocol
 from broker.alarm import Alarm
 from broker.cluster.describe_quorum import describe_quorum
 from broker.cluster.quorum_driver import QuorumDriver
-from broker.controller.active import ActiveController, Limits, Waiter
+from broker.controller.active import ActiveController, OrderLimits, OrderWaiter
 from broker.controller.controller import Controller, ControllerInput
 from broker.metadata.image import MetadataImage
-from broker.quorum.ready import Following, RoleChange, Won
+from broker.quorum.ready import FollowsLeader, LeadsEpoch, RoleChange
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.voters import DescribeQuorumRequest
 
 Order = ControllerInput | DescribeQuorumRequest
-"""What is for the active controller alone: decisions, and a look at the quorum that it leads."""
+"""An input that only the active controller can answer: a decision, or a question about the quorum.
+"""
 
 
-class Keeper(Protocol):
-    """Who keeps what an active controller knows besides the log, for as long as it is active."""
+class ControllerListener(Protocol):
+    """Holds state of the active controller that is not in the log. It lasts while the controller is
+    active.
+    """
 
     def began(self, image: MetadataImage, predecessor: int | None) -> None:
-        """This node's controller acts from here on; `predecessor` led before, None if unknown."""
+        """The controller of this node is active now. `predecessor` led before; None if unknown."""
 
     def moved(self, image: MetadataImage) -> None:
-        """The image has moved; called before anybody is answered who has waited for that."""
+        """The image has changed. Called before requests that waited for the change are answered."""
 
     def lost(self) -> None:
-        """It acts no longer."""
+        """The controller of this node is not active any more."""
 
 
 class ControllerDriver:
-    """Takes orders for the metadata."""
+    """Receives orders for the metadata."""
 
     def __init__(
-        self, controller: Controller, limits: Limits, quorum: QuorumDriver, world: World
+        self, controller: Controller, limits: OrderLimits, quorum: QuorumDriver, world: World
     ) -> None:
         self._controller = controller
         self._limits = limits
         self._quorum = quorum
         self._clock = world.clock
         self._alarm = Alarm(world, self._on_time)
-        self._won: Won | None = None
+        self._won: LeadsEpoch | None = None
         self._active: ActiveController | None = None
         self._predecessor: int | None = None
         self._image = MetadataImage()
-        self.keeper: Keeper | None = None
+        self.keeper: ControllerListener | None = None
 
     @property
     def is_active(self) -> bool:
-        """Whether orders are decided here."""
+        """Whether this node decides orders."""
         return self._active is not None
 
-    def submit(self, order: Order, waiter: Waiter) -> None:
-        """Decide; the waiter is answered once that is committed and in force, or refused.
+    def submit(self, order: Order, waiter: OrderWaiter) -> None:
+        """Decide an order. The waiter gets the reply once the decision is committed and applied.
 
-        Either may come before this returns.
+        If the order is refused, the waiter gets the refusal. Both can happen before this returns.
         """
-        active, standing = self._active, None
+        active, status = self._active, None
         if isinstance(order, DescribeQuorumRequest):
-            standing = self._quorum.standing()
-            if active is not None and standing is not None:
-                waiter.reply(describe_quorum(order, standing, self._image, self._clock.now_ms()))
+            status = self._quorum.status()
+            if active is not None and status is not None:
+                waiter.reply(describe_quorum(order, status, self._image, self._clock.now_ms()))
                 return
         if active is None or isinstance(order, DescribeQuorumRequest):
             waiter.refused(ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
@@ -82,20 +86,20 @@ class ControllerDriver:
         self._wake(active)
 
     def role(self, role: RoleChange, image: MetadataImage) -> None:
-        """The quorum has elected this node, or another, or nobody."""
+        """Note a role change: the quorum elected this node, another node, or has no leader."""
         active, self._active, self._won = self._active, None, None
         if active is not None:
             active.lose()
             if self.keeper is not None:
                 self.keeper.lost()
-        if isinstance(role, Following):
+        if isinstance(role, FollowsLeader):
             self._predecessor = role.leader_id
-        if isinstance(role, Won):
+        if isinstance(role, LeadsEpoch):
             self._won = role
             self.moved(image)
 
     def moved(self, image: MetadataImage) -> None:
-        """The image has moved."""
+        """Note a changed image."""
         self._image = image
         if self._active is not None:
             if self.keeper is not None:
@@ -110,12 +114,12 @@ class ControllerDriver:
                 self.keeper.began(image, self._predecessor)
 
     def unwritten(self, end_offset: int, error: Exception) -> None:
-        """The disk did not take what was to stand at the offset and above."""
+        """Undo the decisions at `end_offset` and above, because the disk rejected the write."""
         if self._active is not None:
             self._active.unwritten(end_offset, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
 
     def stop(self) -> None:
-        """No more deadlines."""
+        """Cancel the timer."""
         self._alarm.stop()
 
     def _propose(self, active: ActiveController, batch: bytes) -> None:

@@ -1,7 +1,7 @@
-"""DescribeQuorum as the active controller answers it (KIP-595, KIP-836, KIP-853).
+"""Builds the active controller's answer to DescribeQuorum (KIP-595, KIP-836, KIP-853).
 
-Floor: cluster. Pure. Times on the wire are Unix ms; the leader itself has fetched and is caught up
-at this moment, as Kafka says it.
+Room: cluster. Pure. Times on the wire are Unix ms. As in Kafka, the leader reports the present time
+as its own last fetch and last caught-up time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from broker.config import BROKER_LISTENER
 from broker.metadata.image import METADATA_TOPIC, MetadataImage
-from broker.quorum.standing import QuorumStanding, ReplicaStanding
+from broker.quorum.quorum_status import QuorumReplicaStatus, QuorumStatus
 from broker.quorum.voters import ReplicaKey
 from protocol.errors import ErrorCode
 from protocol.messages.voters import (
@@ -20,19 +20,19 @@ from protocol.messages.voters import (
     DescribeQuorumTopic,
     QuorumListener,
     QuorumNode,
-    ReplicaState,
+    QuorumReplicaState,
 )
 
 NO_TIMESTAMP = -1
 
 
 def describe_quorum(
-    request: DescribeQuorumRequest, standing: QuorumStanding, image: MetadataImage, now_ms: int
+    request: DescribeQuorumRequest, status: QuorumStatus, image: MetadataImage, now_ms: int
 ) -> DescribeQuorumResponse:
-    """The whole answer in the latest version; `now_ms` is wall time.
+    """Return the whole answer in the latest version; `now_ms` is wall time.
 
-    Whatever else is asked for than the metadata log gets UNKNOWN_TOPIC_OR_PARTITION, and then
-    nothing is said of the log either, as in Kafka.
+    If the request names anything besides the metadata log, all its partitions get
+    UNKNOWN_TOPIC_OR_PARTITION, as in Kafka.
     """
     asked = [(topic.topic_name, one.partition_index) for topic in request.topics
              for one in topic.partitions]  # fmt: skip
@@ -40,15 +40,15 @@ def describe_quorum(
         return _unknown(request)
     described = DescribeQuorumPartition(
         partition_index=0,
-        leader_id=standing.leader_id,
-        leader_epoch=standing.epoch,
-        high_watermark=standing.committed_offset,
-        current_voters=_states(standing.voters, now_ms),
-        observers=_states(standing.observers, now_ms),
+        leader_id=status.leader_id,
+        leader_epoch=status.epoch,
+        high_watermark=status.committed_offset,
+        current_voters=_states(status.voters, now_ms),
+        observers=_states(status.observers, now_ms),
     )
     return DescribeQuorumResponse(
         topics=[DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[described])],
-        nodes=[_node(one.key, standing, image) for one in standing.voters],
+        nodes=[_node(one.key, status, image) for one in status.voters],
     )
 
 
@@ -70,9 +70,9 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     )
 
 
-def _states(replicas: Sequence[ReplicaStanding], now_ms: int) -> list[ReplicaState]:
+def _states(replicas: Sequence[QuorumReplicaStatus], now_ms: int) -> list[QuorumReplicaState]:
     return [
-        ReplicaState(
+        QuorumReplicaState(
             replica_id=one.key.node_id,
             replica_directory_id=one.key.directory_id,
             log_end_offset=one.end_offset,
@@ -87,11 +87,11 @@ def _moment(ago_ms: int | None, now_ms: int) -> int:
     return NO_TIMESTAMP if ago_ms is None else now_ms - ago_ms
 
 
-def _node(key: ReplicaKey, standing: QuorumStanding, image: MetadataImage) -> QuorumNode:
-    """Where a voter is asked: at the addresses of the voter set, else where it is registered."""
+def _node(key: ReplicaKey, status: QuorumStatus, image: MetadataImage) -> QuorumNode:
+    """Return a voter's addresses from the voter set, else from its broker registration."""
     listeners = [
         QuorumListener(name=one.name, host=one.host, port=one.port)
-        for voter in standing.members
+        for voter in status.members
         for one in voter.endpoints
         if voter.key == key
     ]

@@ -1,8 +1,8 @@
-"""What the metadata's disk is asked to do: one thing after the other, each numbered.
+"""The queue of work for the metadata log's disk: numbered, executed one at a time and in order.
 
-Floor: cluster. Pure. A message that must not leave before something is durable waits for a number:
-all duties given so far. One is under way at a time, so nothing overtakes a vote or a truncation.
-A write that the disk refuses is undone before the quorum handles any other event
+Room: cluster. Pure. A message that must wait until something is durable waits for a number: the
+count of all duties queued so far. Only one duty runs at a time, so nothing overtakes a vote or a
+truncation. A write that the disk rejects is undone before the quorum handles any other event
 (`quorum_driver._take_back`).
 """
 
@@ -15,11 +15,11 @@ from typing import TypeVar
 R = TypeVar("R")
 
 Duty = Callable[[Callable[[], None]], None]
-"""Begins something, and calls its argument once it is done."""
+"""Starts one piece of work, and calls its argument when the work is done."""
 
 
 class Duties:
-    """The queue. `on_done` comes after each one, when whoever gave it has heard of it."""
+    """The queue. `on_done` is called after each duty, when the duty's own callback has run."""
 
     def __init__(self, on_done: Callable[[], None]) -> None:
         self.given_count = 0
@@ -31,16 +31,16 @@ class Duties:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether all duties are done."""
         return self.done_count == self.given_count
 
     @property
     def waiting_count(self) -> int:
-        """How many have not begun."""
+        """The number of duties that have not started."""
         return len(self._queue)
 
     def give(self, duty: Duty) -> int:
-        """Have it done behind all others; returns its number."""
+        """Queue a duty behind all others; return its number."""
         self.given_count += 1
         number = self.given_count
         self._queue.append(duty)
@@ -48,7 +48,7 @@ class Duties:
         return number
 
     def _begin(self) -> None:
-        # A loop, for a duty may be done before its beginning returns.
+        # This is a loop because a duty can finish before the call that starts it returns.
         if self._is_beginning:
             return
         self._is_beginning = True
@@ -67,8 +67,10 @@ class Duties:
 
 
 class AtOnce:
-    """Jobs that are done on the spot: for a start, when nobody is served yet. What the disk refuses
-    is raised where it was asked."""
+    """Runs each job at once, in the caller. For the start of a node, before it serves requests.
+
+    A disk error is raised to the caller of `run`.
+    """
 
     def run(
         self,

@@ -1,7 +1,8 @@
-"""Orders and answers to them in envelopes (KIP-590): how one broker passes on what it was asked.
+"""Packs requests and their answers into envelopes (KIP-590), in which one broker forwards them.
 
-Floor: cluster. Pure. An order goes on in the latest version of its request, whatever version its
-client speaks, with the client's address: limits count where it is decided.
+Room: cluster. Pure. A request is forwarded in its latest version, whatever version the client
+speaks. The envelope carries the client's address, because the active controller applies the
+client's limits.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ PASSED_ON: Mapping[int, ApiKey] = MappingProxyType(
         )
     }
 )
-"""What may come in an envelope: what the active controller alone can answer."""
+"""The requests that an envelope may carry: those that only the active controller can answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What was in an envelope, and whose it is; `host` is None for the other broker's own."""
+class OpenedEnvelope:
+    """The content of an envelope and the client that sent it; `host` is None for the broker's own
+    request.
+    """
 
     key: ApiKey
     version: int
@@ -55,15 +58,17 @@ class Opened:
 
 
 def packed(order: Message, host: str | None) -> EnvelopeRequest:
-    """An order of a client at `host`, None for this broker's own wishes, to be passed on."""
+    """Return the envelope that forwards an order. `host` is the client's; None for this broker."""
     version = ApiKey(order.api_key).valid_versions[-1]
     frame = encode_request(order, version, 0, None)
-    # The size that stands before each frame an envelope says itself.
+    # The envelope states the size of its content, so the frame's own size prefix is left out.
     return EnvelopeRequest(request_data=frame[SIZE_BYTES:], client_host_address=_address(host))
 
 
-def opened(envelope: EnvelopeRequest) -> Opened:
-    """Raises INVALID_REQUEST for what cannot be read, or is nothing to be passed on."""
+def opened(envelope: EnvelopeRequest) -> OpenedEnvelope:
+    """Decode an envelope. Raises INVALID_REQUEST if it is malformed or its request may not be
+    forwarded.
+    """
     try:
         header, position = decode_request_header(envelope.request_data)
         key = PASSED_ON.get(header.request_api_key)
@@ -74,17 +79,17 @@ def opened(envelope: EnvelopeRequest) -> Opened:
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
     host = _host(envelope.client_host_address)
-    return Opened(key, version, header.correlation_id, order, host)
+    return OpenedEnvelope(key, version, header.correlation_id, order, host)
 
 
-def packed_answer(response: Message, to: Opened) -> EnvelopeResponse:
-    """The answer to what was in an envelope."""
+def packed_answer(response: Message, to: OpenedEnvelope) -> EnvelopeResponse:
+    """Return the envelope with the answer to a forwarded request."""
     frame = encode_response(response, to.version, to.correlation_id, to.key)
     return EnvelopeResponse(response_data=frame[SIZE_BYTES:])
 
 
 def opened_answer(envelope: EnvelopeResponse, order: Message) -> Any:
-    """The answer to an order that was `packed`; None where the envelope has a code alone."""
+    """Return the answer to a `packed` order; None if the envelope holds only an error code."""
     if envelope.error_code or envelope.response_data is None:
         return None
     key = ApiKey(order.api_key)
@@ -101,7 +106,7 @@ def _address(host: str | None) -> bytes:
     try:
         return ip_address(host).packed
     except ValueError:
-        # A name, of a listener on which no IP addresses are seen.
+        # The address is a name, because the listener does not know IP addresses.
         return host.encode()
 
 

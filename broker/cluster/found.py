@@ -1,9 +1,9 @@
-"""Whether a broker may go on with what stands on its own disk.
+"""Decides whether a broker can start with what is on its own disk.
 
-Floor: cluster. Pure. `quorum_state` has read the disk and found it whole; here it is judged
-against the configuration. The voter set is stored behind the vote file, and both before the first
-vote. So a disk that has voted and names no voters has lost them: it must neither vote nor be taken
-for an empty one.
+Room: cluster. Pure. `quorum_state` has read the disk and found it undamaged. This module compares
+it with the configuration. A broker stores the vote file first, then the voter set, and votes only
+after both. So a disk with a vote and without voters has lost its voter set: it must not vote, and
+must not count as empty.
 """
 
 from __future__ import annotations
@@ -11,40 +11,46 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.cluster.reports import Report
+from broker.cluster.reports import BrokerReport
 from broker.quorum.voters import ReplicaKey
 from protocol.types import uuid_to_base64
 
 LONE_EPOCH = 1
-"""The epoch of all that a broker wrote before there was a quorum: it led alone, without a vote. A
-vote file begins with it, so that the first election takes the next one."""
+"""The epoch of everything that a broker wrote before quorums existed: it led alone, without a vote.
+
+A new vote file starts with this epoch, so the first election uses the next one.
+"""
 
 
-class Refused(Exception):
-    """The broker must not start like this; the text says what was found, and what to do."""
+class DiskRefused(Exception):
+    """The broker must not start with this disk. The text says what was found and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The report of the own disk, and the epoch of its vote file, None where it has none."""
+class DiskReport:
+    """The report of this broker's own disk, and the epoch of its vote file (None without a vote
+    file).
+    """
 
-    report: Report
+    report: BrokerReport
     vote_epoch: int | None = None
 
 
-def voters_found(found: Found) -> tuple[ReplicaKey, ...]:
-    """The voter set with which this disk may go on at once; empty for a disk that must ask others.
+def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
+    """Return the voter set with which this disk can start at once; empty if it must ask other
+    brokers.
 
-    It is to be stored, also where it was read from the disk: a process that was killed may have
-    written it and not have made it durable. A folder from before there was a quorum names its own
-    broker, if that is configured alone. Raises Refused.
+    The caller must store the set even if it was read from the disk, because a killed process can
+    have written it without an fsync. A folder from before quorums existed names its own broker, if
+    that broker is configured alone. Raises Refused.
     """
     report = found.report
     me, voters = report.me, report.voters
     if voters:
         check_named(me, voters, "its own data folder")
         ids = tuple(key.node_id for key in voters)
-        # Fewer voters than brokers there are also while a voter with another disk is exchanged.
+        # While a voter is replaced by one with another disk, there can be fewer voters than
+        # brokers.
         is_lone = len(ids) == 1 < len(report.configured_ids)
         if is_lone or not set(ids) <= set(report.configured_ids):
             raise _other_size(ids, report.configured_ids)
@@ -61,18 +67,18 @@ def voters_found(found: Found) -> tuple[ReplicaKey, ...]:
 
 
 def check_named(me: ReplicaKey, voters: tuple[ReplicaKey, ...], where: str) -> None:
-    """Whether a set that stands somewhere names this broker with this disk. Raises Refused."""
+    """Check that the set found at `where` names this broker with this disk. Raises Refused."""
     if me in voters:
         return
     named = [key for key in voters if key.node_id == me.node_id]
     if named:
-        raise Refused(
+        raise DiskRefused(
             f"according to {where} broker {me.node_id} votes with data folder "
             f"{uuid_to_base64(named[0].directory_id)}, but the one it has is "
-            f"{uuid_to_base64(me.directory_id)}: it was emptied or exchanged. Bring the old folder "
-            "back, or take the voter out and add it anew"
+            f"{uuid_to_base64(me.directory_id)}: it was emptied or replaced. Restore the old "
+            "folder, or remove the voter and add it again"
         )
-    raise Refused(
+    raise DiskRefused(
         f"according to {where} the voters are brokers {listed(key.node_id for key in voters)}, and "
         f"broker {me.node_id} is none of them. Adding brokers to a cluster is not supported yet: "
         "start those that belong to it"
@@ -80,20 +86,20 @@ def check_named(me: ReplicaKey, voters: tuple[ReplicaKey, ...], where: str) -> N
 
 
 def listed(ids: Iterable[int]) -> str:
-    """Ids for a sentence."""
+    """Return ids as text for a sentence."""
     return ", ".join(str(one) for one in ids)
 
 
-def _damaged(what: str) -> Refused:
-    return Refused(
-        f"the data folder is damaged: {what}. Bring back what was there; to give this broker up, "
-        "empty the folder, and it must then be taken out of the voters and added anew"
+def _damaged(what: str) -> DiskRefused:
+    return DiskRefused(
+        f"the data folder is damaged: {what}. Restore the folder from a copy. To give this broker "
+        "up, empty the folder, remove the broker from the voters and add it again"
     )
 
 
-def _other_size(ids: tuple[int, ...], configured_ids: tuple[int, ...]) -> Refused:
+def _other_size(ids: tuple[int, ...], configured_ids: tuple[int, ...]) -> DiskRefused:
     whose = f"of broker {ids[0]} alone" if len(ids) == 1 else f"of brokers {listed(ids)}"
-    return Refused(
+    return DiskRefused(
         f"the data folder belongs to a cluster {whose}, but configured are "
         f"{listed(configured_ids)}: a cluster cannot grow or shrink yet. Set cluster.brokers: "
         f"{len(ids)}, or start with empty data folders"

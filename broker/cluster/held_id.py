@@ -1,8 +1,8 @@
-"""How long a broker bears that another process has its id, before it gives up.
+"""Decides how long a new process of a broker waits for its id while an older process holds it.
 
-Floor: cluster. Pure. A process that is gone holds its id for a session at most, and with a new
-controller for another. A session is counted in what its controller has lived: so what passes
-without an answer of it does not count here either.
+Room: cluster. Pure. A dead process holds its id for at most one session, and for one more session
+if the controller changes. The controller counts a session only while it runs, so time in which the
+controller does not answer does not count here either.
 """
 
 from __future__ import annotations
@@ -10,26 +10,28 @@ from __future__ import annotations
 from broker.controller.liveness import SESSION_TIMEOUT_MS
 
 RETRY_MS_MAX = 640
-"""The longest wait before a registration that was refused is made again."""
+"""The longest wait before a rejected registration is repeated."""
 
 DUPLICATE_PATIENCE_MS = SESSION_TIMEOUT_MS + 3_000
-"""How long an id may be held by a process of before."""
+"""How long another process can hold the id before this process gives up."""
 
 DUPLICATE_GAP_MS_MAX = 2 * RETRY_MS_MAX
-"""What counts at most between two answers that an id is held."""
+"""At most this much time counts between two answers that the id is held."""
 
 
 class HeldId:
-    """What one controller has said of an id that is held."""
+    """Measures for how long one controller has reported that the id is held."""
 
     def __init__(self) -> None:
         self._at_ms: int | None = None
-        """When it last said so; None before it has."""
+        """When the controller last reported it; None before its first report."""
         self._held_ms = 0
-        """How long it has said so."""
+        """For how long the controller has reported it."""
 
     def said(self, now_ms: int) -> bool:
-        """It says so now. Whether that has been so for too long."""
+        """Note that the controller reports the id as held. Return whether that has
+        lasted too long.
+        """
         if self._at_ms is None:
             self._held_ms = 0
         else:
@@ -38,5 +40,5 @@ class HeldId:
         return self._held_ms >= DUPLICATE_PATIENCE_MS
 
     def forget(self) -> None:
-        """The id is ours, or another controller is asked."""
+        """Start over: this process has the id, or it asks another controller."""
         self._at_ms = None

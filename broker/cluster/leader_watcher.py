@@ -1,7 +1,7 @@
-"""Drives a voter's watch over the leader it follows: links that end, probes, and the time between.
+"""Runs a voter's watch over its leader: lost links, probes and deadlines.
 
-Floor: cluster. The rule is `leader_watch`'s. It hears of the ends of the links on which the
-metadata is fetched, and of answers that the leader gives there.
+Room: cluster. The rule is in `leader_watch`. The watcher is notified of every lost link on which
+the metadata is fetched, and of every answer that the leader gives there.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from functools import partial
 from broker.cluster.leader_watch import LeaderProbe, LeaderWatch
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.probes import Probes
-from broker.controller.liveness import Verdict
+from broker.controller.liveness import ProbeVerdict
 from broker.quorum.events import LeaderDead
-from broker.quorum.ready import Following, RoleChange
+from broker.quorum.ready import FollowsLeader, RoleChange
 from broker.sessions.peers import LinkKind
 from broker.world import Address, End, World
 from protocol.types import NO_LEADER_EPOCH, NO_NODE
 
 
 class LeaderWatcher:
-    """One voter's. `dead` hears of a leader that is to be taken for dead."""
+    """The watch of one voter. It calls `dead` with a leader that counts as dead."""
 
     def __init__(
         self,
@@ -37,20 +37,20 @@ class LeaderWatcher:
         self._alarm = LivedAlarm(world, self._on_time)
 
     def role(self, role: RoleChange) -> None:
-        """The quorum has elected another, or this node, or nobody."""
-        if isinstance(role, Following):
+        """Note a role change: the quorum elected another node, this node, or has no leader."""
+        if isinstance(role, FollowsLeader):
             self._watch.follow(role.leader_id, role.epoch)
         else:
             self._watch.follow(NO_NODE, NO_LEADER_EPOCH)
         self._arm()
 
     def answered(self, leader_id: int, leader_epoch: int) -> None:
-        """A node has answered a Fetch of the metadata as leader of the epoch."""
+        """Note that a node answered a Fetch of the metadata log as leader of the epoch."""
         self._watch.answered(leader_id, leader_epoch)
         self._arm()
 
     def link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
-        """A link to a node has ended, or could not be made."""
+        """Note that a link to a node was lost or could not be made."""
         if kind is not LinkKind.METADATA:
             return
         probe = self._watch.closed(node_id, end, self._alarm.now_ms)
@@ -59,10 +59,10 @@ class LeaderWatcher:
         self._arm()
 
     def stop(self) -> None:
-        """Judge nobody any more."""
+        """Stop the watch."""
         self._alarm.stop()
 
-    def _probed(self, probe: LeaderProbe, verdict: Verdict) -> None:
+    def _probed(self, probe: LeaderProbe, verdict: ProbeVerdict) -> None:
         self._tell(self._watch.probed(probe, verdict))
 
     def _on_time(self) -> None:

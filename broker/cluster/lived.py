@@ -1,18 +1,18 @@
-"""The time a node has lived: monotonic, less the time in which its process stood still.
+"""Lived time: monotonic time without the periods in which this process stood still.
 
-Floor: cluster. Pure. A node that was frozen must not take everyone else for dead when it wakes
-(the stall rule): who waits for a turn by a certain time says so, and what that turn is late by,
-beyond half a second, has not been lived.
+Room: cluster. Pure. A node that was frozen must not take all other nodes for dead when it wakes. So
+the owner of a timer declares when it expects a turn of the event loop. If that turn is more than
+half a second late, the delay is not lived time.
 """
 
 from __future__ import annotations
 
 STALL_MS = 500
-"""A turn of the loop that comes later than this was held up by more than work."""
+"""A turn of the event loop that is later than this was delayed by a stall, not only by work."""
 
 
 class LivedTime:
-    """Reads the node's life off the monotonic clock."""
+    """Converts monotonic time to lived time."""
 
     def __init__(self) -> None:
         self.stall_count = 0
@@ -20,11 +20,11 @@ class LivedTime:
         self._due_ms: int | None = None
 
     def expect(self, due_ms: int | None) -> None:
-        """A turn is wanted at this monotonic time; None: nothing is."""
+        """Declare that a turn is expected at this monotonic time, or none (None)."""
         self._due_ms = due_ms
 
     def at(self, monotonic_ms: int) -> int:
-        """Milliseconds lived, at this reading of the monotonic clock."""
+        """Return the lived milliseconds at this monotonic time."""
         if self._due_ms is not None and monotonic_ms - self._due_ms > STALL_MS:
             self._stood_ms += monotonic_ms - self._due_ms
             self._due_ms = monotonic_ms

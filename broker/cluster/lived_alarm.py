@@ -1,8 +1,8 @@
-"""One timer whose deadlines are in lived ms, and which judges nothing right after a stall.
+"""A timer with deadlines in lived ms that never fires right after a stall.
 
-Floor: cluster. While a deadline is set the loop is asked for a turn every quarter of a second, for
-only a turn that comes late shows that the process stood still. After a stall the next turn is
-waited for, so that what has arrived meanwhile is read before anybody is taken for dead.
+Room: cluster. While a deadline is set, the timer asks the event loop for a turn every quarter of a
+second, because only a late turn shows that the process stood still. After a stall it waits for the
+next turn. So the sockets are read before any node is taken for dead.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from broker.cluster.lived import LivedTime
 from broker.world import Cancel, World
 
 TURN_MS = 250
-"""While a deadline is set the loop is to have a turn so often: by that a stall is noticed."""
+"""The interval of turns while a deadline is set. A stall is noticed because such a turn is late."""
 
 
 class LivedAlarm:
-    """Calls `on_time` once the deadline that was set last has been lived."""
+    """Calls `on_time` when the latest deadline has passed in lived time."""
 
     def __init__(self, world: World, on_time: Callable[[], None]) -> None:
-        """`on_time` sets the next deadline."""
+        """`on_time` must set the next deadline."""
         self._world = world
         self._on_time = on_time
         self._lived = LivedTime()
@@ -30,16 +30,16 @@ class LivedAlarm:
 
     @property
     def now_ms(self) -> int:
-        """What has been lived so far."""
+        """The lived time."""
         return self._lived.at(self._world.clock.monotonic_ms())
 
     @property
     def stall_count(self) -> int:
-        """How often the process has stood still, as far as it has been noticed."""
+        """How many stalls of the process have been noticed."""
         return self._lived.stall_count
 
     def set(self, deadline_ms: int | None) -> None:
-        """Call at this time, and not at the one before; None: not at all."""
+        """Replace the deadline; None cancels it."""
         self._deadline_ms = deadline_ms
         if deadline_ms is None:
             self._cancel()
@@ -57,7 +57,7 @@ class LivedAlarm:
         self._timer = self._world.later(due_ms - monotonic_ms, self._ring)
 
     def stop(self) -> None:
-        """No more calls."""
+        """Cancel the timer."""
         self._deadline_ms = None
         self._cancel()
 

@@ -1,9 +1,9 @@
-"""Keeps the active controller's sessions: connections of brokers, probes, and the time between.
+"""Runs the active controller's watch over brokers: their connections, probes and deadlines.
 
-Floor: cluster. The rules are `controller/liveness`'s; a `Liveness` begins with each epoch in which
-this node's controller acts, and ends with it. Its time is lived time, and after a stall of this
-process the sockets are read before anybody is judged. The controller's own node is a broker like
-the others, but for its link, which cannot break.
+Room: cluster. The rules are in `controller/liveness`. A `Liveness` exists for each epoch in which
+this node's controller is active. Its time is lived time, and after a stall of this process the
+sockets are read before any broker is judged. The controller's own node is a broker like the others,
+except that its link cannot break.
 
 A broker is identified by the connection on which it last registered or sent a heartbeat. A broker
 whose connection has ended registers again at once. Otherwise the controller would not notice when
@@ -21,10 +21,10 @@ from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.probes import Probes
 from broker.config import BROKER_LISTENER
-from broker.controller.active import Waiter
-from broker.controller.elections import SETTLED_MS, GiveBack, to_give_back
-from broker.controller.liveness import Dead, Heartbeat, Liveness, Probe, Verdict
-from broker.controller.registration import Registration, Standing
+from broker.controller.active import OrderWaiter
+from broker.controller.elections import SETTLED_MS, ElectPreferred, electable_preferred
+from broker.controller.liveness import BrokerProbe, DeadBroker, Heartbeat, Liveness, ProbeVerdict
+from broker.controller.registration import Registration, RegistrationFacts
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.quorum.voters import ReplicaKey
 from broker.world import Address, World
@@ -36,36 +36,36 @@ from protocol.messages.membership import (
 )
 
 OWN_LINK = 0
-"""By which the controller's own node is connected."""
+"""The link number of the controller's own node."""
 
 BALANCE_MS = 5_000
-"""How often the controller looks for leaderships that can be given back."""
+"""How often the controller looks for leaderships to move back to the preferred replicas."""
 
 RETRY_MS = 250
-"""Before a broker is fenced once more that the disk did not let be fenced."""
+"""Wait before the controller tries again to fence a broker, after the disk rejected the write."""
 
 BEING_DECIDED = "another registration under this id is being decided; ask again"
 
 
-class Connection(Protocol):
-    """A session of another broker, as far as its end matters."""
+class BrokerConnection(Protocol):
+    """A session of another broker. Only its end matters here."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether its peer has said its last word."""
+        """Whether the peer has closed the connection."""
 
     def on_end(self, told: Callable[[], None]) -> None:
-        """Call once when it ends."""
+        """Call `told` once, when the session ends."""
 
 
 def broker_address(broker: BrokerImage) -> Address | None:
-    """Where a registered broker listens for others; None if it does not say."""
+    """Return the address on which a registered broker listens for other brokers, or None."""
     address = broker.listeners.get(BROKER_LISTENER)
     return None if address is None else Address(*address)
 
 
 class LivenessDriver:
-    """One node's; it keeps nothing while another node has the controller."""
+    """The watch of one node. It has no state while another node is the active controller."""
 
     def __init__(
         self,
@@ -86,28 +86,28 @@ class LivenessDriver:
         self._liveness: Liveness | None = None
         self._image = MetadataImage()
         self._numbers = count(OWN_LINK + 1)
-        self._links: dict[Connection, int] = {}
+        self._links: dict[BrokerConnection, int] = {}
         self._nodes: dict[int, int] = {}
-        """By link: whoever has said there who it is."""
-        self._unburied: list[Dead] = []
+        """By link: the broker that identified itself there."""
+        self._unfenced: list[DeadBroker] = []
         self._retry_ms: int | None = None
         self._balance_ms = 0
-        """When leaderships are looked at next."""
+        """When the controller next looks for leaderships to move."""
         controller.keeper = self
 
     @property
     def is_active(self) -> bool:
-        """Whether the controller of this node acts, so that brokers may register here."""
+        """Whether this node's controller is active, so that brokers can register here."""
         return self._liveness is not None
 
     def stop(self) -> None:
-        """Judge nobody any more."""
+        """Stop watching brokers."""
         self.lost()
 
-    # What the controller says.
+    # Calls from the controller driver.
 
     def began(self, image: MetadataImage, predecessor: int | None) -> None:
-        """Everybody in service has a full session, and is probed."""
+        """Start: give every broker in service a full session, and probe it."""
         self._image = image
         liveness = self._liveness = Liveness(self._own_id)
         self._balance_ms = self._alarm.now_ms + BALANCE_MS
@@ -116,22 +116,25 @@ class LivenessDriver:
         self._arm()
 
     def lost(self) -> None:
-        """What is known of the brokers is another controller's affair from here on."""
+        """Stop: another controller watches the brokers from now on."""
         self._liveness = None
-        self._unburied.clear()
+        self._unfenced.clear()
         self._retry_ms = None
         self._alarm.set(None)
 
     def moved(self, image: MetadataImage) -> None:
-        """The image has moved."""
+        """Note a changed image."""
         self._image = image
 
-    # What brokers ask; None is the connection of the controller's own node.
+    # Requests of brokers. The connection is None for the controller's own node.
 
     def register(
-        self, request: BrokerRegistrationRequest, connection: Connection | None, waiter: Waiter
+        self,
+        request: BrokerRegistrationRequest,
+        connection: BrokerConnection | None,
+        waiter: OrderWaiter,
     ) -> None:
-        """Decide about a registration; from its answer on the broker counts as connected."""
+        """Decide about a registration. Once it is answered, the broker counts as connected."""
         liveness = self._liveness
         if liveness is None or _is_over(connection):
             waiter.refused(_unheard(connection))
@@ -142,7 +145,7 @@ class LivenessDriver:
             return
         link = self._link_of(connection, node_id)
         voter = next((one for one in self._voters() if one.node_id == node_id), None)
-        standing = Standing(
+        facts = RegistrationFacts(
             self._cluster_id,
             liveness.is_live(node_id, self._alarm.now_ms),
             None if voter is None else voter.directory_id,
@@ -159,14 +162,20 @@ class LivenessDriver:
             waiter.refused(error)
 
         self._controller.submit(
-            Registration(request, standing), Waiter(registered, refused, waiter.host)
+            Registration(request, facts), OrderWaiter(registered, refused, waiter.host)
         )
 
     def heartbeat(
-        self, request: BrokerHeartbeatRequest, connection: Connection | None, waiter: Waiter
+        self,
+        request: BrokerHeartbeatRequest,
+        connection: BrokerConnection | None,
+        waiter: OrderWaiter,
     ) -> None:
-        """Decide about a heartbeat; it is answered when something is committed that was written
-        since, for a controller that was deposed must keep nobody in service."""
+        """Decide about a heartbeat. It is answered when something written after it is committed.
+
+        The commit proves that this controller has not been deposed. A deposed controller must not
+        keep a broker in service.
+        """
         liveness = self._liveness
         if liveness is None or _is_over(connection):
             waiter.refused(_unheard(connection))
@@ -177,7 +186,7 @@ class LivenessDriver:
         self._controller.submit(Heartbeat(request, liveness, link, now_ms, must_commit), waiter)
         self._arm()
 
-    # Inside.
+    # Internals.
 
     def _registered(self, request: BrokerRegistrationRequest, link: int, broker_epoch: int) -> None:
         liveness, broker = self._liveness, self._image.brokers.get(request.broker_id)
@@ -188,7 +197,7 @@ class LivenessDriver:
             liveness.connected(broker.node_id, broker.incarnation_id, link)
         self._arm()
 
-    def _link_of(self, connection: Connection | None, node_id: int) -> int:
+    def _link_of(self, connection: BrokerConnection | None, node_id: int) -> int:
         if connection is None:
             return OWN_LINK
         link = self._links.get(connection)
@@ -198,7 +207,7 @@ class LivenessDriver:
         self._nodes[link] = node_id
         return link
 
-    def _ended(self, connection: Connection) -> None:
+    def _ended(self, connection: BrokerConnection) -> None:
         link = self._links.pop(connection)
         node_id = self._nodes.pop(link)
         if self._liveness is not None:
@@ -207,53 +216,53 @@ class LivenessDriver:
                 self._start(probe)
             self._arm()
 
-    def _start(self, probe: Probe) -> None:
+    def _start(self, probe: BrokerProbe) -> None:
         broker = self._image.brokers.get(probe.node_id)
         address = None if broker is None else broker_address(broker)
         self._probes.start(address, partial(self._probed, self._liveness, probe))
 
-    def _probed(self, liveness: Liveness | None, probe: Probe, verdict: Verdict) -> None:
+    def _probed(self, liveness: Liveness | None, probe: BrokerProbe, verdict: ProbeVerdict) -> None:
         if liveness is None or liveness is not self._liveness:
             return
         dead = liveness.probed(probe, verdict, self._alarm.now_ms)
         if dead is not None:
-            self._bury(dead)
+            self._fence(dead)
         self._arm()
 
     def _on_time(self) -> None:
         liveness, now_ms = self._liveness, self._alarm.now_ms
         assert liveness is not None, "the alarm goes with the sessions"
-        again: list[Dead] = []
+        again: list[DeadBroker] = []
         if self._retry_ms is not None and self._retry_ms <= now_ms:
             self._retry_ms = None
-            again, self._unburied = self._unburied, []
+            again, self._unfenced = self._unfenced, []
         for dead in [*liveness.dead(now_ms), *again]:
-            # Whoever has come back since is not dead.
+            # A broker that has come back since is not dead.
             if not liveness.is_live(dead.node_id, now_ms):
-                self._bury(dead)
+                self._fence(dead)
         for probe in liveness.probes_due(now_ms):
             self._start(probe)
         if self._balance_ms <= now_ms:
             self._balance_ms = now_ms + BALANCE_MS
-            self._give_back(liveness, now_ms)
+            self._elect_preferred(liveness, now_ms)
         self._arm()
 
-    def _give_back(self, liveness: Liveness, now_ms: int) -> None:
+    def _elect_preferred(self, liveness: Liveness, now_ms: int) -> None:
         settled = frozenset(
             node_id
             for node_id in self._image.brokers
             if liveness.unfenced_for_ms(node_id, now_ms) >= SETTLED_MS
         )
-        if any(to_give_back(self._image, settled)):
-            self._controller.submit(GiveBack(settled), Waiter(_nothing, _nothing))
+        if any(electable_preferred(self._image, settled)):
+            self._controller.submit(ElectPreferred(settled), OrderWaiter(_nothing, _nothing))
 
-    def _bury(self, dead: Dead) -> None:
+    def _fence(self, dead: DeadBroker) -> None:
         def refused(error: ApiError) -> None:
             if error.code is not ErrorCode.NOT_CONTROLLER:
-                self._unburied.append(dead)
+                self._unfenced.append(dead)
                 self._retry_ms = self._alarm.now_ms + RETRY_MS
 
-        self._controller.submit(dead, Waiter(_nothing, refused))
+        self._controller.submit(dead, OrderWaiter(_nothing, refused))
 
     def _arm(self) -> None:
         if self._liveness is None:
@@ -262,16 +271,16 @@ class LivenessDriver:
         self._alarm.set(min((one for one in deadlines if one is not None), default=None))
 
 
-def _is_over(connection: Connection | None) -> bool:
+def _is_over(connection: BrokerConnection | None) -> bool:
     return connection is not None and connection.has_ended
 
 
-def _unheard(connection: Connection | None) -> ApiError:
+def _unheard(connection: BrokerConnection | None) -> ApiError:
     if _is_over(connection):
-        # What a process that is gone has left in its socket is no sign of its life.
+        # Requests that a dead process left in the socket do not prove that it is alive.
         return ApiError(ErrorCode.NETWORK_EXCEPTION, "the connection has ended")
     return ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller")
 
 
 def _nothing(reply: Any) -> None:
-    """Nobody waits for it."""
+    """Ignore the outcome, because no request waits for it."""

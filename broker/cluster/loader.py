@@ -1,8 +1,8 @@
-"""From committed batches to the image: read, replayed, brought into force, published.
+"""Turns committed batches into the metadata image: reads, replays, applies and publishes them.
 
-Floor: cluster. Every node has one. Until somebody is served, all that is committed is replayed in
-one go; from then on each batch is a commit of its own, the next one after it is in force. The
-image's end offset is the log's, batches of the quorum's own included.
+Room: cluster. Every node has one loader. Before the node serves requests, everything committed is
+replayed in one pass. Later each batch is applied separately, and the next batch waits until it is
+in force. The image's end offset is the log's, so it also counts the quorum's own batches.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ from protocol.wire.records import iterate_batches, iterate_records, read_header
 logger = logging.getLogger(__name__)
 
 SLICE_BYTES = 1 << 20
-"""Of the log, read at a time."""
+"""How much of the log is read at a time."""
 
 
 class Publisher(Protocol):
-    """Who lives by the image."""
+    """Applies the image to this node."""
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
-        """Bring the partitions of a commit into service, and then call `done`."""
+        """Bring the partitions of a commit into service, then call `done`."""
 
     def published(self, delta: MetadataDelta) -> None:
-        """The image has moved by this."""
+        """Note that the image has changed by `delta`."""
 
 
 class Loader:
-    """Keeps the image of what is committed. `moved(image)` comes whenever it has moved."""
+    """Holds the image of what is committed. Calls `moved(image)` whenever the image has changed."""
 
     def __init__(self, log: MetadataLog) -> None:
         self.image = MetadataImage()
         self.removed_ids: set[Uuid] = set()
-        """Topics that the log has removed: their folders may go."""
+        """Topics that the log has removed, so their folders can be deleted."""
         self.moved: Callable[[MetadataImage], None] = lambda image: None
         self._log = log
         self._publisher: Publisher | None = None
         self._committed_offset = 0
         self._batches: deque[bytes] = deque()
         self._installed: MetadataImage | None = None
-        """The image of a snapshot that is to take the place of all that was replayed."""
+        """The image of a fetched snapshot, which will replace everything replayed so far."""
         self._is_applying = False
         self._is_replaying = False
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that is committed is in force."""
+        """Whether everything committed is in force."""
         return not self._is_applying and self.image.end_offset >= self._committed_offset
 
     def serve(self, publisher: Publisher) -> None:
-        """From here on others live by the image: each commit is brought into force by itself."""
+        """Set the publisher. From now on each commit is applied separately."""
         self._publisher = publisher
 
     def committed(self, offset: int) -> None:
-        """All below the offset is committed: replay what is not yet.
+        """Replay everything below the offset that is not yet replayed.
 
-        Raises UnknownMetadataRecord for what a later version has written.
+        Raises UnknownMetadataRecord if a later version wrote a record.
         """
         self._committed_offset = max(self._committed_offset, offset)
         if self._publisher is None:
@@ -80,9 +80,10 @@ class Loader:
             self._go_on()
 
     def installed(self, content: bytes, end_offset: int) -> None:
-        """The log begins anew behind a snapshot: take its image, in one step from the one before.
+        """Replace the image by that of a fetched snapshot, because the log now starts behind the
+        snapshot.
 
-        It is brought into force behind what is being applied.
+        It is applied after the commit that is being applied, as one change from the image before.
         """
         delta = MetadataDelta(MetadataImage())
         for _, batch in iterate_batches(content):
@@ -111,10 +112,10 @@ class Loader:
             self.moved(self.image)
 
     def _go_on(self) -> None:
-        """Bring into force, one after the other, what is committed.
+        """Apply all commits that are waiting, one after the other.
 
-        A loop, for many commits touch no partition and are applied on the spot, and thousands of
-        them may have waited for one sync.
+        This is a loop and not a recursion, because many commits touch no partition and are applied
+        at once, and thousands of them can have waited for one fsync.
         """
         if self._is_replaying:
             return
@@ -170,10 +171,10 @@ class Loader:
         self._go_on()
 
     def _replay(self, delta: MetadataDelta, batch: bytes) -> None:
-        """Take in the records of a batch.
+        """Replay the records of a batch.
 
-        One that can be read and does not fit is left out with a warning: version 0.1.0 wrote such,
-        and the image without it is the one it went on with.
+        A record that can be decoded but does not fit the image is skipped with a warning. Version
+        0.1.0 wrote such records, and it skipped them itself.
         """
         if read_header(batch).is_control:
             return

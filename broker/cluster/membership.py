@@ -1,17 +1,17 @@
-"""A broker's place in its cluster, as the broker itself sees it.
+"""A broker's membership in its cluster, as the broker itself sees it.
 
-Floor: cluster. Pure. A broker registers with the active controller, once for each process and again
-with the same incarnation wherever a controller may not know its connection: that costs nothing and
-gives the same epoch. From then on it sends heartbeats, every `HEARTBEAT_MS` and at once when it has
-something else to say. What has become of it, it takes from the replayed metadata alone: answers
-only say that it was heard, and that it may stop.
+Room: cluster. Pure. A broker registers with the active controller once per process. It registers
+again with the same incarnation id whenever a controller may not know its connection, which returns
+the same broker epoch. Then it sends a heartbeat every `HEARTBEAT_MS`, and at once when it has
+something to report. It learns whether it is fenced only from the replayed metadata.
 
-`may_read` is the barrier before old data. A leader that stood still, or was cut off, may have been
-deposed without knowing it. It may answer reads only for `READ_LEASE_MS` from the *sending* of a
-heartbeat that was answered while it was in service, once it has replayed all that the controller
-had decided by then. After a stall of its own, or a fence, what was answered before counts no more.
+`may_read` guards reads of old data. A leader that stood still or was cut off can have been deposed
+without knowing it. It may answer reads for `READ_LEASE_MS`, counted from the *sending* of a
+heartbeat. The heartbeat must have been answered while the broker was in service, and the broker
+must have replayed everything that the controller had decided by then. After its own stall, or after
+it was fenced, earlier answers do not count.
 
-All times are monotonic ms. Events come as calls, what they lead to goes out as effects, in order.
+All times are monotonic ms. Events come in as calls; the resulting effects go out in order.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 
 from broker.cluster.held_id import RETRY_MS_MAX, HeldId
 from broker.cluster.membership_effects import (
-    Ask,
+    BrokerFenced,
+    BrokerRefused,
+    BrokerRegistered,
+    BrokerUnfenced,
     Effect,
-    Fenced,
     MayStop,
-    Refused,
-    Registered,
-    Unfenced,
+    SendRequest,
 )
 from broker.controller.liveness import SESSION_TIMEOUT_MS
 from broker.metadata.image import BrokerImage
@@ -46,95 +46,89 @@ HEARTBEAT_MS = 2_000
 """Kafka's `broker.heartbeat.interval.ms`."""
 
 STOP_HEARTBEAT_MS = 200
-"""Between heartbeats of a broker that waits to be let go."""
+"""The heartbeat interval of a broker that waits for permission to stop."""
 
 STOP_PATIENCE_MS = 3_000
-"""How long a broker that wants to stop waits for an answer before it goes without: so long nobody
-has had the controller, or it cannot be reached."""
+"""How long a broker that wants to stop waits for any answer before it stops without permission."""
 
 READ_LEASE_MS = SESSION_TIMEOUT_MS // 2
-"""How long reads may be answered after the sending of a heartbeat that was answered."""
+"""How long after the sending of an answered heartbeat the broker may answer reads."""
 
 ANSWER_TIMEOUT_MS = READ_LEASE_MS
-"""How long an answer of the controller is waited for."""
+"""How long the broker waits for an answer of the controller."""
 
 RETRY_MS_MIN = 20
-"""Before a request is made again that was not answered as it should; doubled each time."""
+"""The first wait before a failed request is repeated; the wait doubles each time."""
 
 FINAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REQUEST})
-"""Refusals of a registration that waiting does not change."""
+"""Errors of a registration that waiting does not cure."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The request under way."""
+class _PendingRequest:
+    """The request that waits for its answer."""
 
     number: int
     sent_ms: int
     news: int
-    """How much there was to say when it left."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _AnsweredHeartbeat:
     """A heartbeat that was answered."""
 
     sent_ms: int
     end_offset: int
-    """How far to replay before it counts."""
+    """The offset up to which the metadata must be replayed before this answer opens reads."""
 
 
 def damaged_topics(partitions: Iterable[TopicPartition]) -> list[DamagedTopic]:
-    """How a registration and a heartbeat name damaged logs."""
+    """Return damaged logs in the form that registrations and heartbeats use."""
     topics: dict[str, DamagedTopic] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, DamagedTopic(name=topic)).partitions.append(partition)
     return list(topics.values())
 
 
-class Membership:
-    """One process of a broker, until it ends or is refused."""
+class BrokerMembership:
+    """The membership of one broker process, until the process ends or is refused."""
 
     def __init__(self, request: BrokerRegistrationRequest) -> None:
-        """`request`: its registration."""
         self._request = request
         self._controller = (NO_NODE, NO_LEADER_EPOCH)
         self._is_known_there = False
-        """Whether the controller knows this process's connection."""
+        """Whether the controller knows the connection of this process."""
         self._broker_epoch: int | None = None
         self._own: BrokerImage | None = None
-        """What is registered under the id, as of the image."""
         self._replayed_end = 0
         self._is_registered = False
         self._is_fenced = True
         self._is_ready = False
         self._damaged: frozenset[TopicPartition] = frozenset()
-        """Whose logs were found damaged since the start."""
+        """The partitions whose logs were found damaged since the start."""
         self._wants_stop = False
         self._stop_heard_ms = 0
-        """When the controller was last heard of since the broker wants to stop."""
+        """When the controller last answered since the broker wants to stop."""
         self._others_count = 0
-        """How many others are in service, by the image."""
         self._may_stop = False
         self._is_over = False
         self._news = 0
-        """Rises whenever there is something to say."""
-        self._asked: _Asked | None = None
+        """Rises whenever there is something to report."""
+        self._asked: _PendingRequest | None = None
         self._number = 0
         self._due_ms: int | None = None
-        """When to ask next; None while there is nobody to be asked."""
+        """When to send the next request; None while there is no controller."""
         self._wait_ms = RETRY_MS_MIN
         self._held_id = HeldId()
         self._stopping_known = 0
-        self._heard: list[_Heard] = []
+        self._heard: list[_AnsweredHeartbeat] = []
         self._counts_from_ms = 0
-        """What was sent before that opens no barrier."""
         self._lease_ms: int | None = None
-        """When the heartbeat was sent by which reads may be answered; None: by none."""
+        """When the heartbeat that allows reads was sent; None while no heartbeat does."""
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `tick` has something to do."""
+        """When to call `tick`; None if there is nothing to wait for."""
         if self._is_over:
             return None
         deadlines = [] if self._asked is not None or self._due_ms is None else [self._due_ms]
@@ -144,22 +138,22 @@ class Membership:
 
     @property
     def broker_epoch(self) -> int | None:
-        """Under which this process is registered; None before it is."""
+        """The broker epoch of this process; None before it is registered."""
         return self._broker_epoch
 
     def may_read(self, now_ms: int) -> bool:
-        """Whether what this broker holds as leader may be told to readers."""
+        """Whether this broker, as a leader, may answer reads now."""
         return self._lease_ms is not None and now_ms - self._lease_ms < READ_LEASE_MS
 
-    # What happens.
+    # Events.
 
     def controller(self, node_id: int, epoch: int, now_ms: int) -> Sequence[Effect]:
-        """Who leads the quorum from here on; NO_NODE if nobody is known to."""
+        """Note which node leads the quorum; NO_NODE if none is known."""
         if (node_id, epoch) == self._controller:
             return ()
         self._controller = (node_id, epoch)
         self._is_known_there = False
-        # Whoever was asked before may answer what he likes.
+        # Ignore any answer of the controller asked before.
         self._asked = None
         self._held_id.forget()
         self._wait_ms = RETRY_MS_MIN
@@ -167,7 +161,9 @@ class Membership:
         return self.tick(now_ms)
 
     def link_lost(self, node_id: int, now_ms: int) -> Sequence[Effect]:
-        """The link to a node has ended: the controller there must hear soon who still lives."""
+        """Note a lost link. If it led to the controller, send a heartbeat soon: this broker is
+        alive.
+        """
         if node_id != self._controller[0]:
             return ()
         self._is_known_there = False
@@ -180,8 +176,11 @@ class Membership:
         others: Iterable[BrokerImage],
         now_ms: int,
     ) -> Sequence[Effect]:
-        """The image has moved. `own` is what it has under this id, `others` all that it has under
-        other ids: of those, who is about to stop waits until all have heard of it."""
+        """Note a changed image. If another broker there is about to stop, send a heartbeat at once.
+
+        That broker waits until all others have replayed its wish. `own` is this broker's
+        registration.
+        """
         self._replayed_end, self._own = end_offset, own
         in_service = [one for one in others if not one.is_fenced]
         stopping_count = sum(one.is_stopping for one in in_service)
@@ -195,46 +194,47 @@ class Membership:
         return [*effects, *self._say(now_ms)] if is_awaited and not self._is_over else effects
 
     def ready(self, now_ms: int) -> Sequence[Effect]:
-        """The broker can serve: it wants to be in service."""
+        """The broker can serve, so it wants to be unfenced."""
         self._is_ready = True
         return self._say(now_ms)
 
     def stop(self, now_ms: int) -> Sequence[Effect]:
-        """The broker wants to stop, once nobody counts on it: `MayStop` follows, perhaps at once.
+        """The broker wants to stop. `MayStop` follows, possibly at once.
 
-        It comes when the controller says so, when there is nobody left to take over, and when no
-        controller has been heard of for `STOP_PATIENCE_MS`.
+        It can stop when the controller permits it, when no other broker can take over, or when the
+        controller has not answered for `STOP_PATIENCE_MS`.
         """
         self._wants_stop = True
         self._stop_heard_ms = now_ms
         return self._let_go_alone() or self._say(now_ms)
 
     def damaged(self, partitions: Iterable[TopicPartition], now_ms: int) -> Sequence[Effect]:
-        """Whose logs are known to be damaged by now: others should lead them.
+        """Report the partitions whose logs are known to be damaged, so that other brokers lead
+        them.
 
-        Each heartbeat says so, for one day another may be in sync who is not now.
+        Every heartbeat repeats it, because another replica can join the in-sync replicas later.
         """
         before, self._damaged = self._damaged, frozenset(partitions)
         return self._say(now_ms) if self._damaged - before else ()
 
     def stalled(self, now_ms: int) -> Sequence[Effect]:
-        """This process stood still until now: nothing it knew before is sure."""
+        """The process stood still until now, so nothing it knew before is certain."""
         self._close(now_ms)
         return self._say(now_ms)
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
-        """The deadline has come."""
+        """This process stood still until now, so nothing it knew before is certain."""
         if self._is_waiting_to_stop and now_ms >= self._stop_heard_ms + STOP_PATIENCE_MS:
             return self._let_go()
         if self._due_ms is None or now_ms < self._due_ms or self._asked or self._is_over:
             return ()
         message = self._heartbeat() if self._is_known_there else self._request
         self._number += 1
-        self._asked = _Asked(self._number, now_ms, self._news)
-        return (Ask(self._number, self._controller[0], message),)
+        self._asked = _PendingRequest(self._number, now_ms, self._news)
+        return (SendRequest(self._number, self._controller[0], message),)
 
     def answered(self, number: int, answer: Any, now_ms: int) -> Sequence[Effect]:
-        """A request has been answered, with an error or without."""
+        """Handle the answer to a request, with or without an error."""
         asked = self._asked
         if asked is None or asked.number != number:
             return ()
@@ -246,14 +246,14 @@ class Membership:
         return self._answered(answer, code, asked, now_ms)
 
     def failed(self, number: int, is_late: bool, now_ms: int) -> Sequence[Effect]:
-        """A request has not been answered; `is_late`: the link stands all the same."""
+        """Handle a request that got no answer. `is_late`: it timed out, but the link exists."""
         if self._asked is None or self._asked.number != number:
             return ()
         self._asked = None
         self._is_known_there = self._is_known_there and is_late
         return self._later(now_ms)
 
-    # Registering.
+    # Registration.
 
     def _registered(
         self, answer: BrokerRegistrationResponse, code: ErrorCode, now_ms: int
@@ -271,13 +271,14 @@ class Membership:
             return self._refuse(text)
         if code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             is_over = self._held_id.said(now_ms)
-            # Whoever was registered before has been replaced by the one that holds the id.
+            # The broker has an epoch, so it was registered before: the process that holds the id
+            # has replaced it.
             if is_over or self._broker_epoch is not None:
                 return self._refuse(text)
         return self._later(now_ms)
 
     def _look(self, now_ms: int) -> Sequence[Effect]:
-        """Take what has become of this broker from the image."""
+        """Read from the image what has become of this broker's registration."""
         own, broker_epoch = self._own, self._broker_epoch
         if self._is_over or broker_epoch is None:
             return ()
@@ -289,10 +290,10 @@ class Membership:
         has_news = not self._is_registered
         if has_news:
             self._is_registered = True
-            effects.append(Registered(broker_epoch))
+            effects.append(BrokerRegistered(broker_epoch))
         if own.is_fenced != self._is_fenced:
             self._is_fenced = own.is_fenced
-            effects.append(Fenced() if own.is_fenced else Unfenced())
+            effects.append(BrokerFenced() if own.is_fenced else BrokerUnfenced())
             if own.is_fenced:
                 self._close(now_ms)
                 has_news = True
@@ -301,7 +302,7 @@ class Membership:
     def _taken_out(self) -> Sequence[Effect]:
         return self._refuse(
             f"broker {self._request.broker_id} was taken out of the cluster while it ran under "
-            f"epoch {self._broker_epoch}; it must start anew"
+            f"epoch {self._broker_epoch}; restart it"
         )
 
     def _replaced(self) -> Sequence[Effect]:
@@ -316,7 +317,7 @@ class Membership:
         self._is_over = True
         self._lease_ms = None
         self._heard.clear()
-        return (Refused(text),)
+        return (BrokerRefused(text),)
 
     # Heartbeats.
 
@@ -332,7 +333,7 @@ class Membership:
         )
 
     def _answered(
-        self, answer: BrokerHeartbeatResponse, code: ErrorCode, asked: _Asked, now_ms: int
+        self, answer: BrokerHeartbeatResponse, code: ErrorCode, asked: _PendingRequest, now_ms: int
     ) -> Sequence[Effect]:
         if code is ErrorCode.STALE_BROKER_EPOCH:
             return self._replaced()
@@ -341,7 +342,7 @@ class Membership:
             return self._later(now_ms)
         self._wait_ms = RETRY_MS_MIN
         if not answer.is_fenced and asked.sent_ms >= self._counts_from_ms:
-            self._heard.append(_Heard(asked.sent_ms, answer.metadata_end_offset))
+            self._heard.append(_AnsweredHeartbeat(asked.sent_ms, answer.metadata_end_offset))
             self._open()
         interval_ms = STOP_HEARTBEAT_MS if self._is_waiting_to_stop else HEARTBEAT_MS
         self._due_ms = now_ms if asked.news != self._news else asked.sent_ms + interval_ms
@@ -350,7 +351,9 @@ class Membership:
         return [*effects, *self.tick(now_ms)]
 
     def _say(self, now_ms: int) -> Sequence[Effect]:
-        """There is something to say, so ask at once, or behind the answer that is under way."""
+        """Note that there is something to report. Send a request at once, or after the answer under
+        way.
+        """
         self._news += 1
         if self._controller[0] == NO_NODE:
             return ()
@@ -375,14 +378,18 @@ class Membership:
         return (MayStop(),)
 
     def _let_go_alone(self) -> Sequence[Effect]:
-        """Go without being told so, if nobody counts on this broker or can take over from it."""
+        """Stop without permission if the broker is out of service or no other broker could take
+        over.
+        """
         is_out = self._own is None or self._own.is_fenced or not self._is_registered
         return self._let_go() if is_out or self._others_count == 0 else ()
 
-    # The barrier.
+    # The guard of reads.
 
     def _open(self) -> None:
-        """Let those heartbeats count whose controller knew nothing that is not replayed here."""
+        """Let an answered heartbeat allow reads once everything its controller had decided is
+        replayed.
+        """
         while self._heard and self._heard[0].end_offset <= self._replayed_end:
             self._lease_ms = self._heard.pop(0).sent_ms
 

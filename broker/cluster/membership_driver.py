@@ -1,8 +1,8 @@
-"""Drives a broker's membership: requests to the active controller, wherever that is, and time.
+"""Runs a broker's membership: sends its requests to the active controller and keeps its timer.
 
-Floor: cluster. `membership` decides; here its requests go over the link CONTROL, or directly to the
-controller of this node. The same way, `ask_controller`, is open to all of this node that have to
-ask the active controller something.
+Room: cluster. `membership` decides. This driver sends the requests over the link CONTROL, or calls
+the controller of this node directly. Other parts of the broker use the same path, `ask_controller`,
+for their requests to the active controller.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any, Protocol
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.liveness_driver import LivenessDriver, broker_address
-from broker.cluster.membership import ANSWER_TIMEOUT_MS, HEARTBEAT_MS, Membership
+from broker.cluster.membership import ANSWER_TIMEOUT_MS, HEARTBEAT_MS, BrokerMembership
 from broker.cluster.membership_effects import (
-    Ask,
+    BrokerFenced,
+    BrokerRefused,
+    BrokerRegistered,
+    BrokerUnfenced,
     Effect,
-    Fenced,
     MayStop,
-    Refused,
-    Registered,
-    Unfenced,
+    SendRequest,
 )
-from broker.controller.active import Waiter
+from broker.controller.active import OrderWaiter
 from broker.metadata.image import BrokerImage, MetadataImage
-from broker.quorum.ready import Following, RoleChange, Won
+from broker.quorum.ready import FollowsLeader, LeadsEpoch, RoleChange
 from broker.sessions.dispatch import refusal
 from broker.sessions.peers import LinkKind, Peers
 from broker.world import End, World
@@ -42,40 +42,42 @@ from protocol.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition
 from protocol.wire.schema import Message
 
 
-class Told(Protocol):
-    """Who lives by the broker's place in the cluster."""
+class MembershipListener(Protocol):
+    """Is notified of changes in the broker's membership."""
 
     def registered(self, broker_epoch: int) -> None:
-        """Under which epoch the metadata mean this process; `ready` is to follow."""
+        """The metadata refers to this process under this broker epoch. Call `ready` when it can
+        serve.
+        """
 
     def unfenced(self) -> None:
         """The broker is in service."""
 
     def fenced(self) -> None:
-        """It was in service, and is not any more."""
+        """The broker is not in service any more."""
 
     def may_stop(self) -> None:
-        """Nobody counts on it any more."""
+        """The broker can stop, because the cluster does not need it any more."""
 
     def refused(self, text: str) -> None:
-        """This process must end, and why."""
+        """This process must end; the text says why."""
 
 
 class MembershipDriver:
-    """One process's."""
+    """The membership of one broker process."""
 
     def __init__(
         self,
         request: BrokerRegistrationRequest,
-        told: Told,
+        listener: MembershipListener,
         controller: ControllerDriver,
         liveness: LivenessDriver,
         peers: Peers,
         world: World,
     ) -> None:
-        self._membership = Membership(request)
+        self._membership = BrokerMembership(request)
         self._own_id = request.broker_id
-        self._told = told
+        self._listener = listener
         self._controller = controller
         self._liveness = liveness
         self._peers = peers
@@ -84,60 +86,61 @@ class MembershipDriver:
         self._alarm = LivedAlarm(world, self._on_time)
         self._stall_count = 0
         self._brokers: dict[int, BrokerImage] = {}
-        """Whom the metadata name, as the links know it."""
+        """The registered brokers whose addresses the links already have."""
 
     @property
     def lived_ms(self) -> int:
-        """What this process has lived so far, its stalls left out."""
+        """The lived time of this process: without its stalls."""
         return self._alarm.now_ms
 
     @property
     def may_read(self) -> bool:
-        """Whether what this broker leads may be told to readers. It may have been deposed without
-        knowing it: see `membership`."""
+        """Whether this broker, as a leader, may answer reads now. It can have been deposed without
+        knowing it; see `membership`.
+        """
         self._notice_stall()
         return self._membership.may_read(self._world.clock.monotonic_ms())
 
-    # What happens.
+    # Events.
 
     def role(self, role: RoleChange) -> None:
-        """The quorum has elected this node, or another, or nobody."""
-        if isinstance(role, Won):
+        """Note a role change: the quorum elected this node, another node, or has no leader."""
+        if isinstance(role, LeadsEpoch):
             self._leader_id = self._own_id
         else:
-            self._leader_id = role.leader_id if isinstance(role, Following) else NO_NODE
+            self._leader_id = role.leader_id if isinstance(role, FollowsLeader) else NO_NODE
         epoch = role.epoch if self._leader_id != NO_NODE else NO_LEADER_EPOCH
         self._perform(self._membership.controller(self._leader_id, epoch, self._now_ms()))
 
     def moved(self, image: MetadataImage) -> None:
-        """The image has moved."""
+        """Note a changed image."""
         self._follow_brokers(image)
         others = [one for one in image.brokers.values() if one.node_id != self._own_id]
         own = image.brokers.get(self._own_id)
         self._perform(self._membership.replayed(image.end_offset, own, others, self._now_ms()))
 
     def link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
-        """A link of this broker has ended, or could not be made."""
+        """Note that a link of this broker was lost or could not be made."""
         if kind is LinkKind.CONTROL:
             self._perform(self._membership.link_lost(node_id, self._now_ms()))
 
     def ready(self) -> None:
-        """This broker can serve."""
+        """The broker can serve."""
         self._perform(self._membership.ready(self._now_ms()))
 
     def damaged(self, partitions: Iterable[TopicPartition]) -> None:
-        """Whose logs are known to be damaged by now."""
+        """Report the partitions whose logs are known to be damaged."""
         self._perform(self._membership.damaged(partitions, self._now_ms()))
 
     def want_stop(self) -> None:
-        """This broker wants to stop."""
+        """The broker wants to stop."""
         self._perform(self._membership.stop(self._now_ms()))
 
     def stop(self) -> None:
-        """Say nothing more."""
+        """Send nothing more."""
         self._alarm.stop()
 
-    # Asking the active controller.
+    # Requests to the active controller.
 
     def ask_controller(
         self,
@@ -146,10 +149,10 @@ class MembershipDriver:
         answered: Callable[[Any], None],
         failed: Callable[[End], None],
     ) -> None:
-        """Ask whoever leads the quorum; one of the two is called once, not before this returns.
+        """Ask the leader of the quorum. Exactly one callback is called, once, after this returns.
 
-        The answer may be NOT_CONTROLLER. UNRESOLVED: nobody is known to lead. Whoever asks again
-        waits a while first.
+        The answer can be NOT_CONTROLLER. `failed` gets UNRESOLVED if no leader is known. A caller
+        that repeats the request must wait a while first.
         """
         self._ask(self._leader_id, request, version, answered, failed)
 
@@ -176,7 +179,7 @@ class MembershipDriver:
         def refused(error: ApiError) -> None:
             answered(refusal(request.api_key, error))
 
-        waiter = Waiter(answered, refused)
+        waiter = OrderWaiter(answered, refused)
         match request:
             case BrokerRegistrationRequest():
                 self._liveness.register(request, None, waiter)
@@ -187,15 +190,15 @@ class MembershipDriver:
             case _:
                 raise AssertionError(f"{type(request).__name__} is not asked of a controller")
 
-    # Inside.
+    # Internals.
 
     def _now_ms(self) -> int:
-        """The monotonic time, once it is known whether this process stood still before it."""
+        """Return the monotonic time, after a check for a stall of this process."""
         self._notice_stall()
         return self._world.clock.monotonic_ms()
 
     def _notice_stall(self) -> None:
-        # The reading notices it.
+        # Reading the lived time detects a stall.
         _ = self._alarm.now_ms
         if self._alarm.stall_count != self._stall_count:
             self._stall_count = self._alarm.stall_count
@@ -205,7 +208,7 @@ class MembershipDriver:
         self._perform(self._membership.tick(self._now_ms()))
 
     def _follow_brokers(self, image: MetadataImage) -> None:
-        """Let the links know which processes the metadata name, and where they listen."""
+        """Give the links the current processes and addresses of all registered brokers."""
         for node_id, broker in image.brokers.items():
             known = self._brokers.get(node_id)
             address = broker_address(broker)
@@ -220,18 +223,18 @@ class MembershipDriver:
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Ask(number, node_id, message):
+                case SendRequest(number, node_id, message):
                     self._send(number, node_id, message)
-                case Registered(broker_epoch):
-                    self._told.registered(broker_epoch)
-                case Unfenced():
-                    self._told.unfenced()
-                case Fenced():
-                    self._told.fenced()
+                case BrokerRegistered(broker_epoch):
+                    self._listener.registered(broker_epoch)
+                case BrokerUnfenced():
+                    self._listener.unfenced()
+                case BrokerFenced():
+                    self._listener.fenced()
                 case MayStop():
-                    self._told.may_stop()
-                case Refused(text):
-                    self._told.refused(text)
+                    self._listener.may_stop()
+                case BrokerRefused(text):
+                    self._listener.refused(text)
         self._arm()
 
     def _send(self, number: int, node_id: int, message: Message) -> None:
@@ -252,6 +255,6 @@ class MembershipDriver:
 
     def _arm(self) -> None:
         now_ms, deadline_ms = self._world.clock.monotonic_ms(), self._membership.next_deadline_ms
-        # Without a deadline too: only who waits for a turn notices that he stood still.
+        # Set the alarm even without a deadline, because only an expected turn can reveal a stall.
         left_ms = HEARTBEAT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)
         self._alarm.set(self._alarm.now_ms + left_ms)

@@ -1,6 +1,6 @@
-"""What a broker's place in its cluster leads to: requests to the controller, and news of itself.
+"""The effects of `membership`: requests to the controller, and changes of this broker's state.
 
-Floor: cluster. Pure data; `membership` gives it out, its driver performs it in order.
+Room: cluster. Pure data. The driver performs the effects in order.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from protocol.wire.schema import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A request to the controller on a node; it is answered, or has failed, under its number."""
+class SendRequest:
+    """Send a request to the controller on a node. Its answer or failure comes under `number`."""
 
     number: int
     node_id: int
@@ -20,33 +20,35 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """The registration is in force here: what the metadata say of partitions is meant for this
-    process from here on. Whoever hears it calls `ready` when the broker can serve."""
+class BrokerRegistered:
+    """The registration is in force, so the metadata now refers to this process.
+
+    The receiver calls `ready` when the broker can serve.
+    """
 
     broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Unfenced:
+class BrokerUnfenced:
     """The broker is in service."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
-    """The broker was in service and is not any more: taken for dead, or about to stop."""
+class BrokerFenced:
+    """The broker is not in service any more: it counts as dead, or it is about to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class MayStop:
-    """Nobody counts on the broker any more."""
+    """The broker can stop, because the cluster does not need it any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """There is no place for this process; the text says why, and nothing follows."""
+class BrokerRefused:
+    """The cluster does not accept this process. The text says why; no effect follows."""
 
     text: str
 
 
-Effect = Ask | Registered | Unfenced | Fenced | MayStop | Refused
+Effect = SendRequest | BrokerRegistered | BrokerUnfenced | BrokerFenced | MayStop | BrokerRefused

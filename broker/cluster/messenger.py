@@ -1,8 +1,8 @@
-"""The quorum's messages over links: requests to other nodes, and answers to theirs.
+"""Carries the quorum's messages over links: requests to other nodes and answers to theirs.
 
-Floor: cluster. What the core sends comes back once, answered or failed: an answer that cannot be
-understood counts as none. What other nodes ask is answered on the connection on which it came, if
-that still stands.
+Room: cluster. Each request of the core comes back once, as answered or failed. An answer that
+cannot be decoded counts as failed. A request of another node is answered on the connection on which
+it came, if that connection still exists.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from broker.cluster import quorum_wire
 from broker.quorum.events import (
-    Answered,
-    Failed,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
     Received,
+    RequestAnswered,
+    RequestFailed,
 )
 from broker.quorum.ready import Reply, Send
 from broker.sessions.call import Call
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 
 class LinkMessenger:
-    """Between one node's `QuorumDriver` and all others."""
+    """Carries messages between one node's `QuorumDriver` and all other nodes."""
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
-        self.heard: Callable[[Received | Answered | Failed], None] | None = None
-        """The driver's `handle`; None as long as this broker is no replica of the metadata."""
+        self.heard: Callable[[Received | RequestAnswered | RequestFailed], None] | None = None
+        """The driver's `handle`; None while this broker is no replica of the metadata log."""
         self.leader_answered: Callable[[int, int], None] = lambda leader_id, leader_epoch: None
-        """Hears whenever a leader gives what it was asked for, and in which epoch it leads."""
+        """Called with (leader id, leader epoch) whenever a leader answers a fetch."""
         self._peers = peers
         self._clock = clock
         self._numbers = count()
@@ -48,18 +48,18 @@ class LinkMessenger:
 
     @property
     def unanswered_count(self) -> int:
-        """How many requests of other nodes wait for their answers."""
+        """How many requests of other nodes are not answered yet."""
         return len(self._calls)
 
     def send(self, send: Send) -> None:
-        """Ask another node."""
+        """Send a request to another node."""
         message, version = quorum_wire.encode_request(send.request)
 
         def answered(answer: Any) -> None:
             self._answered(send, answer)
 
         def failed(end: End) -> None:
-            self._tell(Failed(send.request_id))
+            self._tell(RequestFailed(send.request_id))
 
         self._peers.ask(
             send.node_id,
@@ -73,36 +73,36 @@ class LinkMessenger:
 
     def _answered(self, send: Send, message: Any) -> None:
         if message.error_code == ErrorCode.BROKER_NOT_AVAILABLE:
-            self._tell(Failed(send.request_id))
+            self._tell(RequestFailed(send.request_id))
             return
         try:
             answer = quorum_wire.decode_answer(message)
         except WireError as error:
             logger.warning(
-                "answer of another voter is of no use",
+                "answer of another voter cannot be decoded",
                 extra=fields(node_id=send.node_id, reason=error),
             )
-            self._tell(Failed(send.request_id))
+            self._tell(RequestFailed(send.request_id))
             return
         if isinstance(answer, FetchAnswer | FetchSnapshotAnswer) and (
             answer.leader_id == send.node_id
         ):
             self.leader_answered(answer.leader_id, answer.leader_epoch)
-        self._tell(Answered(send.request_id, answer))
+        self._tell(RequestAnswered(send.request_id, answer))
 
-    def _tell(self, event: Received | Answered | Failed) -> None:
-        assert self.heard is not None, "nothing is asked before somebody hears of the answer"
+    def _tell(self, event: Received | RequestAnswered | RequestFailed) -> None:
+        assert self.heard is not None, "a request was sent before `heard` was set"
         self.heard(event)
 
     def received(self, call: Call, message: Message) -> None:
-        """Another node asks; it is answered by `reply`.
+        """Handle a request of another node; `reply` answers it later.
 
-        Raises ApiError for what is not the quorum's, and BROKER_NOT_AVAILABLE before this broker is
-        a replica of the metadata.
+        Raises ApiError if the request does not concern the quorum, and BROKER_NOT_AVAILABLE while
+        this broker is no replica of the metadata log.
         """
         if self.heard is None:
             raise ApiError(
-                ErrorCode.BROKER_NOT_AVAILABLE, "this broker is no part of a cluster yet"
+                ErrorCode.BROKER_NOT_AVAILABLE, "this broker has not joined a cluster yet"
             )
         request = quorum_wire.decode_request(message)
         number = next(self._numbers)
@@ -110,11 +110,13 @@ class LinkMessenger:
         self._tell(Received(number, request))
 
     def reply(self, reply: Reply) -> None:
-        """Answer what was received under `call_id`."""
+        """Send the answer to the request received under `call_id`."""
         self._calls.pop(reply.call_id).answer(quorum_wire.encode_answer(reply.answer))
 
 
 def kind_of(send: Send) -> LinkKind:
-    """On which link a request goes: a Fetch may wait, and a vote must not stand behind it."""
+    """Return the link for a request. A Fetch can wait at the leader, so no vote may queue behind
+    it.
+    """
     is_read = isinstance(send.request, Fetch | FetchSnapshot)
     return LinkKind.METADATA if is_read else LinkKind.QUICK

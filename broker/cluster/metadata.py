@@ -1,7 +1,7 @@
-"""The metadata of the cluster as a node knows it, and the way to have it changed.
+"""The cluster metadata of one node: its log, its image, and the way to change it.
 
-Floor: cluster. It hands on what the quorum says: commits to the loader, roles to the controller.
-Everybody else needs `image` and `submit`.
+Room: cluster. It passes commits of the quorum to the loader and role changes to the controller.
+Other rooms use only `image` and `submit`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from broker.cluster.controller_driver import ControllerDriver, Order
 from broker.cluster.loader import Loader, Publisher
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
-from broker.cluster.snapshots import Snapshot
+from broker.cluster.snapshots import MetadataSnapshot
 from broker.cluster.snapshotter import Snapshotter
-from broker.controller.active import Waiter
+from broker.controller.active import OrderWaiter
 from broker.metadata.image import MetadataImage
 from broker.quorum.ready import RoleChange
 from protocol.errors import ApiError
@@ -38,12 +38,12 @@ class Metadata:
         self.loader = loader
         self.controller = controller
         self.snapshotter = snapshotter
-        self.passed_on: Callable[[Order, Waiter], None] = controller.submit
-        """How an order gets to whoever decides; a node that is alone decides itself."""
+        self.passed_on: Callable[[Order, OrderWaiter], None] = controller.submit
+        """Passes an order to the node that decides. A broker without a cluster decides itself."""
         self.role_changed: Callable[[RoleChange], None] = lambda role: None
-        """Hears of roles before the controller does."""
+        """Called with each role change, before the controller is."""
         self.image_moved: Callable[[MetadataImage], None] = lambda image: None
-        """Hears whenever the image has moved, behind the controller."""
+        """Called whenever the image has changed, after the controller is."""
         self._refusal: Exception | None = None
         self._is_serving = False
         loader.moved = self._moved
@@ -51,17 +51,17 @@ class Metadata:
 
     @property
     def image(self) -> MetadataImage:
-        """What is committed and in force."""
+        """The image of everything that is committed and in force."""
         return self.loader.image
 
     @property
     def removed_ids(self) -> set[Uuid]:
-        """Topics that the log has removed: their folders may go."""
+        """Topics that the log has removed, so their folders can be deleted."""
         return self.loader.removed_ids
 
     @property
     def is_quiet(self) -> bool:
-        """Whether all that was written is durable and in force."""
+        """Whether everything written is durable and in force."""
         return self.log.duties.is_idle and self.loader.is_idle
 
     def submit(
@@ -71,10 +71,13 @@ class Metadata:
         refused: Callable[[ApiError], None],
         host: str | None = None,
     ) -> None:
-        """Have an order decided, here or by another node; call `reply` once it is committed and in
-        force, or `refused` if it cannot be written, or too many wait already. Either may be called
-        before this returns. `host` has given the order; None for the node itself."""
-        self.passed_on(order, Waiter(reply, refused, host))
+        """Have an order decided, here or by another node.
+
+        Calls `reply` once the decision is committed and in force, or `refused` if it cannot be
+        written or too many orders wait. Both can be called before this returns. `host` is the
+        client that gave the order, None for the node itself.
+        """
+        self.passed_on(order, OrderWaiter(reply, refused, host))
 
     def decide(
         self,
@@ -83,11 +86,13 @@ class Metadata:
         refused: Callable[[ApiError], None],
         host: str | None = None,
     ) -> None:
-        """As `submit`, but NOT_CONTROLLER where another node decides."""
-        self.controller.submit(order, Waiter(reply, refused, host))
+        """Like `submit`, but refuse with NOT_CONTROLLER unless this node is the controller."""
+        self.controller.submit(order, OrderWaiter(reply, refused, host))
 
     def submit_now(self, order: Order) -> Any:
-        """Decide before anybody is served; returns the reply, raises what the disk refuses."""
+        """Decide an order before the node serves requests. Returns the reply; raises the disk's
+        errors.
+        """
         replies: list[Any] = []
         refusals: list[ApiError] = []
         self.submit(order, replies.append, refusals.append)
@@ -95,11 +100,11 @@ class Metadata:
             raise self._refusal or error
         return replies.pop()
 
-    def start(self, snapshot: Snapshot) -> None:
-        """Replay the log behind a snapshot, and be elected where this is the only voter, before
-        anybody is served.
+    def start(self, snapshot: MetadataSnapshot) -> None:
+        """Replay the log behind a snapshot. If this is the only voter, it is also elected.
 
-        Raises what the disk refuses, UnknownMetadataRecord for the log of a later version.
+        Call this before the node serves requests. Raises the disk's errors, and
+        UnknownMetadataRecord if a later version wrote the log.
         """
         self.installed(snapshot)
         self.quorum.start()
@@ -107,22 +112,22 @@ class Metadata:
             raise self._refusal
 
     def serve(self, publisher: Publisher, hands: Hands) -> None:
-        """From here on others live by the image, and the disk is waited for in threads."""
+        """Publish each commit to `publisher` from now on, and use threads to wait for the disk."""
         self._is_serving = True
         self.loader.serve(publisher)
         self.log.work_in(hands)
 
     def stop(self) -> None:
-        """Do nothing more by itself."""
+        """Stop the timers of the quorum and of the controller."""
         self.quorum.stop()
         self.controller.stop()
 
-    # What the quorum says.
+    # Calls from the quorum driver.
 
     def committed(self, offset: int) -> None:
         self.loader.committed(offset)
 
-    def installed(self, snapshot: Snapshot) -> None:
+    def installed(self, snapshot: MetadataSnapshot) -> None:
         self.snapshotter.begun(snapshot.snapshot_id.end_offset)
         self.loader.installed(snapshot.content, snapshot.snapshot_id.end_offset)
 
@@ -134,7 +139,7 @@ class Metadata:
         self._refusal = error
         self.controller.unwritten(end_offset, error)
 
-    # What the loader says.
+    # Calls from the loader.
 
     def _moved(self, image: MetadataImage) -> None:
         self.controller.moved(image)

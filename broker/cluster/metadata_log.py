@@ -1,9 +1,9 @@
-"""The metadata log on its disk: batches, vote file and snapshots, behind one queue of its own.
+"""The metadata log on disk: batches, vote file and snapshots, behind one queue of its own.
 
-Floor: cluster. What the quorum's core asks for is given to `duties` in its order, and done in
-threads: the log's syncs wait for no other log's. A write that a full disk refuses is the caller's
-to take back; everything else is tried again until there is room, for nothing that waits for it has
-left. A sync that fails is final (`jobs` sees to that).
+Room: cluster. The driver puts the work that the quorum's core asks for into `duties`, in order.
+Threads do the work, so the log's fsyncs do not wait for those of other logs. If a full disk rejects
+an append, the caller undoes it. All other work is retried until there is room, because no message
+that depends on it has been sent. A failed fsync is final: `jobs` stops the process.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from broker.cluster.duties import AtOnce, Duties
-from broker.cluster.snapshots import Snapshot, SnapshotFiles
+from broker.cluster.snapshots import MetadataSnapshot, SnapshotFiles
 from broker.metadata.image import METADATA_PARTITION
 from broker.quorum import vote_file
 from broker.quorum.events import FetchAnswer, FetchSnapshotAnswer
-from broker.quorum.ready import LogRead, SnapshotPiece, SnapshotRead
+from broker.quorum.ready import BatchesToRead, PieceToRead, SnapshotPiece
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.vote_file import ElectionState
 from broker.replicas.refusals import WriteFailed
@@ -40,23 +40,25 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 1_000
-"""How long to wait before a vote or a truncation that the disk has refused is tried again."""
+"""Wait before rejected work, such as a vote or a truncation, is tried again."""
 
 Done = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """Who does the work: `own` has the log's syncs, votes and snapshots, `files` is the thread that
-    writes the node's checkpoints, which a truncation needs."""
+    """The workers: `own` does fsyncs, votes and snapshots, `files` is the thread that writes the
+    node's checkpoints, which a truncation needs.
+    """
 
     own: Jobs
     files: Jobs
 
 
 class MetadataLog:
-    """One node's metadata log. `synced(end_offset)` comes when more of it is durable, `advanced`
-    after every duty."""
+    """The metadata log of one node. Calls `synced(end_offset)` when more of the log is durable, and
+    `advanced` after every duty.
+    """
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class MetadataLog:
         write_failed: WriteFailed,
         on_timed: Callable[[int], None] = lambda took_ns: None,
     ) -> None:
-        """`on_timed` hears how many nanoseconds each sync took."""
+        """`on_timed` gets the duration of each fsync in nanoseconds."""
         self.log = log
         self.snapshots = SnapshotFiles(disk, log.folder)
         self.synced: Callable[[int], None] = lambda end_offset: None
@@ -76,7 +78,7 @@ class MetadataLog:
         self.vote_number = 0
         """The number of the last duty that saves a vote."""
         self.is_truncating = False
-        """Whether the log is being cut or reset, and cannot be read."""
+        """Whether the log is being truncated or reset. It cannot be read in the meantime."""
         self._disk = disk
         self._logs = logs
         self._clock: Clock = world.clock
@@ -85,25 +87,24 @@ class MetadataLog:
         self._die = world.die
         self._write_failed = write_failed
         self._on_timed = on_timed
-        # Until others are served, a start waits for the disk.
+        # At the start, before the node serves requests, the caller waits for the disk.
         self._hands = Hands(AtOnce(), AtOnce())
         self._is_at_work = False
         self._is_sync_given = False
 
     def work_in(self, hands: Hands) -> None:
-        """Leave what waits for the disk to threads from here on."""
+        """Use threads for disk work from now on."""
         self._hands = hands
         self._is_at_work = True
 
     # Reading.
 
     def batches(self, start_offset: int, end_offset: int, max_bytes: int) -> list[bytes]:
-        """Whole batches between two offsets: at least one, if there is one, and no more than
-        `max_bytes` beyond the first.
+        """Return whole batches between two offsets: at least one if there is one.
 
-        Nobody may act on a batch that is not what was written, nor be sent it: CorruptionError or
-        DiskError keep a broker from starting, and end one that is at work. None come while there is
-        no descriptor to read them by: `again` then.
+        Beyond the first batch, the total is at most `max_bytes`. Damaged batches must not be used
+        or sent, so CorruptionError and DiskError prevent the start of a broker and stop a running
+        one. Without a free file descriptor the result is empty; call `again` then.
         """
         try:
             region = self.log.read(start_offset, max_bytes, end_offset).region
@@ -119,16 +120,16 @@ class MetadataLog:
             self._die(f"the metadata log cannot be read: {error}")
 
     def again(self, call: Done) -> None:
-        """Call in a while, when what was refused may be had."""
+        """Call `call` after a while, when a free file descriptor may be available."""
         self._later(RETRY_MS, call)
 
-    def filled(self, answer: FetchAnswer, read: LogRead) -> FetchAnswer:
-        """The answer with what it is to bring."""
+    def filled(self, answer: FetchAnswer, read: BatchesToRead) -> FetchAnswer:
+        """Return the answer with the batches to send."""
         found = self.batches(read.start_offset, read.end_offset, read.max_bytes)
         return replace(answer, batches=found)
 
-    def filled_piece(self, answer: FetchSnapshotAnswer, read: SnapshotRead) -> FetchSnapshotAnswer:
-        """The answer with a piece of the snapshot, or the error that there is none."""
+    def filled_piece(self, answer: FetchSnapshotAnswer, read: PieceToRead) -> FetchSnapshotAnswer:
+        """Return the answer with a piece of the snapshot, or with an error if there is none."""
         try:
             data, size_bytes = self.snapshots.read(read.snapshot_id, read.position, read.max_bytes)
         except DiskError:
@@ -140,11 +141,12 @@ class MetadataLog:
     # Writing.
 
     def append(self, batches: Sequence[bytes]) -> None:
-        """Write batches that have their offsets and epochs; they can be read, and will be synced.
+        """Append batches that already have offsets and epochs. They can be read at once; an fsync
+        follows.
 
-        Raises DiskError, or WireError for a batch that no log may hold: nothing is written then.
+        Raises DiskError, and WireError for an invalid batch. Nothing is written then.
         """
-        assert not self.is_truncating, "a log that is being cut was appended to"
+        assert not self.is_truncating, "append to a log that is being truncated"
         now_ms = self._clock.now_ms()
         self.log.follower_append(memoryview(b"".join(batches)), now_ms)
         try:
@@ -158,7 +160,7 @@ class MetadataLog:
 
     def _sync(self, finish: Done) -> None:
         log = self.log
-        # What is written from here on is not part of it.
+        # Batches appended from now on need another fsync.
         self._is_sync_given = False
 
         def attempt() -> None:
@@ -175,7 +177,7 @@ class MetadataLog:
         attempt()
 
     def _perform(self, target: FlushTarget, finish: Done, attempt: Done) -> None:
-        """Have a sync done; `attempt` another where a descriptor was missing."""
+        """Run an fsync. If a file descriptor was missing, `attempt` tries again."""
 
         def job() -> int:
             start_ns = self._turn_ns()
@@ -194,7 +196,7 @@ class MetadataLog:
         self._hands.own.run(job, done, failed)
 
     def save_vote(self, election: ElectionState, done: Done) -> None:
-        """Write the vote file, durably."""
+        """Write the vote file durably."""
         path, content = vote_path(self.log.folder), vote_file.encode(election)
 
         def job() -> None:
@@ -211,7 +213,7 @@ class MetadataLog:
         self.duties.give(begin)
 
     def truncate_to(self, offset: int, done: Done) -> None:
-        """Drop everything from the offset on, durably."""
+        """Remove everything from the offset on, durably."""
 
         def begin(finish: Done) -> None:
             def truncated() -> None:
@@ -233,7 +235,7 @@ class MetadataLog:
         self.duties.give(begin)
 
     def begin_anew(self, offset: int) -> None:
-        """At a start: drop the log, and go on at the offset."""
+        """At a start: drop the whole log and continue it at the offset."""
         job = self._logs.begin_reset(self.log, offset, self._clock.now_ms())
         self.log.truncated(job.perform())
         self.log.advance_high_watermark(offset)
@@ -251,7 +253,7 @@ class MetadataLog:
             self._insist(lambda: self._hands.files, job.perform, taken_over)
 
     def do(self, job: Callable[[], T], done: Callable[[T], None], refused: Done) -> None:
-        """Have a job done behind all that was asked before; `refused` where there is no room."""
+        """Run a job after all work queued before; call `refused` if the disk has no room."""
 
         def begin(finish: Done) -> None:
             def did(result: T) -> None:
@@ -267,26 +269,27 @@ class MetadataLog:
 
         self.duties.give(begin)
 
-    # Snapshots that are fetched.
+    # Fetched snapshots.
 
     def write_piece(self, piece: SnapshotPiece) -> None:
-        """Write a piece of a snapshot that is being fetched; it need not be durable."""
+        """Write a piece of a snapshot that is being fetched. The piece need not be durable."""
 
         def job() -> None:
             self.snapshots.write_piece(piece.snapshot_id, piece.position, piece.data)
 
-        # One that is refused is missed when the whole is stored.
+        # If the disk rejects a piece, `store` finds the snapshot incomplete.
         self.do(job, lambda _: None, lambda: None)
 
     def store(
-        self, snapshot_id: SnapshotId, stored: Callable[[Snapshot], None], spoiled: Done
+        self, snapshot_id: SnapshotId, stored: Callable[[MetadataSnapshot], None], spoiled: Done
     ) -> None:
-        """Make a fetched snapshot durable, if it is whole, and begin the log anew at its end.
+        """Make a fetched snapshot durable if it is complete, and start the log again at its end.
 
-        `spoiled` when it is not whole, or there is no room: it has to be fetched again.
+        Calls `spoiled` if the snapshot is incomplete or the disk has no room. Then it must be
+        fetched again.
         """
 
-        def job() -> Snapshot | None:
+        def job() -> MetadataSnapshot | None:
             try:
                 return self.snapshots.keep_fetched(snapshot_id)
             except WireError as error:
@@ -294,14 +297,14 @@ class MetadataLog:
                 return None
 
         def begin(finish: Done) -> None:
-            def kept(snapshot: Snapshot | None) -> None:
+            def kept(snapshot: MetadataSnapshot | None) -> None:
                 if snapshot is None:
                     give_up()
                     return
                 self.is_truncating = True
 
                 def begun_anew() -> None:
-                    # Nothing of the log is left that its start might lie behind.
+                    # The log is empty, so its high watermark can move to the end of the snapshot.
                     self.log.advance_high_watermark(snapshot_id.end_offset)
                     stored(snapshot)
                     finish()
@@ -322,12 +325,12 @@ class MetadataLog:
 
         self.duties.give(begin)
 
-    # What the disk refuses.
+    # Disk errors.
 
     def _insist(
         self, hands: Callable[[], Jobs], job: Callable[[], T], done: Callable[[T], None]
     ) -> None:
-        """Have a job done, and again until the disk takes it: nothing that waits for it leaves."""
+        """Repeat a job until the disk accepts it. Messages that depend on it wait."""
 
         def attempt() -> None:
             hands().run(job, done, failed)
@@ -339,7 +342,7 @@ class MetadataLog:
         attempt()
 
     def _wait(self, error: Exception, attempt: Done) -> None:
-        """Try again what could not be done for want of a descriptor. Anything else is final."""
+        """Try again after a while if a file descriptor was missing. Raise any other error."""
         if not (self._is_at_work and isinstance(error, DiskError) and error.is_short):
             raise error
         self._refused(error)
@@ -352,5 +355,5 @@ class MetadataLog:
 
 
 def vote_path(folder: str) -> str:
-    """Where a replica's vote file lies, by the folder of its log."""
+    """Return the path of a replica's vote file, given the folder of its log."""
     return f"{folder}/{vote_file.FILE_NAME}"

@@ -1,14 +1,16 @@
-"""Orders for the metadata, given to whichever broker decides: here, or at the active controller.
+"""Sends orders for the metadata to the broker that decides them: this one, or the active
+controller.
 
-Floor: cluster. Clients give their orders to any broker. One that is not the controller passes them
-on in an Envelope (KIP-590), with the client's address, for limits count there; what it wants itself
-it asks for in the same words. While nobody decides, or whoever was asked does not, an order waits
-and is tried again.
+Room: cluster. Clients give their orders to any broker. A broker that is not the active controller
+forwards them in an Envelope (KIP-590). The envelope carries the client's address, because the
+controller applies the client's limits. The broker's own requests take the same path. If there is no
+active controller, or the broker asked is none, the order waits and is tried again.
 
-When its controller is lost behind it, dead or deposed, nobody knows whether it was carried out. The
-next controller has replayed all that was, so that one is asked, as by Kafka's brokers: what had
-been carried out is refused in words that say so (TOPIC_ALREADY_EXISTS). An order that could hit
-what others have made since is not given again: its client is told that the time is up, and looks.
+If the controller dies or is deposed before it answers, it is unknown whether it carried the order
+out. The next controller has replayed everything that was carried out, so it gets the order again,
+as in Kafka. If the order had been carried out, the answer shows it (for example
+TOPIC_ALREADY_EXISTS). An order that could hit something that another client has created since is
+not repeated. Its client gets a time-out and must look.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 from broker.cluster.controller_driver import ControllerDriver, Order
 from broker.cluster.envelopes import opened_answer, packed
 from broker.config import InForce
-from broker.controller.active import ORDER_TIMEOUT_MS, Waiter, patience_ms
+from broker.controller.active import ORDER_TIMEOUT_MS, OrderWaiter, patience_ms
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.topics import own_topic
 from broker.sessions.peers import LinkKind, Peers
@@ -40,33 +42,34 @@ from protocol.types import NO_NODE
 from protocol.wire.schema import Message
 
 RETRY_MS = 50
-"""Before an order is tried again that nobody could decide."""
+"""Wait before an order is tried again that no controller could decide."""
 
 NEVER_ASKED = frozenset({End.REFUSED, End.UNREACHABLE, End.UNRESOLVED})
-"""Ends of links that have not stood: what was to go over them has gone nowhere."""
+"""Ends of links that never connected, so the request was not sent."""
 
 ONCE = (DeleteTopicsRequest, UnregisterBrokerRequest)
-"""Orders by a name or an id that may be another's by the time they are given again."""
+"""Orders that name something by a name or id that another client may have reused by a second try.
+"""
 
 
 @dataclass(slots=True, eq=False)
-class _Passed:
-    """An order as it is passed on, and who waits for it."""
+class _PendingOrder:
+    """An order on its way to the controller, with its waiter."""
 
     order: Order
-    waiter: Waiter
+    waiter: OrderWaiter
     message: Message
     answered: Callable[[Any], None]
-    """Takes the answer to `message`."""
+    """Handles the answer to `message`."""
     deadline_ms: int
     try_number: int = 0
-    """Of the newest try: who answers an earlier one is heard no more."""
+    """The number of the newest try. Answers to earlier tries are ignored."""
     asked_id: int = NO_NODE
-    """Who has been asked, and may still answer."""
+    """The node that was asked and has not answered."""
 
 
-class Orders:
-    """This broker's way to the active controller."""
+class OrderForwarder:
+    """This broker's path to the active controller."""
 
     def __init__(
         self,
@@ -76,35 +79,42 @@ class Orders:
         world: World,
         settings: InForce,
     ) -> None:
-        """`leader_id` says who leads the quorum, as far as this broker knows."""
+        """`leader_id` returns the leader of the quorum, as far as this broker knows."""
         self._controller = controller
         self._leader_id = leader_id
         self._peers = peers
         self._world = world
         self._settings = settings
-        self._passed: dict[_Passed, None] = {}
+        self._pending: dict[_PendingOrder, None] = {}
 
-    def submit(self, order: Order, waiter: Waiter) -> None:
-        """Have an order decided; the waiter is called once, perhaps before this returns."""
+    def submit(self, order: Order, waiter: OrderWaiter) -> None:
+        """Have an order decided. The waiter is called once, possibly before this returns."""
         config = self._settings.config
-        if len(self._passed) >= config.max_pending_metadata_orders:
-            waiter.refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
+        if len(self._pending) >= config.max_pending_metadata_orders:
+            waiter.refused(
+                ApiError(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    "too many orders are waiting for the controller; try again",
+                )
+            )
             return
         message, answered = self._worded(order, waiter)
         deadline_ms = self._world.clock.monotonic_ms() + patience_ms(order)
-        one = _Passed(order, waiter, message, answered, deadline_ms)
-        self._passed[one] = None
+        one = _PendingOrder(order, waiter, message, answered, deadline_ms)
+        self._pending[one] = None
         self._try(one)
 
     def leader_changed(self) -> None:
-        """Another may lead the quorum: who has been asked before may never answer."""
+        """Note a new leader of the quorum. The former leader may never answer, so its orders are
+        retried.
+        """
         leader_id = self._leader_id()
         if leader_id != NO_NODE:
-            for one in [one for one in self._passed if one.asked_id not in (NO_NODE, leader_id)]:
+            for one in [one for one in self._pending if one.asked_id not in (NO_NODE, leader_id)]:
                 self._lost(one)
 
-    def _worded(self, order: Order, waiter: Waiter) -> tuple[Message, Callable[[Any], None]]:
-        """An order as a request, and what takes the answer to it."""
+    def _worded(self, order: Order, waiter: OrderWaiter) -> tuple[Message, Callable[[Any], None]]:
+        """Return an order as a request, and the function that handles its answer."""
         match order:
             case CreateOwnTopic(name):
 
@@ -124,7 +134,7 @@ class Orders:
                 request = AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=broker_epoch)
                 return request, given
             case DeleteTopicsRequest(topic_names=[_, *_] as names):
-                # The version in which it goes on knows them under another field.
+                # The forwarded version of the request has the names in another field.
                 states = [DeleteTopicState(name=name) for name in names]
                 newer = DeleteTopicsRequest(topics=states, timeout_ms=order.timeout_ms)
                 return newer, waiter.reply
@@ -132,10 +142,12 @@ class Orders:
                 return order, waiter.reply
         raise AssertionError(f"{type(order).__name__} is not passed on")
 
-    def _try(self, one: _Passed) -> None:
+    def _try(self, one: _PendingOrder) -> None:
         leader_id = self._leader_id()
         if self._world.clock.monotonic_ms() >= one.deadline_ms:
-            error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "no controller has decided in time")
+            error = ApiError(
+                ErrorCode.REQUEST_TIMED_OUT, "no controller decided the order in time; try again"
+            )
             self._refuse(one, error)
         elif self._controller.is_active:
             self._decide_here(one)
@@ -147,27 +159,27 @@ class Orders:
             envelope = packed(one.message, one.waiter.host)
             self._ask(leader_id, LinkKind.ORDERS, envelope, one, self._opened)
 
-    def _decide_here(self, one: _Passed) -> None:
+    def _decide_here(self, one: _PendingOrder) -> None:
         def reply(answer: Any) -> None:
             self._end(one)
             one.waiter.reply(answer)
 
         def refused(error: ApiError) -> None:
-            # It was in line when another controller took over.
+            # Another controller took over while the order was in the queue.
             if error.code is ErrorCode.NOT_CONTROLLER:
                 self._lost(one)
             else:
                 self._refuse(one, error)
 
-        self._controller.submit(one.order, Waiter(reply, refused, one.waiter.host))
+        self._controller.submit(one.order, OrderWaiter(reply, refused, one.waiter.host))
 
     def _ask(
         self,
         leader_id: int,
         kind: LinkKind,
         message: Message,
-        one: _Passed,
-        answered: Callable[[_Passed, Any], None],
+        one: _PendingOrder,
+        answered: Callable[[_PendingOrder, Any], None],
     ) -> None:
         one.asked_id = leader_id
         number = one.try_number
@@ -187,49 +199,51 @@ class Orders:
         version = ApiKey(message.api_key).valid_versions[-1]
         self._peers.ask(leader_id, kind, message, version, one.deadline_ms, heard, failed)
 
-    def _opened(self, one: _Passed, envelope: EnvelopeResponse) -> None:
+    def _opened(self, one: _PendingOrder, envelope: EnvelopeResponse) -> None:
         response = opened_answer(envelope, one.message)
         if response is None:
             self._not_decided(one, ErrorCode(envelope.error_code))
         else:
-            self._told(one, response)
+            self._complete(one, response)
 
-    def _answered(self, one: _Passed, response: AllocateProducerIdsResponse) -> None:
+    def _answered(self, one: _PendingOrder, response: AllocateProducerIdsResponse) -> None:
         if response.error_code:
             self._not_decided(one, ErrorCode(response.error_code))
         else:
-            self._told(one, response)
+            self._complete(one, response)
 
-    def _told(self, one: _Passed, response: Any) -> None:
+    def _complete(self, one: _PendingOrder, response: Any) -> None:
         self._end(one)
         one.answered(response)
 
-    def _not_decided(self, one: _Passed, code: ErrorCode) -> None:
+    def _not_decided(self, one: _PendingOrder, code: ErrorCode) -> None:
         if code in (ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE):
             self._try_later(one)
         elif code is ErrorCode.NETWORK_EXCEPTION:
             self._lost(one)
         else:
-            self._refuse(one, ApiError(code, "the controller has refused it"))
+            self._refuse(one, ApiError(code, "the controller refused the order"))
 
-    def _lost(self, one: _Passed) -> None:
-        """Whoever was asked will not say whether it is done."""
+    def _lost(self, one: _PendingOrder) -> None:
+        """Handle the loss of the controller that was asked: it is unknown whether it carried out
+        the order.
+        """
         if isinstance(one.message, ONCE):
-            text = "the controller was lost before it answered: it may be done, or not"
+            text = "the controller was lost before it answered; check what has been done"
             self._refuse(one, ApiError(ErrorCode.REQUEST_TIMED_OUT, text))
         else:
             self._try_later(one)
 
-    def _try_later(self, one: _Passed) -> None:
-        # An answer that comes before the next try is not waited for.
+    def _try_later(self, one: _PendingOrder) -> None:
+        # Ignore an answer that comes before the next try.
         one.try_number += 1
         one.asked_id = NO_NODE
         self._world.later(RETRY_MS, partial(self._try, one))
 
-    def _refuse(self, one: _Passed, error: ApiError) -> None:
+    def _refuse(self, one: _PendingOrder, error: ApiError) -> None:
         self._end(one)
         one.waiter.refused(error)
 
-    def _end(self, one: _Passed) -> None:
+    def _end(self, one: _PendingOrder) -> None:
         one.try_number += 1
-        del self._passed[one]
+        del self._pending[one]

@@ -1,11 +1,12 @@
-"""Whether a broker that has gone quiet is dead: one dial to its listener, and what that means.
+"""Probes whether a silent broker is dead: one connection attempt to its listener.
 
-Floor: cluster. The kernel of the other machine answers a dial, also for a process that stands
-still: only where it says that nobody listens is the process gone. A probe asks no resolver, for the
-names of containers go with them, and a name server that is away must fence nobody.
+Room: cluster. The kernel of the other machine accepts a connection even if the process stands
+still. So only a refused connection shows that the process is gone. A probe does not use the name
+resolver, because the names of containers disappear with them and a lost name server must not fence
+any broker.
 
-What follows from a verdict is said by `controller/liveness` for brokers, and by `leader_watch` for
-the leader that a voter follows.
+`controller/liveness` draws the conclusions about brokers, and `leader_watch` those about the leader
+that a voter follows.
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from broker.controller.liveness import Verdict
+from broker.controller.liveness import ProbeVerdict
 from broker.world import Address, End, Link, World
 
-VERDICTS: Mapping[End, Verdict] = MappingProxyType(
+VERDICTS: Mapping[End, ProbeVerdict] = MappingProxyType(
     {
-        End.REFUSED: Verdict.REFUSED,
-        # Its kernel, or something before it, knows of a link that has stood.
-        End.RESET: Verdict.ACCEPTED,
-        End.EOF: Verdict.ACCEPTED,
-        End.TIMED_OUT: Verdict.SILENT,
-        End.UNREACHABLE: Verdict.UNREACHABLE,
-        # That we could not even try says as little as a name without a meaning.
-        End.UNRESOLVED: Verdict.UNRESOLVED,
-        End.CLOSED: Verdict.UNRESOLVED,
+        End.REFUSED: ProbeVerdict.REFUSED,
+        # The connection existed for a moment, so the other machine, or a device before it, knows
+        # the address.
+        End.RESET: ProbeVerdict.ACCEPTED,
+        End.EOF: ProbeVerdict.ACCEPTED,
+        End.TIMED_OUT: ProbeVerdict.SILENT,
+        End.UNREACHABLE: ProbeVerdict.UNREACHABLE,
+        # The attempt could not even be made, so it proves as little as an unknown name.
+        End.UNRESOLVED: ProbeVerdict.UNRESOLVED,
+        End.CLOSED: ProbeVerdict.UNRESOLVED,
     }
 )
-"""What a dial that ended so says of whoever should listen there."""
+"""What the end of a connection attempt shows about the broker at that address."""
 
-Told = Callable[[Verdict], None]
+VerdictCallback = Callable[[ProbeVerdict], None]
 
 
 class Probes:
@@ -42,55 +44,55 @@ class Probes:
         self._world = world
         self._under_way: dict[_Dialled, None] = {}
 
-    def start(self, address: Address | None, told: Told) -> None:
-        """Try an address, and say once what has become of it, but not before this returns.
+    def start(self, address: Address | None, told: VerdictCallback) -> None:
+        """Probe an address and call `told` once with the verdict, after this returns.
 
-        None is an address that nobody has told us: no verdict.
+        Without an address (None) the probe cannot be made; the verdict is UNRESOLVED.
         """
         if address is None:
-            self._world.soon(told, Verdict.UNRESOLVED)
+            self._world.soon(told, ProbeVerdict.UNRESOLVED)
             return
         dialled = _Dialled(partial(self._over, told))
         self._under_way[dialled] = None
         dialled.link = self._world.dial(address, dialled, asks_resolver=False)
 
     def close(self) -> None:
-        """End all of them; nobody is told any more."""
+        """Stop all probes without a verdict."""
         under_way, self._under_way = self._under_way, {}
         for dialled in under_way:
             dialled.close()
 
-    def _over(self, told: Told, dialled: _Dialled, verdict: Verdict) -> None:
-        # Not if it was closed before it stood.
+    def _over(self, told: VerdictCallback, dialled: _Dialled, verdict: ProbeVerdict) -> None:
+        # A probe that was closed before it connected gives no verdict.
         if dialled in self._under_way:
             del self._under_way[dialled]
             told(verdict)
 
 
 class _Dialled:
-    """The receiver of one probe's link: nothing is sent on it, and nothing heard."""
+    """The receiver of one probe's link. The probe sends nothing and receives nothing."""
 
-    def __init__(self, over: Callable[[_Dialled, Verdict], None]) -> None:
+    def __init__(self, over: Callable[[_Dialled, ProbeVerdict], None]) -> None:
         self.link: Link | None = None
         self._over = over
 
     def linked(self, link: Link) -> None:
-        """Somebody accepts."""
+        """The connection was accepted."""
         link.close()
-        self._over(self, Verdict.ACCEPTED)
+        self._over(self, ProbeVerdict.ACCEPTED)
 
     def take(self, frames: Iterator[memoryview]) -> None:
-        """Nothing was asked."""
+        """Ignore frames, because the probe sent no request."""
 
     def drained(self) -> None:
-        """Nothing was sent."""
+        """Do nothing, because the probe sent nothing."""
 
     def ended(self, end: End, reason: str = "") -> None:
-        """It does not come to a link, for a reason that says something or not."""
+        """The connection could not be made; `end` says why."""
         self.close()
         self._over(self, VERDICTS[end])
 
     def close(self) -> None:
-        """Give it up."""
+        """Stop this probe."""
         if self.link is not None:
             self.link.close()

@@ -1,8 +1,8 @@
-"""Drives the quorum's core: what it asks is done in its order, what becomes of that is told to it.
+"""Runs the quorum's core: performs its outputs in order and reports their results to it.
 
-Floor: cluster. Duties of the disk go to `metadata_log`, messages wait for their barriers, and
-whoever follows the quorum hears of commits and roles between two steps, never inside one. Time is
-what the node has lived. What goes to other nodes goes through a `Messenger`.
+Room: cluster. Disk work goes to `metadata_log`. Messages wait at their barriers. Commits and role
+changes are reported between two steps of the core, never inside one. Time is lived time. Messages
+to other nodes go through a `Messenger`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Protocol
 
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.metadata_log import MetadataLog
-from broker.cluster.snapshots import Snapshot
+from broker.cluster.snapshots import MetadataSnapshot
 from broker.quorum.events import (
-    Answered,
     Event,
-    Failed,
     FetchAnswer,
     FetchSnapshotAnswer,
     LeaderDead,
     Propose,
     Received,
-    Spoiled,
-    Stored,
+    RequestAnswered,
+    RequestFailed,
+    SnapshotSpoiled,
+    SnapshotStored,
     Synced,
     Tick,
     Truncated,
@@ -33,10 +33,10 @@ from broker.quorum.events import (
     VoteSaved,
 )
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import Barrier, LogRead, Ready, Reply, RoleChange, Send
+from broker.quorum.quorum_status import QuorumStatus, status_of
+from broker.quorum.ready import Barrier, BatchesToRead, Ready, Reply, RoleChange, Send
 from broker.quorum.replica import NEVER_MS
 from broker.quorum.snapshot import SnapshotId
-from broker.quorum.standing import QuorumStanding, standing_of
 from broker.quorum.voters import VoterSet
 from broker.storage.errors import DiskError
 from broker.world import World
@@ -44,54 +44,56 @@ from protocol.errors import WireError
 
 
 class Messenger(Protocol):
-    """The way to other nodes' quorums. Each `Send` comes back once, by `answered` or `failed`."""
+    """The path to the quorums of other nodes. Each `Send` comes back once, through `answered` or
+    `failed`.
+    """
 
     def send(self, send: Send) -> None:
-        """Ask another node."""
+        """Send a request to another node."""
 
     def reply(self, reply: Reply) -> None:
-        """Answer what was received under `call_id`; the answer holds all that it brings."""
+        """Send the answer to the request received under `call_id`. The answer is complete."""
 
 
-class Following(Protocol):
-    """Who lives by what the quorum says. It may propose from inside these calls."""
+class QuorumClient(Protocol):
+    """Is notified by the quorum driver. It can propose batches from inside these calls."""
 
     def committed(self, offset: int) -> None:
-        """All below the offset is committed and can be read."""
+        """Everything below the offset is committed and can be read."""
 
-    def installed(self, snapshot: Snapshot) -> None:
-        """The log begins anew behind a snapshot: what is known has to be taken from it."""
+    def installed(self, snapshot: MetadataSnapshot) -> None:
+        """The log now starts behind a snapshot, so the state must be taken from the snapshot."""
 
     def role(self, role: RoleChange) -> None:
-        """This node leads, follows, or has lost sight of the leader."""
+        """This node leads, follows a leader, or knows no leader any more."""
 
     def unwritten(self, end_offset: int, error: Exception) -> None:
-        """The disk did not take what was to stand at the offset and above."""
+        """The disk rejected the batches at the offset and above."""
 
 
 @dataclass(slots=True)
-class Held:
-    """A message at its barrier: it leaves when so many duties of the disk are done."""
+class BarrierMessage:
+    """A message that waits at its barrier until `until` duties of the disk are done."""
 
     until: int
     message: Send | Reply
 
 
 class QuorumDriver:
-    """One replica's core with its disk and its messages."""
+    """The core of one replica, with its disk and its messages."""
 
     def __init__(
         self, quorum: Quorum, log: MetadataLog, world: World, messenger: Messenger
     ) -> None:
         self.quorum = quorum
-        self.following: Following | None = None
+        self.following: QuorumClient | None = None
         self._log = log
         self._messenger = messenger
         self._alarm = LivedAlarm(world, lambda: self.handle(Tick()))
         self._committed_offset = quorum.replica.log.committed_offset
         self._events: deque[Event] = deque()
         self._news: deque[Callable[[], None]] = deque()
-        self._held: list[Held] = []
+        self._held: list[BarrierMessage] = []
         self._is_stepping = False
         self._is_draining = False
         self._refusal: Exception | None = None
@@ -100,66 +102,67 @@ class QuorumDriver:
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next batch of this leader gets."""
+        """The offset of the next batch that this leader appends."""
         return self.quorum.replica.log.end_offset
 
     @property
     def epoch(self) -> int:
-        """The newest epoch known here."""
+        """The newest epoch that this node knows."""
         return self.quorum.replica.epoch
 
     @property
     def voters(self) -> VoterSet:
-        """Who votes, by the newest set in this node's log."""
+        """The newest voter set in this node's log."""
         return self.quorum.replica.voters.latest
 
     @property
     def leader_id(self) -> int:
-        """Who leads, as far as this node knows; NO_NODE if it does not."""
+        """The leader, as far as this node knows; NO_NODE if it knows none."""
         return self.quorum.role.leader_id
 
     @property
     def role_name(self) -> str:
-        """What this node is in its quorum: leader, follower, candidate…, or observer."""
+        """The role of this node: leader, follower, candidate and so on, or observer."""
         if not self.quorum.replica.is_voter:
             return "observer"
         return type(self.quorum.role).__name__.lower()
 
-    def standing(self) -> QuorumStanding | None:
-        """How far everybody is, if this node leads; None if it does not."""
-        return standing_of(self.quorum, self._alarm.now_ms)
+    def status(self) -> QuorumStatus | None:
+        """Return the progress of all replicas if this node leads, else None."""
+        return status_of(self.quorum, self._alarm.now_ms)
 
     def start(self) -> None:
-        """Begin; a voter alone leads when this returns, if the disk takes what it writes."""
+        """Start. A sole voter leads when this returns, if the disk accepts its writes."""
         self.handle(Tick())
 
     def stop(self) -> None:
-        """Do nothing more by itself."""
+        """Cancel the timer."""
         self._alarm.stop()
 
-    # What happens.
+    # Events.
 
     def handle(self, event: Event) -> None:
-        """Tell the core what has happened, behind all that happened before."""
+        """Give the core an event, after all earlier events."""
         self._events.append(event)
         self._drain()
 
     def received(self, received: Received) -> None:
-        """A request of another replica has come."""
+        """Note a request of another replica."""
         self.handle(received)
 
-    def answered(self, answered: Answered | Failed) -> None:
-        """What was sent has been answered, or will not be."""
+    def answered(self, answered: RequestAnswered | RequestFailed) -> None:
+        """Note the answer to a request, or that there will be none."""
         self.handle(answered)
 
     def leader_dead(self, dead: LeaderDead) -> None:
-        """A probe has found the leader gone."""
+        """Note that a probe found the leader dead."""
         self.handle(dead)
 
     def propose(self, epoch: int, batch: bytes) -> Exception | None:
-        """Append a batch in an epoch that this node leads; returns why the disk refuses it.
+        """Append a batch in an epoch that this node leads; return the disk's error, if any.
 
-        Nothing happens in an epoch that it leads no more: `role` says so, or has said it.
+        If this node does not lead the epoch any more, nothing happens; `role` reports that
+        separately.
         """
         self._refusal = None
         self._step(Propose(epoch, [batch]))
@@ -189,7 +192,7 @@ class QuorumDriver:
         finally:
             self._is_stepping = False
 
-    # What the core asks for.
+    # Outputs of the core.
 
     def _perform(self, ready: Ready) -> None:
         log = self._log
@@ -200,7 +203,7 @@ class QuorumDriver:
         if ready.snapshot is not None:
             self._store(ready.snapshot)
         if (offset := ready.truncate_to) is not None:
-            assert offset >= self._committed_offset, "what is committed would be cut"
+            assert offset >= self._committed_offset, "a truncation below the committed offset"
             log.truncate_to(offset, lambda: self._truncated(offset))
         refusal = self._append(ready.append)
         for send in ready.sends:
@@ -225,8 +228,9 @@ class QuorumDriver:
         return None
 
     def _take_back(self, refusal: Exception) -> None:
-        """What waited for the disk is dropped with the write that failed, and the core is told
-        before it hears of anything else."""
+        """Undo a write that the disk rejected: drop the messages that depend on it, and tell the
+        core before its next event.
+        """
         self._refusal = refusal
         self._held = [one for one in self._held if not _is_synced_send(one.message)]
         end_offset = self._log.log.log_end_offset
@@ -234,16 +238,16 @@ class QuorumDriver:
         self._perform(self.quorum.step(Unwritten(end_offset), self._alarm.now_ms))
 
     def _store(self, snapshot_id: SnapshotId) -> None:
-        def stored(snapshot: Snapshot) -> None:
+        def stored(snapshot: MetadataSnapshot) -> None:
             self._committed_offset = snapshot_id.end_offset
             self._news.append(lambda: self._follower().installed(snapshot))
-            self.handle(Stored(snapshot_id, snapshot.voters))
+            self.handle(SnapshotStored(snapshot_id, snapshot.voters))
 
-        self._log.store(snapshot_id, stored, lambda: self.handle(Spoiled(snapshot_id)))
+        self._log.store(snapshot_id, stored, lambda: self.handle(SnapshotSpoiled(snapshot_id)))
 
     def _truncated(self, offset: int) -> None:
         committed_offset = self._committed_offset
-        # Whoever replays could not read meanwhile.
+        # The loader could not read during the truncation, so announce the commits again.
         self._news.append(lambda: self._follower().committed(committed_offset))
         self.handle(Truncated(offset))
 
@@ -257,8 +261,8 @@ class QuorumDriver:
         self._log.log.advance_high_watermark(committed_offset)
         self._news.append(lambda: self._follower().committed(committed_offset))
 
-    def _follower(self) -> Following:
-        assert self.following is not None, "nobody follows the quorum"
+    def _follower(self) -> QuorumClient:
+        assert self.following is not None, "`following` is not set"
         return self.following
 
     # Messages at their barriers.
@@ -272,7 +276,7 @@ class QuorumDriver:
         if until <= self._log.duties.done_count:
             self._leave(message)
         else:
-            self._held.append(Held(until, message))
+            self._held.append(BarrierMessage(until, message))
 
     def _release(self) -> None:
         done_count = self._log.duties.done_count
@@ -287,10 +291,10 @@ class QuorumDriver:
             self._messenger.send(message)
             return
         answer, read = message.answer, message.read
-        if isinstance(answer, FetchAnswer) and isinstance(read, LogRead):
+        if isinstance(answer, FetchAnswer) and isinstance(read, BatchesToRead):
             answer = self._log.filled(answer, read)
         elif isinstance(answer, FetchSnapshotAnswer) and read is not None:
-            assert not isinstance(read, LogRead)
+            assert not isinstance(read, BatchesToRead)
             answer = self._log.filled_piece(answer, read)
         self._messenger.reply(Reply(message.call_id, answer, message.barrier))
 

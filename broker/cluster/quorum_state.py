@@ -1,10 +1,10 @@
-"""What a node's disk says of the quorum: its vote, the voters, the log; and how a birth is kept.
+"""Reads a node's quorum state from its disk (vote, voters, log), and stores the first voter set.
 
-Floor: cluster. Synchronous, over the `Disk` passed in, before anybody is served. Who votes stands
-in the snapshot and the log, never in the settings. A folder of a version without a quorum holds a
-log in epoch 1 and nothing else: it gets what a new folder gets, the vote file before the voters, so
-that voters without a vote file are always damage. Whether a disk that is whole may go on is judged
-by `found`, and what an empty one becomes is decided by `birth`.
+Room: cluster. Synchronous, over the `Disk` passed in, before the node serves requests. The voters
+are named by the snapshot and the log, never by the settings. A folder from a version without a
+quorum holds only a log in epoch 1. It gets what a new folder gets: the vote file before the voters,
+so a voter set without a vote file always means damage. `found` decides whether a broker with an
+undamaged disk can start, and `birth` decides what becomes of an empty one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from broker.cluster.found import LONE_EPOCH, Found
+from broker.cluster.found import LONE_EPOCH, DiskReport
 from broker.cluster.metadata_log import MetadataLog, vote_path
-from broker.cluster.reports import Report, ReportedReplica, in_order
-from broker.cluster.snapshots import Snapshot
+from broker.cluster.reports import BrokerReport, ReportedReplica, in_order
+from broker.cluster.snapshots import MetadataSnapshot
 from broker.metadata.image import METADATA_PARTITION
 from broker.quorum import vote_file
 from broker.quorum.control_records import voter_sets_in
@@ -33,20 +33,20 @@ READ_BYTES = 1 << 20
 
 
 class Identity(NamedTuple):
-    """What a broker's configuration says of its cluster; the ids rise."""
+    """The cluster id and the broker ids from the configuration; the ids are in ascending order."""
 
     cluster_id: str
     configured_ids: tuple[int, ...]
 
 
 class QuorumState(NamedTuple):
-    """What a replica of the metadata log begins with; the log goes on where the snapshot ends.
+    """The initial state of a metadata replica. The log continues where the snapshot ends.
 
-    With snapshots the metadata log no longer begins at offset 0. Load the newest snapshot first:
-    the log always reaches its end.
+    With snapshots the metadata log does not start at offset 0. Load the newest snapshot first: the
+    log always reaches its end.
     """
 
-    snapshot: Snapshot
+    snapshot: MetadataSnapshot
 
     election: ElectionState
     log: LogView
@@ -55,15 +55,16 @@ class QuorumState(NamedTuple):
 
 def look(
     disk: Disk, logs: LogManager, log: MetadataLog, me: ReplicaKey, identity: Identity
-) -> tuple[Found, QuorumState | None]:
-    """What there is, for `found` to judge and for others to hear of, and the state of a voter.
+) -> tuple[DiskReport, QuorumState | None]:
+    """Return what the disk holds, for `found` and for other brokers, and the quorum state of a
+    voter.
 
     Raises FolderError when the folder is damaged.
     """
-    # Whoever is alone has fetched nothing.
+    # A broker that is configured alone has never fetched a snapshot.
     state = recover(disk, log, may_begin_anew=len(identity.configured_ids) > 1)
     election = _read_vote(disk, log.log.folder)
-    report = Report(
+    report = BrokerReport(
         identity.cluster_id,
         me,
         identity.configured_ids,
@@ -73,17 +74,18 @@ def look(
         () if state is None else in_order(state.voters.latest),
         tuple(_replicas(logs)),
     )
-    return Found(report, None if election is None else election.epoch), state
+    return DiskReport(report, None if election is None else election.epoch), state
 
 
 def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
-    """Make a voter set durable that this disk may go on with: the vote file first, if there is
-    none. Called again it does the same again."""
+    """Make a voter set durable: first the vote file if there is none, then the set. Can be
+    repeated.
+    """
     if _read_vote(disk, log.log.folder) is None:
         vote = vote_file.encode(ElectionState(LONE_EPOCH))
         disk.replace(vote_path(log.log.folder), vote, is_durable=True)
-    # Later snapshots were durable before they had their names; this one may be a process's that was
-    # killed before.
+    # Later snapshots were durable before they got their names. Only the bootstrap snapshot can come
+    # from a process that was killed before its fsync.
     newest = log.snapshots.newest()
     if newest is None:
         bootstrap = build_snapshot(BOOTSTRAP, VoterSet(Voter(key) for key in voters), [])
@@ -93,11 +95,11 @@ def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
 
 
 def recover(disk: Disk, log: MetadataLog, *, may_begin_anew: bool = False) -> QuorumState | None:
-    """Read the state; None where nothing says who votes, and no quorum has written here.
+    """Read the state. Return None if neither voters nor batches of a quorum are on the disk.
 
-    `may_begin_anew`: a snapshot may be one that was fetched when the log was behind it, and the
-    power failed before the log had been begun anew there; that is done now. Raises FolderError
-    when the folder is damaged.
+    With `may_begin_anew`, the log can end before the newest snapshot. That happens if the power
+    failed after a snapshot was fetched and before the log was reset to its end. The reset is done
+    now. Raises FolderError when the folder is damaged.
     """
     folder = log.log.folder
     election = _read_vote(disk, folder)
@@ -109,7 +111,7 @@ def recover(disk: Disk, log: MetadataLog, *, may_begin_anew: bool = False) -> Qu
         raise FolderError(
             folder,
             f"names the voters of its cluster, but {vote_file.FILE_NAME} is missing: a voter that "
-            "has forgotten its vote could give a second one; put it back",
+            "lost its vote could vote twice. Restore the file",
         )
     snapshot_end = snapshot.snapshot_id.end_offset
     if may_begin_anew and snapshot_end > log.log.log_end_offset:
@@ -117,8 +119,8 @@ def recover(disk: Disk, log: MetadataLog, *, may_begin_anew: bool = False) -> Qu
     if not log.log.log_start_offset <= snapshot_end <= log.log.log_end_offset:
         raise FolderError(
             folder,
-            f"the newest snapshot that is whole ends at offset {snapshot_end}, the log goes from "
-            f"{log.log.log_start_offset} to {log.log.log_end_offset}: what is between them is lost",
+            f"the newest undamaged snapshot ends at offset {snapshot_end}, the log goes from "
+            f"{log.log.log_start_offset} to {log.log.log_end_offset}: the records between are lost",
         )
     if election.epoch < log.log.leader_epochs.latest:
         raise FolderError(
@@ -152,21 +154,23 @@ def _read_vote(disk: Disk, folder: str) -> ElectionState | None:
 
 
 def _refuse_lost_voters(log: MetadataLog) -> None:
-    """A log that a quorum has written, and nothing that says who votes."""
+    """Raise FolderError if a quorum wrote this log but nothing names the voters."""
     damaged = [str(one) for one in log.snapshots.ids()]
     if damaged:
-        raise FolderError(log.log.folder, "no snapshot of the metadata is whole; put one back")
+        raise FolderError(
+            log.log.folder, "every metadata snapshot is damaged. Restore one from a copy"
+        )
     start_offset, last_epoch = log.log.log_start_offset, log.log.leader_epochs.latest
     if start_offset or last_epoch > LONE_EPOCH or _has_control_batch(log):
         raise FolderError(
             log.log.folder,
             f"holds a log from offset {start_offset} to epoch {last_epoch} and no snapshot, so "
-            "nothing says who may vote; put its .checkpoint files back",
+            "the voters are unknown. Restore its .checkpoint files",
         )
 
 
 def _read_voters(log: MetadataLog, voters: VoterHistory) -> None:
-    """Take in the voters that the log names."""
+    """Read the voter sets in the log."""
     for batch in _control_batches(log):
         for offset, named in voter_sets_in(batch):
             voters.append(offset, named)
@@ -180,7 +184,7 @@ def _control_batches(log: MetadataLog) -> Iterator[bytes]:
     offset, end_offset = log.log.log_start_offset, log.log.log_end_offset
     while offset < end_offset:
         found = log.batches(offset, end_offset, READ_BYTES)
-        assert found, "the metadata log ends before its end offset"
+        assert found, "no batches below the end offset of the metadata log"
         for batch in found:
             header = read_header(batch)
             offset = header.last_offset + 1
@@ -189,7 +193,7 @@ def _control_batches(log: MetadataLog) -> Iterator[bytes]:
 
 
 def _replicas(logs: LogManager) -> Iterator[ReportedReplica]:
-    """All partitions but the metadata; of one that is damaged its topic's id may be lost."""
+    """Return all partitions except the metadata log. The topic id of a damaged log can be lost."""
     for partition, log in logs.logs.items():
         if partition != METADATA_PARTITION:
             yield ReportedReplica(

@@ -1,8 +1,8 @@
-"""The quorum's events as Kafka's messages, and back.
+"""Converts the quorum's events to Kafka's messages and back.
 
-Floor: cluster. Pure. On the wire everything is nested by topic and partition, though the quorum has
-one; a message of another shape is refused. Answers carry the leader and the epoch that their sender
-knows, whatever the error.
+Room: cluster. Pure. Kafka's messages nest everything by topic and partition, but the quorum has
+only one partition. A message with any other topic or partition is refused. Every answer, even an
+error, carries the leader and epoch that its sender knows.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from broker.quorum.events import (
     BeginQuorumEpochAnswer,
     EndQuorumEpoch,
     EndQuorumEpochAnswer,
-    EpochEnd,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
+    QuorumEpochEnd,
     Request,
     Vote,
     VoteAnswer,
@@ -42,11 +42,11 @@ SNAPSHOT_VERSION = 1
 
 
 class Misshapen(WireError):
-    """An answer that does not speak of the metadata log alone."""
+    """An answer that does not concern exactly the metadata log."""
 
 
 def encode_request(request: Request) -> tuple[Message, int]:
-    """The message for a request, and its version."""
+    """Return the message for a request, and its version."""
     match request:
         case Vote():
             return _vote(request), VOTE_VERSION
@@ -140,7 +140,9 @@ def _fetch_snapshot(fetch: FetchSnapshot) -> messages.FetchSnapshotRequest:
 
 
 def decode_request(message: Message) -> Request:
-    """The request that a message carries; ApiError INVALID_REQUEST where it is another's."""
+    """Return the request in a message. Raises ApiError INVALID_REQUEST unless it concerns the
+    quorum.
+    """
     match message:
         case messages.VoteRequest():
             return _read_vote(message)
@@ -155,16 +157,18 @@ def decode_request(message: Message) -> Request:
     raise AssertionError(f"{type(message).__name__} is no request of the quorum")
 
 
-def _asked(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
-    """The one partition that a request speaks of."""
+def _requested_partition(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
+    """Return the one partition of a request."""
     partition = _only(topics, name_field, index_field)
     if partition is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the quorum has the metadata log's partition 0")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "the quorum serves only partition 0 of the metadata log"
+        )
     return partition
 
 
 def _only(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
-    """The one partition, where it is the metadata log's; else None."""
+    """Return the one partition if it is the metadata log's, else None."""
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
     partition = topics[0].partitions[0]
@@ -173,7 +177,7 @@ def _only(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
 
 
 def _read_vote(message: messages.VoteRequest) -> Vote:
-    one = _asked(message.topics, "topic_name", "partition_index")
+    one = _requested_partition(message.topics, "topic_name", "partition_index")
     return Vote(
         message.cluster_id or "",
         ReplicaKey(message.voter_id, one.voter_directory_id),
@@ -186,13 +190,13 @@ def _read_vote(message: messages.VoteRequest) -> Vote:
 
 
 def _read_begin(message: messages.BeginQuorumEpochRequest) -> BeginQuorumEpoch:
-    one = _asked(message.topics, "topic_name", "partition_index")
+    one = _requested_partition(message.topics, "topic_name", "partition_index")
     voter = ReplicaKey(message.voter_id, one.voter_directory_id)
     return BeginQuorumEpoch(message.cluster_id or "", voter, one.leader_id, one.leader_epoch)
 
 
 def _read_end(message: messages.EndQuorumEpochRequest) -> EndQuorumEpoch:
-    one = _asked(message.topics, "topic_name", "partition_index")
+    one = _requested_partition(message.topics, "topic_name", "partition_index")
     preferred = tuple(
         ReplicaKey(each.candidate_id, each.candidate_directory_id)
         for each in one.preferred_candidates
@@ -201,7 +205,7 @@ def _read_end(message: messages.EndQuorumEpochRequest) -> EndQuorumEpoch:
 
 
 def _read_fetch(message: fetches.FetchRequest) -> Fetch:
-    one = _asked(message.topics, "topic_id", "partition")
+    one = _requested_partition(message.topics, "topic_id", "partition")
     node_id = NO_NODE if message.replica_state is None else message.replica_state.replica_id
     return Fetch(
         message.cluster_id or "",
@@ -216,7 +220,7 @@ def _read_fetch(message: fetches.FetchRequest) -> Fetch:
 
 
 def _read_fetch_snapshot(message: messages.FetchSnapshotRequest) -> FetchSnapshot:
-    one = _asked(message.topics, "name", "partition")
+    one = _requested_partition(message.topics, "name", "partition")
     return FetchSnapshot(
         message.cluster_id or "",
         ReplicaKey(message.replica_id, one.replica_directory_id),
@@ -228,11 +232,11 @@ def _read_fetch_snapshot(message: messages.FetchSnapshotRequest) -> FetchSnapsho
 
 
 def encode_answer(answer: Answer) -> Message:
-    """The message for an answer."""
+    """Return the message for an answer."""
     match answer:
         case VoteAnswer():
             voted = messages.VoteResponsePartition(
-                **_standing(answer), vote_granted=answer.vote_granted
+                **_common_fields(answer), vote_granted=answer.vote_granted
             )
             topic = messages.VoteResponseTopic(topic_name=METADATA_TOPIC, partitions=[voted])
             return messages.VoteResponse(topics=[topic])
@@ -246,7 +250,7 @@ def encode_answer(answer: Answer) -> Message:
             return _piece(answer)
 
 
-def _standing(answer: Any) -> dict[str, int]:
+def _common_fields(answer: Any) -> dict[str, int]:
     return {
         "error_code": answer.error,
         "leader_id": answer.leader_id,
@@ -257,7 +261,7 @@ def _standing(answer: Any) -> dict[str, int]:
 def _epoch_topic(
     answer: BeginQuorumEpochAnswer | EndQuorumEpochAnswer,
 ) -> messages.QuorumEpochTopic:
-    partition = messages.QuorumEpochPartition(**_standing(answer))
+    partition = messages.QuorumEpochPartition(**_common_fields(answer))
     return messages.QuorumEpochTopic(topic_name=METADATA_TOPIC, partitions=[partition])
 
 
@@ -278,7 +282,7 @@ def _fetched(answer: FetchAnswer) -> fetches.FetchResponse:
         snapshot_id=(
             None
             if snapshot_id is None
-            else fetches.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
+            else fetches.SnapshotToFetch(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
         ),
         aborted_transactions=[],
         records=b"".join(answer.batches),
@@ -305,20 +309,20 @@ def _piece(answer: FetchSnapshotAnswer) -> messages.FetchSnapshotResponse:
 
 
 def decode_answer(message: Message) -> Answer:
-    """The answer that a message carries, with bytes of its own.
+    """Return the answer in a message; its bytes are copies.
 
-    Raises a WireError where it speaks of something else, carries a batch that is cut short, or is a
-    refusal of the whole request, which names no leader.
+    Raises a WireError if the message concerns another partition, holds a truncated batch, or
+    refuses the whole request (such a message names no leader).
     """
     match message:
         case messages.VoteResponse():
-            one = _told(message, message.topics, "topic_name", "partition_index")
+            one = _answered_partition(message, message.topics, "topic_name", "partition_index")
             return VoteAnswer(*_leader_of(one), one.vote_granted)
         case messages.BeginQuorumEpochResponse():
-            one = _told(message, message.topics, "topic_name", "partition_index")
+            one = _answered_partition(message, message.topics, "topic_name", "partition_index")
             return BeginQuorumEpochAnswer(*_leader_of(one))
         case messages.EndQuorumEpochResponse():
-            one = _told(message, message.topics, "topic_name", "partition_index")
+            one = _answered_partition(message, message.topics, "topic_name", "partition_index")
             return EndQuorumEpochAnswer(*_leader_of(one))
         case fetches.FetchResponse():
             return _read_fetched(message)
@@ -327,8 +331,10 @@ def decode_answer(message: Message) -> Answer:
     raise AssertionError(f"{type(message).__name__} is no answer of the quorum")
 
 
-def _told(message: Any, topics: Sequence[Any], name_field: str, index_field: str) -> Any:
-    """The one partition that an answer speaks of."""
+def _answered_partition(
+    message: Any, topics: Sequence[Any], name_field: str, index_field: str
+) -> Any:
+    """Return the one partition of an answer."""
     partition = _only(topics, name_field, index_field)
     if partition is None or message.error_code:
         raise Misshapen(f"{type(message).__name__}: error {message.error_code}, topics {topics}")
@@ -340,7 +346,7 @@ def _leader_of(partition: Any) -> tuple[ErrorCode, int, int]:
 
 
 def _read_fetched(message: fetches.FetchResponse) -> FetchAnswer:
-    one = _told(message, message.responses, "topic_id", "partition_index")
+    one = _answered_partition(message, message.responses, "topic_id", "partition_index")
     leader = one.current_leader or fetches.LeaderIdAndEpoch()
     diverging, snapshot_id = one.diverging_epoch, one.snapshot_id
     return FetchAnswer(
@@ -349,14 +355,14 @@ def _read_fetched(message: fetches.FetchResponse) -> FetchAnswer:
         leader.leader_epoch,
         one.high_watermark,
         one.log_start_offset,
-        None if diverging is None else EpochEnd(diverging.epoch, diverging.end_offset),
+        None if diverging is None else QuorumEpochEnd(diverging.epoch, diverging.end_offset),
         None if snapshot_id is None else SnapshotId(snapshot_id.end_offset, snapshot_id.epoch),
         tuple(bytes(batch) for _, batch in iterate_batches(one.records or b"")),
     )
 
 
 def _read_piece(message: messages.FetchSnapshotResponse) -> FetchSnapshotAnswer:
-    one = _told(message, message.topics, "name", "index")
+    one = _answered_partition(message, message.topics, "name", "index")
     leader = one.current_leader or messages.SnapshotLeader(leader_id=NO_NODE, leader_epoch=-1)
     return FetchSnapshotAnswer(
         ErrorCode(one.error_code),

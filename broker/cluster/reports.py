@@ -1,8 +1,8 @@
-"""The report of a broker: whose disk it has, and what stands there.
+"""The report of a broker: which disk it has, and what the disk holds.
 
-Floor: cluster. Pure. It is asked for before a cluster is born (`birth`), and before a partition is
-led again whose in-sync replicas were all lost. On the wire it is `ReplicaReport`, a message of our
-own.
+Room: cluster. Pure. Brokers ask for it before a cluster is born (`birth`). The controller asks for
+it before a partition that lost all its in-sync replicas gets a leader again. The message is
+`ReplicaReport`, which Kafka does not have.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from protocol.types import NO_LEADER_EPOCH, Uuid
 
 
 class ReportedReplica(NamedTuple):
-    """One partition's log: its end is exclusive and counts only what is on the disk.
+    """The log of one partition. `end_offset` is exclusive and covers only what is durable.
 
-    `damage` says what is wrong with one that has lost something it once held durably.
+    `damage` describes the damage of a log that has lost durable data, else it is None.
     """
 
     topic_id: Uuid
@@ -37,10 +37,10 @@ class ReportedReplica(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What one broker says of itself; everything in it is durable.
+class BrokerReport:
+    """The report of one broker; everything in it is durable.
 
-    `voters`: the set that its log or snapshot names, in the order of ids; none if it has none.
+    `voters` is the set that its log or snapshot names, in the order of ids; empty without a set.
     """
 
     cluster_id: str
@@ -54,14 +54,14 @@ class Report:
 
     @property
     def is_empty(self) -> bool:
-        """Whether its disk has never held anything of a cluster."""
+        """Whether the disk has never held data of a cluster."""
         return not (
             self.metadata_end_offset or self.snapshot_end_offset or self.voters or self.replicas
         )
 
 
-def request_by(report: Report) -> ReplicaReportRequest:
-    """Ask another broker for all that it can report."""
+def request_by(report: BrokerReport) -> ReplicaReportRequest:
+    """Return the request for everything that another broker can report."""
     return ReplicaReportRequest(
         cluster_id=report.cluster_id,
         broker_id=report.me.node_id,
@@ -71,8 +71,8 @@ def request_by(report: Report) -> ReplicaReportRequest:
     )
 
 
-def response_of(report: Report) -> ReplicaReportResponse:
-    """The report as it is sent."""
+def response_of(report: BrokerReport) -> ReplicaReportResponse:
+    """Return the report as a response."""
     return ReplicaReportResponse(
         cluster_id=report.cluster_id,
         broker_id=report.me.node_id,
@@ -92,9 +92,9 @@ def response_of(report: Report) -> ReplicaReportResponse:
     )
 
 
-def report_from(response: ReplicaReportResponse) -> Report:
-    """What has been received; an answer with an error code is no report."""
-    return Report(
+def report_from(response: ReplicaReportResponse) -> BrokerReport:
+    """Return the report in a response. The caller has checked its error code."""
+    return BrokerReport(
         response.cluster_id,
         ReplicaKey(response.broker_id, response.directory_id),
         tuple(response.configured_ids),
@@ -113,7 +113,7 @@ def report_from(response: ReplicaReportResponse) -> Report:
 
 
 def in_order(voters: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
-    """A voter set as reports have it, so that equal ones are equal."""
+    """Return a voter set in the order of reports, so that equal sets compare as equal."""
     return tuple(sorted(voters))
 
 

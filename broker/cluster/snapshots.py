@@ -1,8 +1,9 @@
-"""The snapshots of the metadata log on the disk: written, fetched, read, and the old ones dropped.
+"""The snapshot files of the metadata log: written, fetched, read and deleted here.
 
-Floor: cluster. Synchronous, over the `Disk` passed in. They lie in the log's folder under Kafka's
-names. A file that has its name is whole and durable: it is written beside it under another one,
-which the next start removes. One that is damaged all the same is passed over for an older one.
+Room: cluster. Synchronous, over the `Disk` passed in. The files are in the log's folder, under
+Kafka's names. A file under its final name is complete and durable, because it is written under a
+temporary name and renamed. Each start removes temporary files. If a file is damaged all the same,
+the next older one is used.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 KEPT_SNAPSHOTS = 2
-"""The newest, and the one before it: the log reaches back to that, should the newest be damaged."""
+"""How many snapshots are kept. The log reaches back to the older one, in case the newest is
+damaged.
+"""
 
 PART_SUFFIX = ".part.tmp"
-"""Of a snapshot that is being fetched; every start removes it."""
+"""The suffix of a snapshot that is being fetched. Each start removes such files."""
 
 
-class Snapshot(NamedTuple):
-    """A snapshot that is whole."""
+class MetadataSnapshot(NamedTuple):
+    """An undamaged snapshot."""
 
     snapshot_id: SnapshotId
     content: bytes
@@ -42,16 +45,16 @@ class SnapshotFiles:
         self._folder = folder
 
     def ids(self) -> list[SnapshotId]:
-        """All that are there, oldest first."""
+        """Return the ids of all snapshot files, oldest first."""
         found = (read_file_name(name) for name in self._disk.list_folder(self._folder))
         return sorted(one for one in found if one is not None)
 
-    def newest(self) -> Snapshot | None:
-        """The newest one that is whole; those that are not are named in the log."""
+    def newest(self) -> MetadataSnapshot | None:
+        """Return the newest undamaged snapshot, and log an error for each damaged one."""
         for snapshot_id in reversed(self.ids()):
             content = self._disk.read_all(self._path(snapshot_id))
             try:
-                return Snapshot(snapshot_id, content, check_snapshot(content))
+                return MetadataSnapshot(snapshot_id, content, check_snapshot(content))
             except WireError as error:
                 logger.error(
                     "snapshot of the metadata is damaged",
@@ -60,25 +63,27 @@ class SnapshotFiles:
         return None
 
     def write(self, snapshot_id: SnapshotId, content: bytes) -> None:
-        """Put a whole snapshot there, durably."""
+        """Write a whole snapshot, durably."""
         self._disk.replace(self._path(snapshot_id), content, is_durable=True)
 
     def make_durable(self, snapshot_id: SnapshotId) -> None:
-        """Sync one that is there: a process that was killed may not have come to it."""
+        """Fsync an existing snapshot, because a killed process can have left it in the page cache
+        only.
+        """
         self._disk.open(self._path(snapshot_id)).datasync()
         self._disk.sync_folder(self._folder)
 
     def write_piece(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
-        """A piece of one that is being fetched; at position 0 it begins anew. Not durable."""
+        """Write a piece of a fetched snapshot, not durably. Position 0 starts the file again."""
         file = self._disk.open(self._part(snapshot_id), create=True)
         if position == 0:
             file.truncate(0)
         file.write([data], position)
 
-    def keep_fetched(self, snapshot_id: SnapshotId) -> Snapshot:
-        """Give a fetched snapshot its name, durably, if it is whole; else WireError, and it goes.
+    def keep_fetched(self, snapshot_id: SnapshotId) -> MetadataSnapshot:
+        """Make a fetched snapshot durable and give it its final name, if it is undamaged.
 
-        DiskError leaves the pieces where they are.
+        Otherwise the file is deleted and WireError is raised. After a DiskError the pieces remain.
         """
         part = self._part(snapshot_id)
         file = self._disk.open(part)
@@ -91,15 +96,17 @@ class SnapshotFiles:
         file.datasync()
         self._disk.rename(part, self._path(snapshot_id))
         self._disk.sync_folder(self._folder)
-        return Snapshot(snapshot_id, content, voters)
+        return MetadataSnapshot(snapshot_id, content, voters)
 
     def read(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
-        """A piece, and the size of the whole; DiskError where there is no such snapshot."""
+        """Return a piece and the size of the whole. Raises DiskError if the snapshot does not
+        exist.
+        """
         file = self._disk.open(self._path(snapshot_id))
         return file.read(max_bytes, position), file.size_bytes()
 
     def drop_old(self) -> None:
-        """Remove all but the newest ones that are kept, and pieces of fetched ones."""
+        """Delete all snapshots except the newest `KEPT_SNAPSHOTS`."""
         for snapshot_id in self.ids()[:-KEPT_SNAPSHOTS]:
             unlink_if_there(self._disk, self._path(snapshot_id))
 

@@ -1,7 +1,8 @@
-"""Takes snapshots of the image in force, and lets the log begin behind the older of the two kept.
+"""Takes snapshots of the image in force, and trims the log to the older of the two that are kept.
 
-Floor: cluster. A snapshot is written in the metadata's thread, behind the syncs of all that it
-stands for: the log always reaches it. Which files of the log may go is said to whoever drops them.
+Room: cluster. A snapshot is written in the metadata log's thread, after the fsync of every batch
+that it covers. So the log always reaches the snapshot. `trimmed` reports which part of the log can
+be deleted.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ SNAPSHOT_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLimits:
-    """How much of the log may lie behind the newest snapshot: a start replays no more."""
+    """The most log behind the newest snapshot. A start never replays more than this."""
 
     records: int = SNAPSHOT_RECORDS
     size_bytes: int = SNAPSHOT_BYTES
 
 
 class Snapshotter:
-    """Looks at every image, and writes one down when the log has grown enough.
+    """Takes a snapshot of the image when the log has grown enough.
 
-    `trimmed(offset)` comes when the log begins there from now on.
+    Calls `trimmed(offset)` when the log has a new start offset.
     """
 
     def __init__(
@@ -59,19 +60,19 @@ class Snapshotter:
         self._clock = clock
         self._limits = limits or SnapshotLimits()
         self._end_offset = 0
-        """Where the newest snapshot ends."""
+        """The end offset of the newest snapshot."""
         self._end_bytes = 0
-        """How many bytes the log had when it was taken."""
+        """The size of the log when the newest snapshot was taken."""
         self._is_writing = False
         self._not_before_ms = 0
 
     def begun(self, end_offset: int) -> None:
-        """The newest snapshot on the disk ends there, by a start or because it was fetched."""
+        """Note the end of the newest snapshot on disk, after a start or a fetched snapshot."""
         self._end_offset = end_offset
         self._end_bytes = self._log.log.size_bytes
 
     def moved(self, image: MetadataImage) -> None:
-        """The image is in force: take a snapshot of it, if one is due."""
+        """Note the image in force, and take a snapshot of it if one is due."""
         record_count = image.end_offset - self._end_offset
         size_bytes = self._log.log.size_bytes - self._end_bytes
         limits = self._limits
@@ -109,7 +110,7 @@ class Snapshotter:
     def _trim(self, snapshot_id: SnapshotId, start_offset: int) -> None:
         log = self._log.log
         if snapshot_id.end_offset < log.log_start_offset:
-            # A newer one was fetched meanwhile, and the log begins behind that.
+            # A newer snapshot was fetched in the meantime, and the log starts behind it.
             return
         start_offset = max(start_offset, log.log_start_offset)
         log.advance_log_start(start_offset)
@@ -124,7 +125,7 @@ class Snapshotter:
 def content_of(
     snapshot_id: SnapshotId, image: MetadataImage, voters: VoterSet, now_ms: int
 ) -> bytes:
-    """A whole snapshot of the image; for a thread, for it may take long."""
+    """Return a whole snapshot of the image. Runs in a thread, because it can take long."""
     return build_snapshot(snapshot_id, voters, _batches(image, now_ms), now_ms)
 
 

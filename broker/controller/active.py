@@ -1,11 +1,11 @@
-"""The active controller of one epoch: what it has decided, and who waits for it.
+"""The active controller of one epoch: its decisions, and the requests that wait for them.
 
-Floor: controller. Pure. Orders are decided one after the other against the image that includes
-everything decided before (speculation), and replayed before anything is written: what cannot be
-replayed never reaches a disk. One decision is one batch. A reply leaves when the image has reached
-the end of its batch; also an answer without records may rest on what is not committed yet, and
-waits for it. A client's wait has a deadline, a decision has none: what was proposed stays in line
-until it is committed, taken back or lost with the epoch.
+Room: controller. Pure. Orders are decided one after the other, against the image that includes all
+earlier decisions, committed or not. Each decision is replayed on that image before anything is
+written, so a decision that cannot be replayed never reaches a disk. One decision is one batch. A
+reply is sent when the image has reached the end of its batch. An answer without records can depend
+on uncommitted decisions, so it waits for them too. A client's wait has a deadline. A decision has
+none: it stays in the queue until it is committed, undone, or lost with the epoch.
 """
 
 from __future__ import annotations
@@ -32,27 +32,31 @@ from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
 
 ORDER_TIMEOUT_MS = 30_000
-"""How long whoever has given an order waits at most; it is carried out all the same."""
+"""How long a client waits for its order at most. The order is carried out even if the wait ends."""
 
 BATCH_BYTES_MAX = 1 << 20
-"""Of one decision that a client asks for. What brokers cannot do without has as many records as
-they have partitions, and is never refused: a follower's fetch brings its first batch whole."""
+"""The limit of one decision for a client.
+
+A decision for brokers has as many records as they have partitions, and is never refused. A
+follower's fetch returns its first batch whole, whatever its size.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiter:
-    """Who has given an order. One of the two is called, once."""
+class OrderWaiter:
+    """The caller that waits for an order. Exactly one of the two callbacks is called, once."""
 
     reply: Callable[[Any], None]
     refused: Callable[[ApiError], None]
     host: str | None = None
-    """None for the node itself."""
+    """The client's host; None for the broker itself."""
 
 
 def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
-    """How long whoever has given this order waits: the time that the request states, within ours.
+    """Return how long to wait for an order: the time-out in the request, up to `ORDER_TIMEOUT_MS`.
 
-    None, or 0, is no time to be out of: librdkafka states it by default, and Kafka decides.
+    0 means no time-out of its own: librdkafka sends it by default, and Kafka decides the order then
+    too.
     """
     match order:
         case (
@@ -67,41 +71,42 @@ def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
 
 
 @dataclass(slots=True)
-class Decided:
-    """One decision in line: in force once the image reaches `image.end_offset`."""
+class PendingDecision:
+    """One decision in the queue. It is in force once the image reaches `image.end_offset`."""
 
     image: MetadataImage
     reply: Any
-    waiter: Waiter | None
-    """None once it has been told that the time is up, and for what nobody has asked for."""
+    waiter: OrderWaiter | None
+    """None after a time-out, and for a decision without a request."""
     host: str | None
     deadline_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How many orders may be in line, of all hosts and of one."""
+class OrderLimits:
+    """How many orders can be in the queue, for all hosts and for each."""
 
     pending_max: int
     pending_max_per_host: int
 
 
 class ActiveController:
-    """Decides in one epoch, from the moment its image holds all of the epochs before."""
+    """Decides in one epoch, from the moment its image includes everything from earlier epochs."""
 
-    def __init__(self, controller: Controller, limits: Limits, image: MetadataImage) -> None:
+    def __init__(self, controller: Controller, limits: OrderLimits, image: MetadataImage) -> None:
         self._controller = controller
         self._limits = limits
         self._image = image
-        """In force."""
-        self._line: deque[Decided] = deque()
+        """The image in force."""
+        self._line: deque[PendingDecision] = deque()
         self._waiting_of: Counter[str] = Counter()
-        """Host -> how many decisions in line it has asked for."""
+        """By host: how many of its orders are in the queue."""
 
     def begin(self, end_offset: int, now_ms: int) -> bytes | None:
-        """The batch to propose first, if the log lacks the level of what is written from here on.
+        """Return the first batch to propose, if the log does not have this version's metadata level
+        yet.
 
-        `now_ms` is wall time, as everywhere in what is written.
+        `now_ms` is wall time, as in all records.
         """
         if self._image.features.get(METADATA_VERSION, 0) >= METADATA_LEVEL:
             return None
@@ -111,18 +116,21 @@ class ActiveController:
     def decide(
         self,
         order: ControllerInput,
-        waiter: Waiter,
+        waiter: OrderWaiter,
         end_offset: int,
         now_ms: int,
         monotonic_ms: int,
     ) -> bytes | None:
-        """The batch to propose at `end_offset`, the log's end; None where nothing is written.
+        """Return the batch to propose at `end_offset`, the log's end; None if nothing must be
+        written.
 
-        The waiter may be answered before this returns. ImpossibleRecord for a fault of ours.
+        The waiter can be answered before this returns. Raises ImpossibleRecord for a bug of ours.
         """
         is_limited = not isinstance(order, FromBrokers)
         if is_limited and self._is_full(waiter.host):
-            waiter.refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
+            waiter.refused(
+                ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders are waiting; try again")
+            )
             return None
         try:
             outcome = self._controller.handle(order, self._base(end_offset), now_ms)
@@ -141,13 +149,15 @@ class ActiveController:
                 is_limited=is_limited,
             )
         if self._line:
-            self._stand(Decided(self._newest, outcome.reply, waiter, waiter.host, deadline_ms))
+            self._stand(
+                PendingDecision(self._newest, outcome.reply, waiter, waiter.host, deadline_ms)
+            )
         else:
             waiter.reply(outcome.reply)
         return None
 
     def unwritten(self, end_offset: int, error: ApiError) -> None:
-        """The log ends there: what was decided above it is undone, and refused."""
+        """The log ends at `end_offset`: undo and refuse all decisions above it."""
         undone = []
         while self._line and self._line[-1].image.end_offset > end_offset:
             undone.append(self._line.pop())
@@ -155,7 +165,7 @@ class ActiveController:
             self._refuse(one, error)
 
     def committed(self, image: MetadataImage) -> None:
-        """The image has moved: answer whoever waited for that."""
+        """Note the image in force, and answer the requests that waited for it."""
         self._image = image
         while self._line and self._line[0].image.end_offset <= self._image.end_offset:
             one = self._line.popleft()
@@ -164,13 +174,15 @@ class ActiveController:
                 one.waiter.reply(one.reply)
 
     def expire(self, monotonic_ms: int) -> None:
-        """Tell whoever has waited for too long; what was decided stays in line."""
+        """Answer requests that have waited too long. Their decisions stay in the queue."""
         due = [one for one in self._line if one.waiter and one.deadline_ms <= monotonic_ms]
         for one in due:
             waiter, one.waiter = one.waiter, None
             assert waiter is not None
             waiter.refused(
-                ApiError(ErrorCode.REQUEST_TIMED_OUT, "decided, and not in force in time")
+                ApiError(
+                    ErrorCode.REQUEST_TIMED_OUT, "the change was decided but not in force in time"
+                )
             )
 
     @property
@@ -179,7 +191,7 @@ class ActiveController:
         return min((one.deadline_ms for one in self._line if one.waiter), default=None)
 
     def lose(self) -> None:
-        """Another epoch begins: what is in line may be committed or not, nobody here will know."""
+        """Another epoch started. It is unknown whether the decisions in the queue are committed."""
         line, self._line = self._line, deque()
         for one in line:
             self._refuse(
@@ -191,7 +203,7 @@ class ActiveController:
         return self._line[-1].image if self._line else self._image
 
     def _base(self, end_offset: int) -> MetadataImage:
-        """The image with all that is decided, as of where the next batch will stand."""
+        """Return the image with all decisions, as of the offset of the next batch."""
         newest = self._newest
         assert newest.end_offset <= end_offset
         return replace(newest, end_offset=end_offset)
@@ -200,7 +212,7 @@ class ActiveController:
         self,
         records: Sequence[MetadataRecord],
         reply: Any,
-        waiter: Waiter | None,
+        waiter: OrderWaiter | None,
         end_offset: int,
         now_ms: int,
         deadline_ms: int,
@@ -215,21 +227,23 @@ class ActiveController:
                 ApiError(
                     ErrorCode.POLICY_VIOLATION,
                     f"{len(records)} records in one order take {len(batch)} bytes, at most "
-                    f"{BATCH_BYTES_MAX} are written at a time: ask for less at once",
+                    f"{BATCH_BYTES_MAX} are allowed: ask for less in one request",
                 )
             )
             return None
-        self._stand(Decided(image, reply, waiter, waiter.host if waiter else None, deadline_ms))
+        self._stand(
+            PendingDecision(image, reply, waiter, waiter.host if waiter else None, deadline_ms)
+        )
         return bytes(batch)
 
     def _is_full(self, host: str | None) -> bool:
-        # A connection has one order under way, but what is decided stays in line when its
-        # connection ends, and folders are made one after the other.
+        # A connection has only one order under way. But its decision stays in the queue when the
+        # connection ends, and folders are created one after the other.
         if len(self._line) >= self._limits.pending_max:
             return True
         return host is not None and self._waiting_of[host] >= self._limits.pending_max_per_host
 
-    def _stand(self, one: Decided) -> None:
+    def _stand(self, one: PendingDecision) -> None:
         self._line.append(one)
         if one.host is not None:
             self._waiting_of[one.host] += 1
@@ -240,7 +254,7 @@ class ActiveController:
             if not self._waiting_of[host]:
                 del self._waiting_of[host]
 
-    def _refuse(self, one: Decided, error: ApiError) -> None:
+    def _refuse(self, one: PendingDecision, error: ApiError) -> None:
         self._leave(one.host)
         if one.waiter is not None:
             one.waiter.refused(error)

@@ -1,10 +1,11 @@
-"""AlterPartition: a leader proposes who is in sync, the controller judges it (KIP-497, KIP-903).
+"""AlterPartition: a leader proposes the in-sync replicas, and the controller decides (KIP-497,
+KIP-903).
 
-Floor: controller. Pure. The checks come in Kafka's order, for a leader acts on the code: only
-INELIGIBLE_REPLICA tells it that its proposal was judged by the present state and refused. So what
-is newer than this controller's log is never judged by it: NOT_CONTROLLER. And a proposal that
-changes nothing is written like any other, since the partition epoch it uses up is what makes older
-copies of proposals void (decision 0029).
+Room: controller. Pure. The checks come in Kafka's order, because a leader acts on the error code.
+Only INELIGIBLE_REPLICA tells it that the proposal was checked against the present state and
+refused. So a proposal that is newer than this controller's log gets NOT_CONTROLLER. A proposal that
+changes nothing is written like any other, because the partition epoch that it uses up makes older
+proposals void (decision 0029).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.config import BrokerConfig
-from broker.controller.leadership import Wanted, change, min_in_sync_replicas
-from broker.controller.outcome import Outcome
+from broker.controller.leadership import WantedChange, change, min_in_sync_replicas
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import RECOVERED, RECOVERING, MetadataRecord
 from protocol.errors import ApiError, ErrorCode
@@ -27,13 +28,14 @@ from protocol.messages.membership import (
 )
 
 UNKNOWN_BROKER_EPOCH = -1
-"""In a proposal: the leader has not seen the member fetch yet."""
+"""In a proposal: the leader has not seen a fetch of the member yet."""
 
 
 def check_broker_epoch(node_id: int, broker_epoch: int, image: MetadataImage) -> BrokerImage:
-    """The registration a request was made under, or STALE_BROKER_EPOCH.
+    """Return the registration of a request's sender; raise STALE_BROKER_EPOCH if it is out of date.
 
-    NOT_CONTROLLER for an epoch that this controller's log does not have yet: another one's does.
+    Raises NOT_CONTROLLER if the epoch is newer than this controller's log: a later controller gave
+    it.
     """
     broker = image.brokers.get(node_id)
     if broker is not None and broker.broker_epoch == broker_epoch:
@@ -52,8 +54,8 @@ def check_broker_epoch(node_id: int, broker_epoch: int, image: MetadataImage) ->
 
 def alter_partition(
     request: AlterPartitionRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[AlterPartitionResponse]:
-    """AlterPartition, each partition by itself; raises what `check_broker_epoch` raises."""
+) -> ControllerDecision[AlterPartitionResponse]:
+    """Decide AlterPartition, each partition separately. Raises what `check_broker_epoch` raises."""
     check_broker_epoch(request.broker_id, request.broker_epoch, image)
     records: list[MetadataRecord] = []
     topics = []
@@ -72,7 +74,7 @@ def alter_partition(
                 answers.append(_refused(index, error.code))
                 continue
             assert topic is not None
-            wanted = Wanted(
+            wanted = WantedChange(
                 tuple(member.broker_id for member in one.new_isr_with_epochs),
                 is_recovered=one.leader_recovery_state == RECOVERED,
             )
@@ -82,7 +84,7 @@ def alter_partition(
             changed[topic.name, index] = partition.changed(record)
             answers.append(_granted(index, changed[topic.name, index]))
         topics.append(AlterPartitionResponseTopic(topic_id=asked.topic_id, partitions=answers))
-    return Outcome(records, AlterPartitionResponse(topics=topics))
+    return ControllerDecision(records, AlterPartitionResponse(topics=topics))
 
 
 def _partition(
@@ -99,7 +101,7 @@ def _partition(
 
 
 def _check(asked: AlterPartitionRequestPartition, sender: int, partition: PartitionImage) -> None:
-    """Refuse what was not proposed by this leader, of this epoch, from this state."""
+    """Refuse a proposal that does not come from this leader, epoch and partition epoch."""
     if (
         asked.leader_epoch > partition.leader_epoch
         or asked.partition_epoch > partition.partition_epoch
@@ -119,7 +121,7 @@ def _check(asked: AlterPartitionRequestPartition, sender: int, partition: Partit
     if asked.leader_recovery_state not in (RECOVERED, RECOVERING):
         raise ApiError(ErrorCode.INVALID_REQUEST)
     if asked.leader_recovery_state == RECOVERING and (
-        # Others may join only a leader that has taken over, and that happens once.
+        # Only a leader that has taken over can add replicas, and it takes over once.
         len(members) > 1 or partition.leader_recovery_state == RECOVERED
     ):
         raise ApiError(ErrorCode.INVALID_REQUEST)
@@ -128,7 +130,7 @@ def _check(asked: AlterPartitionRequestPartition, sender: int, partition: Partit
 def _check_members(
     asked: AlterPartitionRequestPartition, partition: PartitionImage, image: MetadataImage
 ) -> None:
-    """Refuse a member that is not in service, or not as the incarnation that has fetched."""
+    """Refuse a member that is out of service or was fetched under another incarnation."""
     for member in asked.new_isr_with_epochs:
         broker = image.brokers.get(member.broker_id)
         newest = image.end_offset - 1 if broker is None else broker.broker_epoch
@@ -145,8 +147,8 @@ def _is_eligible(
     if broker is None or not broker.is_active:
         return False
     if member.broker_epoch == UNKNOWN_BROKER_EPOCH:
-        # One that is in sync already is of this incarnation: a new one would have left the set,
-        # and the partition epoch of this proposal would be an older one.
+        # A member in sync is of this incarnation. A new incarnation would have left the set, and
+        # this proposal would have an older partition epoch.
         return member.broker_id in partition.in_sync_replicas
     return member.broker_epoch == broker.broker_epoch
 

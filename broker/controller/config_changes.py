@@ -1,8 +1,8 @@
-"""Settings changed while the broker runs: of topics, of one node, or of all nodes.
+"""Changes settings at run time: those of topics, of one broker, or of all brokers.
 
-Floor: controller. Pure. A resource changes as a whole or not at all. What is stored is the text the
-client sent, for it is what Kafka gives back. Where a `min.insync.replicas` falls by it, the same
-batch says who is not eligible to lead any longer.
+Room: controller. Pure. A resource changes as a whole or not at all. The stored value is the
+client's text, because Kafka returns it unchanged. If a `min.insync.replicas` falls, the same batch
+removes the eligible leader replicas that can lack records from then on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.config import (
     foreign_setting,
 )
 from broker.controller import leadership
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.configs import topic_layers, topic_value
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
@@ -51,7 +51,7 @@ MIN_ISR = "min.insync.replicas"
 Resource = TypeVar("Resource", AlterConfigsResource, AlterConfigsRequestResource)
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """What IncrementalAlterConfigs does with one setting."""
 
     SET = 0
@@ -61,31 +61,31 @@ class Operation(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ConfigTarget:
     """A resource that can be changed: its settings so far and the rules for new ones."""
 
     settings: Mapping[str, str]
     row_of: Callable[[str], Setting]
-    """The row of a key; refuses a key that cannot be set there."""
+    """Returns the row of a key. Raises ApiError if the key cannot be set for this resource."""
     value_of: Callable[[Setting], str]
-    """The value in force, which APPEND and SUBTRACT start from."""
+    """Returns the value in force, which APPEND and SUBTRACT change."""
     faults_of: Callable[[Mapping[str, str]], list[Fault]]
     fault_code: ErrorCode
 
 
 def alter_incrementally(
     request: IncrementalAlterConfigsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[IncrementalAlterConfigsResponse]:
-    """IncrementalAlterConfigs: what is not named stays."""
+) -> ControllerDecision[IncrementalAlterConfigsResponse]:
+    """IncrementalAlterConfigs: settings that the request does not name stay."""
 
-    def change(resource: AlterConfigsResource, target: Target) -> dict[str, str]:
+    def change(resource: AlterConfigsResource, target: ConfigTarget) -> dict[str, str]:
         settings = dict(target.settings)
         for one in resource.configs:
             _apply(one, settings, target)
         return settings
 
     records, responses = _alter(request.resources, image, config, change)
-    return Outcome(
+    return ControllerDecision(
         [] if request.validate_only else records,
         IncrementalAlterConfigsResponse(responses=responses),
     )
@@ -93,10 +93,10 @@ def alter_incrementally(
 
 def alter_fully(
     request: AlterConfigsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[AlterConfigsResponse]:
-    """AlterConfigs: what is not named goes back to its default."""
+) -> ControllerDecision[AlterConfigsResponse]:
+    """AlterConfigs: settings that the request does not name return to their defaults."""
 
-    def change(resource: AlterConfigsRequestResource, target: Target) -> dict[str, str]:
+    def change(resource: AlterConfigsRequestResource, target: ConfigTarget) -> dict[str, str]:
         settings = {}
         for one in resource.configs:
             target.row_of(one.name)
@@ -104,7 +104,7 @@ def alter_fully(
         return settings
 
     records, responses = _alter(request.resources, image, config, change)
-    return Outcome(
+    return ControllerDecision(
         [] if request.validate_only else records, AlterConfigsResponse(responses=responses)
     )
 
@@ -113,7 +113,7 @@ def _alter(
     resources: Sequence[Resource],
     image: MetadataImage,
     config: BrokerConfig,
-    change: Callable[[Resource, Target], dict[str, str]],
+    change: Callable[[Resource, ConfigTarget], dict[str, str]],
 ) -> tuple[list[MetadataRecord], list[AlterConfigsResourceResponse]]:
     records: list[ConfigRecord] = []
     responses = []
@@ -143,7 +143,7 @@ def _alter(
 def _less_eligible(
     records: Sequence[ConfigRecord], image: MetadataImage, config: BrokerConfig
 ) -> Iterator[MetadataRecord]:
-    """What belongs into the batch of these changes where a `min.insync.replicas` falls by them."""
+    """Return the partition changes that must be in the batch if a `min.insync.replicas` falls."""
     if all(record.name != MIN_ISR for record in records):
         return
     after = MetadataDelta(image).replay_all(records).image(image.end_offset)
@@ -164,9 +164,9 @@ def _min_isr(topic: TopicImage, image: MetadataImage, default: int) -> int:
 
 
 def _least_default(image: MetadataImage, config: BrokerConfig) -> int:
-    """With how few in sync some leader commits where the topic says nothing.
+    """Return the lowest `min.insync.replicas` that a leader uses for topics without their own.
 
-    Each goes by what is set for it at run time; their files are taken to say the same.
+    Each broker uses its run-time setting. The configuration files are assumed to be the same.
     """
     for_all = image.settings(BROKER_RESOURCE, "")
     configs = (
@@ -188,7 +188,7 @@ def _fault_text(faults: list[Fault]) -> str:
     return "; ".join(f"{key}: found {found!r}, expected {wanted}" for key, found, wanted in faults)
 
 
-def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) -> Target:
+def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
     if kind == TOPIC_RESOURCE:
         return _topic_target(name, image, config)
     if kind == BROKER_RESOURCE:
@@ -196,9 +196,9 @@ def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) ->
     raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no settings here")
 
 
-def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
+def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
     if not name:
-        # For brokers the empty name stands for all of them; topics have their defaults there.
+        # For brokers, the empty name means all of them. Topics have their defaults there.
         raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     if check_topic_name(name) not in image.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -216,14 +216,15 @@ def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Targ
     def value_of(row: Setting) -> str:
         return topic_value(row, topic_layers(row, settings, config), config)
 
-    return Target(settings, row_of, value_of, check_topic_settings, ErrorCode.INVALID_CONFIG)
+    return ConfigTarget(settings, row_of, value_of, check_topic_settings, ErrorCode.INVALID_CONFIG)
 
 
-def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
-    """One node by its id, or all of them under the empty name.
+def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> ConfigTarget:
+    """Return one broker by its id, or all brokers under the empty name.
 
-    Faults are INVALID_REQUEST, not INVALID_CONFIG, as Kafka answers them (KAFKA-13609). Any key is
-    taken, as there: one that only somebody else knows is kept, and `node/publisher` says so.
+    As in Kafka (KAFKA-13609), faults are INVALID_REQUEST and not INVALID_CONFIG. Any key is
+    accepted, as in Kafka. A key that this broker does not know is stored, and `node/publisher` logs
+    it.
     """
     if name and name not in {str(node_id) for node_id in image.brokers}:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker '{name}'")
@@ -245,36 +246,38 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Tar
             return settings[row.key]
         return text(config.in_force.get(row.key, row.default))
 
-    return Target(settings, row_of, value_of, check_dynamic_settings, ErrorCode.INVALID_REQUEST)
+    return ConfigTarget(
+        settings, row_of, value_of, check_dynamic_settings, ErrorCode.INVALID_REQUEST
+    )
 
 
-def _stated(key: str, value: str | None, target: Target) -> str:
+def _stated(key: str, value: str | None, target: ConfigTarget) -> str:
     if value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} has no value")
     if len(value) > VALUE_LENGTH_MAX:
-        # Before it is taken apart: a list is compared word by word.
+        # Before the value is split, because a list is compared word by word.
         raise ApiError(target.fault_code, f"{key} has at most {VALUE_LENGTH_MAX} characters")
     return value
 
 
-def _apply(change: AlterableConfig, settings: dict[str, str], target: Target) -> None:
+def _apply(change: AlterableConfig, settings: dict[str, str], target: ConfigTarget) -> None:
     operation = change.config_operation
-    if operation == Operation.DELETE:
-        # Also of a key we do not know: what was never set is away, and tools rely on that.
+    if operation == ConfigOperation.DELETE:
+        # Also for an unknown key, because tools expect that deleting an unset key succeeds.
         settings.pop(change.name, None)
         return
     row = target.row_of(change.name)
     value = _stated(change.name, change.value, target)
-    if operation == Operation.SET:
+    if operation == ConfigOperation.SET:
         settings[change.name] = value
         return
-    if operation not in (Operation.APPEND, Operation.SUBTRACT):
+    if operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"operation {operation} is not known")
     if row.kind is not ConfigType.LIST:
         raise ApiError(target.fault_code, f"{change.name} is no list")
     words = [word for word in target.value_of(row).split(",") if word]
     for word in (part.strip() for part in value.split(",")):
-        if operation == Operation.SUBTRACT:
+        if operation == ConfigOperation.SUBTRACT:
             words = [one for one in words if one != word]
         elif word not in words:
             words.append(word)

@@ -1,8 +1,8 @@
-"""The controller: every change of the cluster's metadata is decided here, and only decided.
+"""The controller: decides every change of the cluster's metadata.
 
-Floor: controller. Pure: `handle(input, image, now_ms) -> Outcome`. It keeps no state but its
-settings and its source of chance; the caller appends `Outcome.records` to the metadata log, and
-sends `Outcome.reply` once they are durable and replayed.
+Room: controller. Pure: `handle(input, image, now_ms) -> ControllerDecision`. It has no state except
+its settings and its random source. The caller appends the decision's records to the metadata log,
+and sends its reply once they are durable and replayed.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.controller.alter_partition import alter_partition
 from broker.controller.config_changes import alter_fully, alter_incrementally
-from broker.controller.elections import GiveBack, elect_leaders, give_back
+from broker.controller.elections import ElectPreferred, elect_leaders, elect_preferred
 from broker.controller.features import update_features
-from broker.controller.liveness import Dead, Heartbeat, bury, hear
-from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic, Outcome
+from broker.controller.liveness import DeadBroker, Heartbeat, decide_heartbeat, fence_dead
+from broker.controller.outcome import AllocateProducerIds, ControllerDecision, CreateOwnTopic
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
 from broker.controller.registration import Registration, register, register_alone, unregister
 from broker.controller.topic_changes import create_partitions, delete_topics
@@ -35,9 +35,14 @@ from protocol.messages.topics import (
 from protocol.types import ZERO_UUID, Uuid, random_uuid
 
 FromBrokers = (
-    Registration | Heartbeat | Dead | AlterPartitionRequest | AllocateProducerIdsRequest | GiveBack
+    Registration
+    | Heartbeat
+    | DeadBroker
+    | AlterPartitionRequest
+    | AllocateProducerIdsRequest
+    | ElectPreferred
 )
-"""What brokers cannot do without: no limit on orders holds it up. Each has a few under way."""
+"""Requests that brokers depend on. They ignore the limits on orders; each broker has only a few."""
 
 ControllerInput = (
     FromBrokers
@@ -54,18 +59,22 @@ ControllerInput = (
 )
 
 RESERVED_IDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID})
-"""No topic may have Kafka's null id or the id of the metadata log."""
+"""Kafka's null id and the id of the metadata log. No topic may have them."""
 
 
 class Controller:
-    """Decides; `random` gives topic ids, so a seed repeats a run. `config` may be replaced."""
+    """Decides orders. `random` gives topic ids, so a seed repeats a run. `config`
+    can be replaced.
+    """
 
     def __init__(self, config: BrokerConfig, random: Random) -> None:
         self.config = config
         self._random = random
 
-    def handle(self, order: ControllerInput, image: MetadataImage, now_ms: int) -> Outcome[Any]:
-        """Decide about one input against the image that includes everything decided before."""
+    def handle(
+        self, order: ControllerInput, image: MetadataImage, now_ms: int
+    ) -> ControllerDecision[Any]:
+        """Decide one order against the image that includes all earlier decisions."""
         if isinstance(order, FromBrokers):
             return self._of_brokers(order, image)
         match order:
@@ -90,22 +99,22 @@ class Controller:
             case AllocateProducerIds():
                 return allocate_producer_ids(order, image)
 
-    def _of_brokers(self, order: FromBrokers, image: MetadataImage) -> Outcome[Any]:
+    def _of_brokers(self, order: FromBrokers, image: MetadataImage) -> ControllerDecision[Any]:
         match order:
             case Registration(request):
-                if order.standing is None:
+                if order.facts is None:
                     return register_alone(request, image)
-                return register(request, image, self.config, order.standing)
+                return register(request, image, self.config, order.facts)
             case Heartbeat():
-                return hear(order, image, self.config)
-            case Dead():
-                return bury(order, image, self.config)
+                return decide_heartbeat(order, image, self.config)
+            case DeadBroker():
+                return fence_dead(order, image, self.config)
             case AlterPartitionRequest():
                 return alter_partition(order, image, self.config)
             case AllocateProducerIdsRequest():
                 return allocate_block(order, image)
-            case GiveBack():
-                return give_back(order, image, self.config)
+            case ElectPreferred():
+                return elect_preferred(order, image, self.config)
 
     def _new_topic_id(self) -> Uuid:
         while True:

@@ -1,8 +1,8 @@
-"""Leaders elected by order: of a person (ElectLeaders, KIP-460), or by the controller itself, which
-gives leaderships back to the replicas that come first in their assignments.
+"""Elects leaders on request: ElectLeaders (KIP-460), and the automatic return to preferred
+replicas.
 
-Floor: controller. Pure. Without the latter one restart after the other would leave all leaderships
-on whoever was restarted first.
+Room: controller. Pure. The preferred replica is the first one of the assignment. Without the
+automatic return, all leaderships would gather on the broker that restarted first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from broker.config import BrokerConfig
 from broker.controller.leadership import (
     Election,
-    Wanted,
+    WantedChange,
     change,
     elect_by_order,
     may_lead,
@@ -21,7 +21,7 @@ from broker.controller.leadership import (
     partitions_of,
     returns,
 )
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.records import MetadataRecord
 from protocol.errors import ApiError, ErrorCode
@@ -37,37 +37,43 @@ PREFERRED, UNCLEAN = 0, 1
 """Kafka's numbers of election types."""
 
 SETTLED_MS = 60_000
-"""A broker is settled that has been in service for so long: one that comes and goes would cost its
-clients a refusal each time."""
+"""How long a broker must be in service before leaderships return to it.
+
+A broker that comes and goes would cost its clients an error each time.
+"""
 
 RETURNED_MAX = 1_000
-"""Leaderships that are given back in one batch; the rest follows with the next look."""
+"""How many leaderships return in one batch. The others follow with the next check."""
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
-    """The controller's own order: leaderships return to preferred replicas on `settled` nodes."""
+class ElectPreferred:
+    """The controller's own order: leaderships return to preferred replicas on `settled` brokers."""
 
     settled: frozenset[int]
 
 
-def give_back(order: GiveBack, image: MetadataImage, config: BrokerConfig) -> Outcome[None]:
-    """Let preferred replicas lead again that are in sync on nodes that have settled."""
+def elect_preferred(
+    order: ElectPreferred, image: MetadataImage, config: BrokerConfig
+) -> ControllerDecision[None]:
+    """Elect the preferred replicas that are in sync on `settled` brokers."""
     records: list[MetadataRecord] = []
     if not config.auto_leader_rebalance_enable:
-        return Outcome(records, None)
-    for topic, number in to_give_back(image, order.settled):
+        return ControllerDecision(records, None)
+    for topic, number in electable_preferred(image, order.settled):
         partition = topic.partitions[number]
         min_isr = min_in_sync_replicas(topic, image, config)
-        wanted = Wanted(election=Election.PREFERRED)
+        wanted = WantedChange(election=Election.PREFERRED)
         records.append(change(topic.topic_id, number, partition, wanted, image.brokers, min_isr))
         if len(records) == RETURNED_MAX:
             break
-    return Outcome(records, None)
+    return ControllerDecision(records, None)
 
 
-def to_give_back(image: MetadataImage, settled: frozenset[int]) -> Iterator[tuple[TopicImage, int]]:
-    """The partitions whose leadership would return, each by its topic and number."""
+def electable_preferred(
+    image: MetadataImage, settled: frozenset[int]
+) -> Iterator[tuple[TopicImage, int]]:
+    """Yield the partitions whose leadership would return, each by its topic and index."""
     for topic, number, partition in partitions_of(image):
         if partition.replicas[0] in settled and returns(partition, image.brokers):
             yield topic, number
@@ -75,8 +81,10 @@ def to_give_back(image: MetadataImage, settled: frozenset[int]) -> Iterator[tupl
 
 def elect_leaders(
     request: ElectLeadersRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[ElectLeadersResponse]:
-    """ElectLeaders: each partition for itself; who asks for all hears of those that needed it."""
+) -> ControllerDecision[ElectLeadersResponse]:
+    """ElectLeaders, each partition separately. A request for all gets only those that needed an
+    election.
+    """
     records: list[MetadataRecord] = []
     results: dict[str, ReplicaElectionResult] = {}
     for wanted in dict.fromkeys(_named_or_all(request, image)):
@@ -92,7 +100,7 @@ def elect_leaders(
             PartitionResult(partition_id=wanted.partition, error_code=code, error_message=text)
         )
     response = ElectLeadersResponse(replica_election_results=list(results.values()))
-    return Outcome(records, response)
+    return ControllerDecision(records, response)
 
 
 def _named_or_all(request: ElectLeadersRequest, image: MetadataImage) -> Iterator[TopicPartition]:
@@ -112,12 +120,12 @@ def _elected(
     if topic is None or not 0 <= wanted.partition < len(topic.partitions):
         raise ApiError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"there is no {wanted.topic}-{wanted.partition}",
+            f"partition {wanted.topic}-{wanted.partition} does not exist",
         )
     min_isr = min_in_sync_replicas(topic, image, config)
     if election_type == PREFERRED:
         return elect_by_order(topic, wanted.partition, image, Election.PREFERRED, min_isr)
-    # Nobody who may lead cleanly is left: as in Kafka the first that is alive.
+    # No replica can lead without loss, so as in Kafka the first live one leads.
     partition = topic.partitions[wanted.partition]
     able = [one for one in partition.replicas if may_lead(partition, one, image.brokers)]
     chosen = able[0] if able else NO_NODE

@@ -1,13 +1,13 @@
-"""UpdateFeatures: the level of `metadata.version`, of which this version writes exactly one.
+"""UpdateFeatures: checks requested levels of `metadata.version`; this version writes exactly one.
 
-Floor: controller. Pure. A controller raises the level to its own before it decides anything
-(`active.begin`), and what it writes cannot be read at an older one: so there is never a level to go
-to, and what is asked is only judged. The errors are Kafka's.
+Room: controller. Pure. A controller raises the level to its own before it decides anything
+(`active.begin`), and older levels cannot read what it writes. So the level never changes here; a
+request is only checked. The errors are Kafka's.
 """
 
 from __future__ import annotations
 
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode
@@ -23,8 +23,8 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 def update_features(
     request: UpdateFeaturesRequest, image: MetadataImage
-) -> Outcome[UpdateFeaturesResponse]:
-    """Each feature has its own result: NONE for the level that it has, else why it stays so."""
+) -> ControllerDecision[UpdateFeaturesResponse]:
+    """Return one result per feature: NONE if it already has the level, else the reason."""
     results = []
     for update in request.feature_updates:
         why = _refusal(update, image.features.get(update.feature, 0))
@@ -32,11 +32,11 @@ def update_features(
         results.append(
             UpdatableFeatureResult(feature=update.feature, error_code=code, error_message=why)
         )
-    return Outcome([], UpdateFeaturesResponse(results=results))
+    return ControllerDecision([], UpdateFeaturesResponse(results=results))
 
 
 def _refusal(update: FeatureUpdateKey, level: int) -> str | None:
-    """Why a feature cannot have the level asked for; None where it has it."""
+    """Return why a feature cannot have the requested level; None if it has it."""
     wanted = update.max_version_level
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"upgrade type {update.upgrade_type} is not known, expected 1, 2 or 3"

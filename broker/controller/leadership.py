@@ -1,17 +1,18 @@
-"""Who may lead a partition, and what its in-sync and eligible replicas become: the one place.
+"""The rules for leaders, in-sync replicas and eligible leader replicas of a partition, in one
+place.
 
-Floor: controller. Pure. Whatever changes a partition's in-sync replicas or its leader, be it a
-fence, a registration, a proposal of a leader or an order of a person, says so in a `Wanted` and has
-the record made here, so that no change forgets a rule:
+Room: controller. Pure. Every change of a partition's in-sync replicas or leader is described by a
+`WantedChange`, and its record is built here. That includes fencing, registrations, proposals of
+leaders and requests of operators. So no change can forget a rule:
 
-- Only who is unfenced, not stopping, a replica, and on the disk that holds the replica may lead.
-- First the in-sync replicas are asked, in the order of assignment, then the eligible ones. Both
-  hold everything that was ever acknowledged. Others lead only where a person names them.
-- Eligible replicas (ELR, KIP-966) are those that left while fewer than `min.insync.replicas`
-  remained: from then on nothing was committed without them. As soon as enough are in sync again,
-  something may be, so nobody is eligible any longer.
-- A leader epoch never has two histories: whoever leads anew does so under a new one, also if it is
-  the same broker after a restart.
+- A leader must be an unfenced replica that is not stopping, and on the disk that has the replica.
+- In-sync replicas are elected first, in the order of assignment, then eligible ones. Both have all
+  acknowledged records. Other replicas lead only if an operator names them.
+- Eligible leader replicas (ELR, KIP-966) are those that left while fewer than `min.insync.replicas`
+  remained. Since then nothing was committed without them. When enough replicas are in sync again,
+  records can be committed without them, so the set becomes empty.
+- A leader epoch never has two histories. A new leadership starts a new epoch, even for the same
+  broker after a restart.
 """
 
 from __future__ import annotations
@@ -37,24 +38,24 @@ Brokers = Mapping[int, BrokerImage]
 
 
 class Election(Enum):
-    """Why a leader is looked for."""
+    """The kind of election."""
 
     CLEAN = "clean"
-    """Who leads and may goes on; else the first who may."""
+    """The present leader stays if it can lead; else the first replica that can."""
     PREFERRED = "preferred"
     """The first of the assignment if it is in sync; else as CLEAN."""
     UNCLEAN = "unclean"
-    """As CLEAN; where nobody is eligible, the replica that a person has chosen."""
+    """As CLEAN. If no replica is in sync or eligible, the replica that an operator has chosen."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A change of one partition, before the rules have been asked.
+class WantedChange:
+    """A change of one partition, before the rules are applied.
 
-    None leaves the in-sync replicas as they are; their order does not matter. `distrusted`: their
-    disks may lack what was acknowledged to have been there, so they are neither in sync nor
-    eligible after it. `moved`: node id to the directory, empty so far, that gets its replica; such
-    a node belongs to the distrusted, and not even a person should choose it. `chosen`: for UNCLEAN.
+    `in_sync_replicas`: None leaves them as they are; their order does not matter. `distrusted`:
+    replicas whose disks may lack acknowledged records, so they become neither in sync nor eligible.
+    `moved`: node id -> the still empty directory that gets its replica. Such a node must also be
+    distrusted, and no operator should choose it. `chosen` is for UNCLEAN.
     """
 
     in_sync_replicas: Sequence[int] | None = None
@@ -65,20 +66,21 @@ class Wanted:
     is_recovered: bool = False
     """The leader has taken over after an unclean election."""
     begins_epoch: bool = False
-    """Whoever leads begins a new epoch, though it be the same: what it knows of followers' logs is
-    not to be believed any more."""
+    """Whether to start a new epoch even if the leader stays, so that it forgets its followers'
+    progress.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Elected:
-    """The result of an election; NO_NODE where nobody may lead."""
+class ElectionResult:
+    """The result of an election; NO_NODE if no replica can lead."""
 
     leader: int
     is_unclean: bool = False
 
 
 def may_lead(partition: PartitionImage, node_id: int, brokers: Brokers) -> bool:
-    """Whether a broker is a replica, in service, and on the disk that the replica lies on."""
+    """Return whether a broker is a replica, in service, and on the disk that has the replica."""
     broker = brokers.get(node_id)
     if broker is None or not broker.is_active or node_id not in partition.replicas:
         return False
@@ -87,7 +89,7 @@ def may_lead(partition: PartitionImage, node_id: int, brokers: Brokers) -> bool:
 
 
 def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
-    """Where a replica lies; None where an older version did not record it."""
+    """Return the directory of a replica; None if an older version did not record it."""
     if not partition.directories:
         return None
     return partition.directories[partition.replicas.index(node_id)]
@@ -95,27 +97,27 @@ def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
 
 def elect(
     partition: PartitionImage, brokers: Brokers, election: Election, chosen: int = NO_NODE
-) -> Elected:
-    """The leader that a partition gets, given who is in sync and who eligible.
+) -> ElectionResult:
+    """Return the leader for the partition's in-sync and eligible replicas.
 
-    `chosen` counts only for an UNCLEAN election, and only where a clean one finds nobody.
+    `chosen` is used only for an UNCLEAN election, and only if a clean one finds no leader.
     """
     able = [node_id for node_id in partition.replicas if may_lead(partition, node_id, brokers)]
     in_sync = [node_id for node_id in able if node_id in partition.in_sync_replicas]
     eligible = [node_id for node_id in able if node_id in partition.eligible_leader_replicas]
     if election is Election.PREFERRED and in_sync[:1] == list(partition.replicas[:1]):
-        return Elected(in_sync[0])
+        return ElectionResult(in_sync[0])
     if partition.leader in in_sync:
-        return Elected(partition.leader)
+        return ElectionResult(partition.leader)
     for node_id in (*in_sync, *eligible):
-        return Elected(node_id)
+        return ElectionResult(node_id)
     if election is Election.UNCLEAN and chosen in able:
-        return Elected(chosen, is_unclean=True)
-    return Elected(NO_NODE)
+        return ElectionResult(chosen, is_unclean=True)
+    return ElectionResult(NO_NODE)
 
 
 def min_in_sync_replicas(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -> int:
-    """The topic's `min.insync.replicas`; each partition can have at most as many as replicas."""
+    """Return the topic's `min.insync.replicas`. A partition's is at most its number of replicas."""
     settings = image.settings(TOPIC_RESOURCE, topic.name)
     return config.log_config(settings).min_insync_replicas
 
@@ -124,24 +126,24 @@ def change(
     topic_id: Uuid,
     number: int,
     partition: PartitionImage,
-    wanted: Wanted,
+    wanted: WantedChange,
     brokers: Brokers,
     min_isr: int,
 ) -> PartitionChangeRecord:
-    """The record that makes `wanted` true, with all that follows from it.
+    """Return the record that makes `wanted` true, with all consequences.
 
-    Make every record here that changes the leader or the in-sync replicas. A record that is made
-    elsewhere leaves replicas eligible that are no longer (decision 0048).
+    Every record that changes the leader or the in-sync replicas must be made here. A record that is
+    made elsewhere can leave replicas eligible that must not be (decision 0048).
 
-    It may change nothing but the partition epoch: who must not write such a record asks `differs`.
-    `min_isr` is the topic's; the partition's is at most its number of replicas.
+    The record may change only the partition epoch; use `differs` to avoid such records. `min_isr`
+    is the topic's. The partition's is at most its number of replicas.
     """
     after = _settled(partition, wanted, min_isr)
     elected = elect(after, brokers, wanted.election, wanted.chosen)
     in_sync, eligible = after.in_sync_replicas, after.eligible_leader_replicas
     known = after.last_known_elr
     if elected.is_unclean:
-        # What the others hold is no longer a part of what the new leader holds.
+        # The records of the others are no longer a prefix of the new leader's.
         in_sync, eligible, known = (elected.leader,), (), ()
     elif elected.leader != NO_NODE and elected.leader not in in_sync:
         in_sync = (*in_sync, elected.leader)
@@ -165,13 +167,13 @@ def change(
 
 
 def differs(partition: PartitionImage, record: PartitionChangeRecord) -> bool:
-    """Whether a change is more than another partition epoch."""
+    """Return whether a record changes more than the partition epoch."""
     after = partition.changed(record)
     return record.leader != LEADER_UNCHANGED or after != partition.changed(PartitionChangeRecord())
 
 
-def _settled(partition: PartitionImage, wanted: Wanted, min_isr: int) -> PartitionImage:
-    """The partition with `wanted`, before anybody is elected."""
+def _settled(partition: PartitionImage, wanted: WantedChange, min_isr: int) -> PartitionImage:
+    """Return the partition with `wanted` applied, before the election."""
     asked = partition.in_sync_replicas
     if wanted.in_sync_replicas is not None:
         asked = tuple(wanted.in_sync_replicas)
@@ -201,9 +203,9 @@ def _with_eligible(
     distrusted: frozenset[int],
     min_isr: int,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """In-sync, eligible and last known eligible replicas, once `in_sync` are in sync.
+    """Return the in-sync, eligible and last known eligible replicas for these in-sync replicas.
 
-    Who leaves is eligible only if fewer than the minimum remain: with enough of them, records are
+    A replica that leaves is eligible only if fewer than the minimum remain. Otherwise records are
     committed that it lacks.
     """
     if len(in_sync) >= min(min_isr, len(partition.replicas)):
@@ -220,7 +222,7 @@ def _with_eligible(
 
 
 def partitions_of(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
-    """All partitions with their topics and numbers, in the image's order."""
+    """Yield all partitions with their topics and indexes, in the image's order."""
     for topic in image.topics.values():
         for number, partition in enumerate(topic.partitions):
             yield topic, number, partition
@@ -229,22 +231,22 @@ def partitions_of(image: MetadataImage) -> Iterator[tuple[TopicImage, int, Parti
 def lowered_min_isr(
     image: MetadataImage, topic: TopicImage, min_isr: int
 ) -> Sequence[MetadataRecord]:
-    """What belongs into the batch in which a topic's `min.insync.replicas` becomes `min_isr`.
+    """Return the changes for the batch in which a topic's `min.insync.replicas` becomes `min_isr`.
 
-    From that record on fewer replicas commit, so who is eligible only because they were too few
-    must not stay it. Where they are too few for the new minimum as well, nothing commits, and the
-    eligible ones, who may be all there are, stay.
+    From then on fewer replicas can commit. So replicas that are eligible only because too few were
+    in sync must not stay eligible. If there are still too few, nothing is committed, and they stay
+    eligible, because they can be the only ones.
     """
     records = []
     for number, partition in enumerate(topic.partitions):
-        record = change(topic.topic_id, number, partition, Wanted(), image.brokers, min_isr)
+        record = change(topic.topic_id, number, partition, WantedChange(), image.brokers, min_isr)
         if differs(partition, record):
             records.append(record)
     return records
 
 
 def returns(partition: PartitionImage, brokers: Brokers) -> bool:
-    """Whether leadership could go back to the first of the assignment, which is in sync."""
+    """Return whether leadership could return to the first of the assignment, which is in sync."""
     preferred = elect(partition, brokers, Election.PREFERRED).leader
     return preferred not in (NO_NODE, partition.leader) and preferred == partition.replicas[0]
 
@@ -257,10 +259,10 @@ def elect_by_order(
     min_isr: int,
     chosen: int = NO_NODE,
 ) -> PartitionChangeRecord:
-    """ElectLeaders for one partition: of a person, who waits for no readiness (KIP-460).
+    """Return the record of ElectLeaders for one partition (KIP-460).
 
-    Raises PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE where the wanted leader
-    may not lead, ELECTION_NOT_NEEDED where there is nothing to do.
+    Raises PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE if the wanted replica
+    cannot lead, and ELECTION_NOT_NEEDED if nothing must change.
     """
     partition = topic.partitions[number]
     name = f"{topic.name}-{number}"
@@ -271,7 +273,7 @@ def elect_by_order(
         if elected.leader != partition.replicas[0]:
             raise ApiError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-                f"broker {partition.replicas[0]}, which {name} prefers, is not in sync and in "
+                f"broker {partition.replicas[0]}, preferred by {name}, is not in sync or not in "
                 "service",
             )
     elif elected.leader == NO_NODE:
@@ -280,5 +282,5 @@ def elect_by_order(
         )
     elif elected.leader == partition.leader:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{name} has a leader: {partition.leader}")
-    wanted = Wanted(election=election, chosen=chosen)
+    wanted = WantedChange(election=election, chosen=chosen)
     return change(topic.topic_id, number, partition, wanted, image.brokers, min_isr)

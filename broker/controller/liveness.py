@@ -1,16 +1,16 @@
-"""Who is alive, as the active controller sees it: sessions, closed connections, probes, heartbeats.
+"""Decides which brokers are alive: sessions, closed connections, probes and heartbeats.
 
-Floor: controller. Pure, and soft: nothing of it is in the log, and each won epoch of the quorum
-begins one anew. All times are *lived* ms, in which a stall of the controller's own loop does not
-count, so that it takes nobody for dead because it was away itself; that, and reading all sockets
-before anything is judged, is the driver's.
+Room: controller. Pure and soft: nothing of it is in the log, and each won epoch of the quorum
+starts with a new one. All times are *lived* ms, without the stalls of the controller's own event
+loop. So the controller takes no broker for dead because it stood still itself. The driver provides
+lived time, and reads all sockets before it asks for a decision.
 
-Dying is noticed in three ways. A closed connection alone fences nobody: it asks for a probe of the
-broker's registered address. Refused means that the process is gone: fenced at once. Otherwise the
-same incarnation has `RECONNECT_MS` to come back; a listener that still accepts, or a name that does
-not resolve, is no verdict, and the session decides. Who accepts is probed again until the broker
-has come back, for a kernel may close the connections of a process that was killed before its
-listeners (Linux does, more often than not). A session ends without heartbeats.
+A dead broker is detected in three ways. A closed connection alone fences no broker; it starts a
+probe of the broker's registered address. If the address refuses the connection, the process is gone
+and the broker is fenced at once. Otherwise the same incarnation has `RECONNECT_MS` to come back. If
+the address accepts the connection, or its name cannot be resolved, only the session decides. An
+address that accepts is probed again until the broker has come back, because Linux often closes the
+connections of a killed process before its listeners. Last, a session ends without heartbeats.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from enum import Enum
 
 from broker.config import BrokerConfig
 from broker.controller.alter_partition import check_broker_epoch
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import ControllerDecision
 from broker.controller.registration import distrust, fence, leads_nothing, stop, unfence
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.metadata.records import MetadataRecord, NoOpRecord
@@ -33,15 +33,14 @@ SESSION_TIMEOUT_MS = 9_000
 """Kafka's `broker.session.timeout.ms`."""
 
 RECONNECT_MS = 500
-"""How long the connection to the controller may be closed, when its end is not explained."""
+"""How long a broker can be without a connection to the controller if its end is not explained."""
 
 LOOK_AGAIN_MS = 20
-"""Before an address that accepted is probed again; each time twice as long, up to
-`RECONNECT_MS`."""
+"""The wait before an address that accepted is probed again. It doubles, up to `RECONNECT_MS`."""
 
 
-class Verdict(Enum):
-    """What became of a connection to the registered address of a broker's BROKER listener."""
+class ProbeVerdict(Enum):
+    """The result of a connection attempt to the address of a broker's BROKER listener."""
 
     REFUSED = "refused"
     ACCEPTED = "accepted"
@@ -51,8 +50,8 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """An address to be tried; the verdict comes back with it. A probe is answered in any case."""
+class BrokerProbe:
+    """A probe to make. The caller always returns it with a verdict."""
 
     number: int
     node_id: int
@@ -60,16 +59,20 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
-    """A registration to be fenced: `registration.fence`, unless its epoch is another by then."""
+class DeadBroker:
+    """A registration that counts as dead and must be fenced, unless the epoch has
+    changed by then.
+    """
 
     node_id: int
     broker_epoch: int
 
 
 @dataclass(slots=True)
-class Session:
-    """One incarnation. `link`: its open connection, by the driver's number, None without one."""
+class BrokerSession:
+    """The session of one incarnation. `link` is the driver's number of its connection; None without
+    one.
+    """
 
     incarnation_id: Uuid
     broker_epoch: int
@@ -77,21 +80,21 @@ class Session:
     unfenced_ms: int | None = None
     link: int | None = None
     doubted_ms: int | None = None
-    """When it counts as dead unless it has come back by then."""
+    """When it counts as dead unless it has come back; None while it is not suspected."""
     closed_ms: int | None = None
     """Since when it has no connection; None while it has one."""
     probe: int | None = None
     look_again_ms: int | None = None
-    """When an address that accepted is probed again, unless the broker has come back by then."""
+    """When to probe an address again that accepted, unless the broker has come back."""
     look_after_ms: int = LOOK_AGAIN_MS
     metadata_offset: int = NO_OFFSET
     stop_offset: int | None = None
-    """What all others must have replayed before it may stop."""
+    """The metadata offset that all other brokers must have replayed before it may stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a heartbeat leads to: the broker's standing once the records are in."""
+    """The result of a heartbeat: records, and the broker's state once they are applied."""
 
     records: Sequence[MetadataRecord]
     is_fenced: bool
@@ -102,27 +105,31 @@ class Liveness:
     """The sessions of one controller, by node id."""
 
     def __init__(self, own_id: int, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
-        """`own_id`: the controller's node, which is never probed."""
+        """`own_id` is the controller's own node, which is never probed."""
         self._own_id = own_id
         self._session_timeout_ms = session_timeout_ms
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, BrokerSession] = {}
         self._deciding: set[int] = set()
-        """Under which ids a registration is being decided."""
+        """The broker ids for which a registration is being decided."""
         self._probes = 0
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `dead` or `probes_due` may have something to say; None without sessions."""
+        """When `dead` or `probes_due` may return something; None without sessions."""
         sessions = self._sessions.values()
         ends = [_deadline_ms(one) for one in sessions]
         looks = [one.look_again_ms for one in sessions if one.look_again_ms is not None]
         return min(ends + looks, default=None)
 
-    def took_over(self, image: MetadataImage, predecessor: int | None, now_ms: int) -> list[Probe]:
-        """A controller begins: everybody has a full session, and is probed, the predecessor first.
+    def took_over(
+        self, image: MetadataImage, predecessor: int | None, now_ms: int
+    ) -> list[BrokerProbe]:
+        """Start: give every broker a full session, and return the probes, the former leader's
+        first.
 
-        Nobody is judged by what went on before: no connection and no heartbeat was this one's. Who
-        is fenced may have been given its id just before, and holds it as the others hold theirs.
+        No broker is judged by earlier events, because this controller saw none of its connections
+        and heartbeats. A fenced broker keeps its id like the others, because it may just have got
+        it.
         """
         for broker in image.brokers.values():
             self.registered(broker, now_ms)
@@ -133,11 +140,11 @@ class Liveness:
         return [self._probe(node_id) for node_id in others]
 
     def decides(self, node_id: int) -> bool:
-        """Take up a registration; False while another under the id is being decided.
+        """Start a registration; return False while another one for the same id is being decided.
 
-        If that is granted its epoch stands in the newest image before it is committed and has a
-        session. Whoever asks meanwhile may be a process that was killed, whose last request has
-        waited in its socket: it must not take the id.
+        Once it is granted, its epoch is in the newest image before the commit, and it has a
+        session. A second process that registers in the meantime may have been killed, with its last
+        request still in the socket. It must not take the id.
         """
         if node_id in self._deciding:
             return False
@@ -145,15 +152,15 @@ class Liveness:
         return True
 
     def decided(self, node_id: int) -> None:
-        """It is in force, or refused."""
+        """Note that the registration is in force or refused."""
         self._deciding.discard(node_id)
 
     def registered(self, broker: BrokerImage, now_ms: int) -> None:
-        """An incarnation has its epoch; a repeated registration leaves its session as it is."""
+        """Note a registration. If the broker already has that epoch, its session stays as it is."""
         known = self._sessions.get(broker.node_id)
         if known is not None and known.broker_epoch == broker.broker_epoch:
             return
-        self._sessions[broker.node_id] = Session(
+        self._sessions[broker.node_id] = BrokerSession(
             broker.incarnation_id,
             broker.broker_epoch,
             ends_ms=now_ms + self._session_timeout_ms,
@@ -162,9 +169,9 @@ class Liveness:
         )
 
     def connected(self, node_id: int, incarnation_id: Uuid, link: int) -> None:
-        """A broker has said on a connection which incarnation it is; a heartbeat says it too.
+        """Note that a broker has identified itself on a connection. Heartbeats do that too.
 
-        Numbers rise: what is left on an older connection than the one it has is no return.
+        Link numbers rise, so a request left on an older connection is not a return of the broker.
         """
         session = self._sessions.get(node_id)
         if session is not None and session.incarnation_id == incarnation_id:
@@ -174,8 +181,8 @@ class Liveness:
             session.closed_ms = session.doubted_ms = session.probe = None
             session.look_again_ms = None
 
-    def closed(self, node_id: int, link: int, now_ms: int) -> Probe | None:
-        """A connection has ended without a goodbye; None if it was not the session's last one."""
+    def closed(self, node_id: int, link: int, now_ms: int) -> BrokerProbe | None:
+        """Note that a connection ended. Return a probe if it was the session's newest one."""
         session = self._sessions.get(node_id)
         if session is None or session.link != link:
             return None
@@ -185,26 +192,30 @@ class Liveness:
         session.look_after_ms = LOOK_AGAIN_MS
         return self._probe(node_id)
 
-    def probed(self, probe: Probe, verdict: Verdict, now_ms: int) -> Dead | None:
-        """The verdict about an address; without effect if the broker has come back meanwhile."""
+    def probed(self, probe: BrokerProbe, verdict: ProbeVerdict, now_ms: int) -> DeadBroker | None:
+        """Note the verdict of a probe. It is ignored if the broker has come back in
+        the meantime.
+        """
         session = self._sessions.get(probe.node_id)
         if session is None or session.probe != probe.number:
             return None
         session.probe = None
-        if verdict is Verdict.REFUSED:
+        if verdict is ProbeVerdict.REFUSED:
             return self._dead(probe.node_id)
-        if verdict is Verdict.ACCEPTED:
+        if verdict is ProbeVerdict.ACCEPTED:
             session.look_again_ms = now_ms + session.look_after_ms
             session.look_after_ms = min(2 * session.look_after_ms, RECONNECT_MS)
-        if verdict in (Verdict.ACCEPTED, Verdict.UNRESOLVED):
+        if verdict in (ProbeVerdict.ACCEPTED, ProbeVerdict.UNRESOLVED):
             session.doubted_ms = None
         elif session.doubted_ms is None:
-            # Of a takeover's probe: the broker may not even have heard of this controller yet.
+            # After a takeover the broker may not even know this controller yet, so it gets time.
             session.doubted_ms = now_ms + RECONNECT_MS
         return None
 
-    def probes_due(self, now_ms: int) -> list[Probe]:
-        """Whom to probe again, because their addresses accepted and they have not come back."""
+    def probes_due(self, now_ms: int) -> list[BrokerProbe]:
+        """Return the probes that are due because an address accepted and the broker has not come
+        back.
+        """
         due = sorted(
             node_id
             for node_id, session in self._sessions.items()
@@ -212,8 +223,10 @@ class Liveness:
         )
         return [self._probe(node_id) for node_id in due]
 
-    def dead(self, now_ms: int) -> list[Dead]:
-        """Whose time is up. Their sessions are gone: the caller fences those `to_be_fenced`."""
+    def dead(self, now_ms: int) -> list[DeadBroker]:
+        """Return the brokers whose time is up, and end their sessions. The caller fences
+        `to_be_fenced`.
+        """
         lapsed = [
             node_id
             for node_id, session in self._sessions.items()
@@ -222,10 +235,11 @@ class Liveness:
         return [self._dead(node_id) for node_id in sorted(lapsed)]
 
     def is_live(self, node_id: int, now_ms: int) -> bool:
-        """Whether the registered incarnation may still run, so that another must not take its id.
+        """Return whether the registered incarnation may still run, so that no other may take its
+        id.
 
-        One whose connection has been closed for `RECONNECT_MS` does not hold the id: it will be
-        refused by its epoch should it come back.
+        An incarnation without a connection for `RECONNECT_MS` does not hold the id. If it comes
+        back, it is refused by its epoch.
         """
         session = self._sessions.get(node_id)
         if session is None or now_ms >= session.ends_ms:
@@ -233,7 +247,7 @@ class Liveness:
         return session.closed_ms is None or now_ms < session.closed_ms + RECONNECT_MS
 
     def unfenced_for_ms(self, node_id: int, now_ms: int) -> int:
-        """How long a broker has been in service, as far as this controller knows."""
+        """Return how long a broker has been in service, as far as this controller knows."""
         session = self._sessions.get(node_id)
         if session is None or session.unfenced_ms is None:
             return 0
@@ -246,12 +260,12 @@ class Liveness:
         config: BrokerConfig,
         link: int,
         now_ms: int,
-    ) -> Outcome[BrokerHeartbeatResponse]:
-        """BrokerHeartbeat: the session goes on, and the broker learns what it may do.
+    ) -> ControllerDecision[BrokerHeartbeatResponse]:
+        """Handle BrokerHeartbeat: extend the session, and tell the broker its state.
 
-        Raises what `check_broker_epoch` raises; an epoch of another life renews nothing. Nor does
-        what comes late on an older connection, which may want what is no longer wanted:
-        NETWORK_EXCEPTION.
+        Raises what `check_broker_epoch` raises; a heartbeat of another epoch extends nothing. A
+        late heartbeat on an older connection can ask for something that is no longer wanted, so it
+        gets NETWORK_EXCEPTION.
         """
         broker = check_broker_epoch(request.broker_id, request.broker_epoch, image)
         self.registered(broker, now_ms)
@@ -265,7 +279,7 @@ class Liveness:
         if request.want_shut_down or broker.is_stopping:
             step = self._stopping(broker, session, image, config)
         elif broker.is_fenced and is_caught_up and not request.want_fence:
-            # With what it has distrusted at once: nothing of it may come to be in sync meanwhile.
+            # Together with the damaged logs it reports, so that none of them is in sync in between.
             distrusted = distrust(broker.node_id, request.damaged, image, config)
             step = _Step([*unfence(broker.node_id, image, config), *distrusted], is_fenced=False)
         elif not broker.is_fenced and request.want_fence:
@@ -284,12 +298,19 @@ class Liveness:
             should_shut_down=step.may_stop,
             metadata_end_offset=image.end_offset + len(step.records),
         )
-        return Outcome(step.records, response)
+        return ControllerDecision(step.records, response)
 
     def _stopping(
-        self, broker: BrokerImage, session: Session, image: MetadataImage, config: BrokerConfig
+        self,
+        broker: BrokerImage,
+        session: BrokerSession,
+        image: MetadataImage,
+        config: BrokerConfig,
     ) -> _Step:
-        """A broker may go when it leads nothing and everybody else has heard of that."""
+        """Handle the heartbeat of a stopping broker.
+
+        It may stop when it leads nothing and all other brokers have replayed that.
+        """
         node_id = broker.node_id
         if broker.is_fenced:
             return _Step((), is_fenced=True, may_stop=True)
@@ -304,32 +325,32 @@ class Liveness:
         return _Step((), is_fenced=False)
 
     def _have_passed(self, offset: int, but: int) -> bool:
-        """Whether all other brokers in service have replayed the record at an offset."""
+        """Return whether all other brokers in service have replayed the record at an offset."""
         return all(
             session.metadata_offset >= offset
             for node_id, session in self._sessions.items()
             if node_id != but and session.unfenced_ms is not None
         )
 
-    def _probe(self, node_id: int) -> Probe:
+    def _probe(self, node_id: int) -> BrokerProbe:
         self._probes += 1
         session = self._sessions[node_id]
         session.probe = self._probes
         session.look_again_ms = None
-        return Probe(self._probes, node_id, session.broker_epoch)
+        return BrokerProbe(self._probes, node_id, session.broker_epoch)
 
-    def _dead(self, node_id: int) -> Dead:
-        return Dead(node_id, self._sessions.pop(node_id).broker_epoch)
+    def _dead(self, node_id: int) -> DeadBroker:
+        return DeadBroker(node_id, self._sessions.pop(node_id).broker_epoch)
 
 
-def _deadline_ms(session: Session) -> int:
+def _deadline_ms(session: BrokerSession) -> int:
     if session.doubted_ms is None:
         return session.ends_ms
     return min(session.ends_ms, session.doubted_ms)
 
 
-def to_be_fenced(dead: Iterable[Dead], image: MetadataImage) -> list[Dead]:
-    """The dead without those that the image has fenced already, or under another epoch."""
+def to_be_fenced(dead: Iterable[DeadBroker], image: MetadataImage) -> list[DeadBroker]:
+    """Return the dead brokers that the image has not fenced yet, under the same epoch."""
     return [
         one
         for one in dead
@@ -341,10 +362,10 @@ def to_be_fenced(dead: Iterable[Dead], image: MetadataImage) -> list[Dead]:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A BrokerHeartbeat as it has come in: by which link, and when, in lived ms.
+    """A BrokerHeartbeat with its link and its time in lived ms.
 
-    `must_commit`: the answer must not leave before something is committed that was written after
-    the request had come, so that it is no answer of a controller who has been deposed.
+    `must_commit`: answer only after something written later is committed, because a deposed
+    controller must not answer.
     """
 
     request: BrokerHeartbeatRequest
@@ -354,20 +375,22 @@ class Heartbeat:
     must_commit: bool
 
 
-def hear(
+def decide_heartbeat(
     heartbeat: Heartbeat, image: MetadataImage, config: BrokerConfig
-) -> Outcome[BrokerHeartbeatResponse]:
-    """Decide about a heartbeat; raises what `Liveness.heartbeat` raises."""
+) -> ControllerDecision[BrokerHeartbeatResponse]:
+    """Decide about a heartbeat. Raises what `Liveness.heartbeat` raises."""
     outcome = heartbeat.liveness.heartbeat(
         heartbeat.request, image, config, heartbeat.link, heartbeat.now_ms
     )
     if outcome.records or not heartbeat.must_commit:
         return outcome
-    return Outcome([NoOpRecord()], outcome.reply)
+    return ControllerDecision([NoOpRecord()], outcome.reply)
 
 
-def bury(dead: Dead, image: MetadataImage, config: BrokerConfig) -> Outcome[None]:
-    """Fence who is dead, if that is not done yet."""
+def fence_dead(
+    dead: DeadBroker, image: MetadataImage, config: BrokerConfig
+) -> ControllerDecision[None]:
+    """Fence a dead broker, unless that is already done."""
     if not to_be_fenced([dead], image):
-        return Outcome([], None)
-    return Outcome(fence(dead.node_id, image, config), None)
+        return ControllerDecision([], None)
+    return ControllerDecision(fence(dead.node_id, image, config), None)

@@ -1,6 +1,6 @@
-"""What deciding about one input gives: records to commit, and the reply to send after that.
+"""The result of a decision: records to commit, and the reply to send after that.
 
-Floor: controller. Data only. `Input` kinds that are not requests of a client stand here too.
+Room: controller. Data only. Orders that are not client requests are also defined here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ R = TypeVar("R", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[R]):
-    """`records` go into the metadata log as one batch; `reply` may leave once they are durable."""
+class ControllerDecision(Generic[R]):
+    """`records` go into the metadata log as one batch. `reply` can be sent once they
+    are durable.
+    """
 
     records: Sequence[MetadataRecord]
     reply: R
@@ -32,9 +34,9 @@ class AllocateProducerIds:
 
 @dataclass(frozen=True, slots=True)
 class CreateOwnTopic:
-    """A topic that the broker wants itself: named in a metadata request, or an internal one.
+    """A topic that the broker itself needs: named in a metadata request, or an internal topic.
 
-    The reply is an error code; a topic that exists already is a success.
+    The reply is an error code. It is NONE if the topic already exists.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Which brokers hold the partitions of a topic.
+"""Chooses the brokers for the partitions of a topic.
 
-Floor: controller. Pure: chance and load come in as `start`.
+Room: controller. Pure: `start` brings the randomness and the load.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from protocol.errors import ApiError, ErrorCode
 def place(
     broker_ids: Sequence[int], partition_count: int, replication_factor: int, start: int
 ) -> list[list[int]]:
-    """Replicas per partition, preferred leader first, dealt around the ring of brokers.
+    """Return the replicas of each partition, preferred leader first.
 
-    Leaders go round robin from `start`; followers keep growing distances from their leader, so that
-    the load of a broker that fails is shared by all others. Needs as many brokers as replicas.
+    Leaders go round robin from `start`. Followers have growing distances from their leader, so the
+    load of a broker that fails is shared by all others. Needs at least as many brokers as replicas.
     """
     count = len(broker_ids)
     ring = sorted(broker_ids)
@@ -34,10 +34,10 @@ def place(
 
 
 def candidates(replication_factor: int, image: MetadataImage) -> Sequence[int]:
-    """The brokers that new partitions are placed on: those in service, if they are enough, else all
-    that are registered, for one that restarts must not keep anybody from making a topic.
+    """Return the brokers for new partitions: those in service if they suffice, else all registered
+    ones.
 
-    Raises INVALID_REPLICATION_FACTOR.
+    So a broker that restarts does not prevent new topics. Raises INVALID_REPLICATION_FACTOR.
     """
     active = [one.node_id for one in image.brokers.values() if one.is_active]
     if 1 <= replication_factor <= len(active):
@@ -51,12 +51,12 @@ def candidates(replication_factor: int, image: MetadataImage) -> Sequence[int]:
 
 
 def is_led_by_any(replicas: Sequence[int], image: MetadataImage) -> bool:
-    """Whether any of these replicas is on a broker in service, and can lead."""
+    """Return whether any of these replicas is on a broker in service, so that it can lead."""
     return any(image.brokers[one].is_active for one in replicas)
 
 
 def check_assignment(replicas: Sequence[int], image: MetadataImage) -> None:
-    """Refuse a list of replicas that a client has chosen by hand and that cannot be."""
+    """Refuse an invalid list of replicas that a client has chosen."""
     if not replicas or len(set(replicas)) != len(replicas):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(replicas)} are empty or repeated"
@@ -65,7 +65,7 @@ def check_assignment(replicas: Sequence[int], image: MetadataImage) -> None:
     if unknown:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"replicas {unknown} are no brokers of this cluster",
+            f"replicas {unknown} are not brokers of this cluster",
         )
     if not is_led_by_any(replicas, image):
         raise ApiError(

@@ -1,13 +1,13 @@
-"""Producer ids are handed to brokers in blocks, so that one costs no commit.
+"""Gives producer ids to brokers in blocks, so that a single id needs no commit.
 
-Floor: controller. Pure. A block that a broker took and did not use up is lost with its process;
-there are enough ids for a thousand blocks a second over 290,000 years.
+Room: controller. Pure. The unused rest of a block is lost when the broker's process ends. The ids
+suffice for a thousand blocks a second for 290,000 years.
 """
 
 from __future__ import annotations
 
 from broker.controller.alter_partition import check_broker_epoch
-from broker.controller.outcome import AllocateProducerIds, Outcome
+from broker.controller.outcome import AllocateProducerIds, ControllerDecision
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import ProducerIdsRecord
 from protocol.messages.producer_ids import (
@@ -18,20 +18,22 @@ from protocol.messages.producer_ids import (
 PRODUCER_ID_BLOCK_SIZE = 1_000
 
 
-def allocate_producer_ids(order: AllocateProducerIds, image: MetadataImage) -> Outcome[range]:
-    """The next block."""
+def allocate_producer_ids(
+    order: AllocateProducerIds, image: MetadataImage
+) -> ControllerDecision[range]:
+    """Allocate the next block."""
     first = image.next_producer_id
     block = range(first, first + PRODUCER_ID_BLOCK_SIZE)
     record = ProducerIdsRecord(
         broker_id=order.node_id, broker_epoch=order.broker_epoch, next_producer_id=block.stop
     )
-    return Outcome([record], block)
+    return ControllerDecision([record], block)
 
 
 def allocate_block(
     request: AllocateProducerIdsRequest, image: MetadataImage
-) -> Outcome[AllocateProducerIdsResponse]:
-    """AllocateProducerIds, of another broker; raises what `check_broker_epoch` raises."""
+) -> ControllerDecision[AllocateProducerIdsResponse]:
+    """Handle AllocateProducerIds of another broker. Raises what `check_broker_epoch` raises."""
     check_broker_epoch(request.broker_id, request.broker_epoch, image)
     order = AllocateProducerIds(request.broker_id, request.broker_epoch)
     outcome = allocate_producer_ids(order, image)
@@ -39,4 +41,4 @@ def allocate_block(
     response = AllocateProducerIdsResponse(
         producer_id_start=block.start, producer_id_len=len(block)
     )
-    return Outcome(outcome.records, response)
+    return ControllerDecision(outcome.records, response)

@@ -1,9 +1,9 @@
-"""Who belongs to the cluster, and what becomes of partitions as brokers come, stall, stop and go.
+"""Brokers join, stall, stop and leave: their registration, and what changes for partitions.
 
-Floor: controller. Pure. Each function gives one batch: the broker's standing and everything that
-follows from it for partitions are committed together or not at all. A broker of several is
-registered fenced, out of every in-sync set, and under an epoch of its own; what it led has a leader
-epoch of its own from then on, so that two histories never share one.
+Room: controller. Pure. Each function returns one batch, so the broker's state and all consequences
+for partitions are committed together. In a cluster, a broker is registered fenced, out of all
+in-sync replicas, and under a new broker epoch. Partitions that it led get a new leader epoch, so
+that no epoch has two histories.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from broker.config import BrokerConfig
 from broker.controller.leadership import (
     Brokers,
-    Wanted,
+    WantedChange,
     change,
     differs,
     directory_of,
     min_in_sync_replicas,
     partitions_of,
 )
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import (
     IN_CONTROLLED_SHUTDOWN,
@@ -48,11 +48,11 @@ from protocol.types import NO_NODE, Uuid, uuid_to_base64
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What a registration is judged by besides the image.
+class RegistrationFacts:
+    """The facts besides the image that decide a registration.
 
-    `is_live`: whether the incarnation that is registered under the id may still be running.
-    `voter_directory`: the directory under which the voter set has the node, None if it is no voter.
+    `is_live`: whether the incarnation registered under the id may still be running.
+    `voter_directory`: the directory of this node in the voter set, None if it is not a voter.
     """
 
     cluster_id: str
@@ -62,29 +62,29 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A BrokerRegistration as it is to be decided; without a standing of a broker that is alone."""
+    """A BrokerRegistration to decide. `facts` is None for a broker without a cluster."""
 
     request: BrokerRegistrationRequest
-    standing: Standing | None = None
+    facts: RegistrationFacts | None = None
 
 
 def register(
     request: BrokerRegistrationRequest,
     image: MetadataImage,
     config: BrokerConfig,
-    standing: Standing,
-) -> Outcome[BrokerRegistrationResponse]:
-    """BrokerRegistration. The same incarnation again gets the epoch it has, and changes nothing.
+    facts: RegistrationFacts,
+) -> ControllerDecision[BrokerRegistrationResponse]:
+    """Handle BrokerRegistration. The same incarnation gets its present epoch, and nothing changes.
 
-    Raises INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION while another incarnation may
-    live, INVALID_REQUEST for directories that this broker cannot have, so that waiting is no use.
+    Raises INCONSISTENT_CLUSTER_ID; DUPLICATE_BROKER_REGISTRATION while another incarnation may
+    live; INVALID_REQUEST for directories that this broker cannot have, which waiting does not cure.
     """
     known = image.brokers.get(request.broker_id)
-    _refuse_foreign(request, standing)
+    _refuse_foreign(request, facts)
     if known is not None and known.incarnation_id == request.incarnation_id:
-        return Outcome([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
-    _refuse_directories(request, image, standing)
-    if known is not None and standing.is_live:
+        return ControllerDecision([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
+    _refuse_directories(request, image, facts)
+    if known is not None and facts.is_live:
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {request.broker_id} is running as incarnation "
@@ -108,17 +108,17 @@ def register(
             changed = change(topic.topic_id, number, partition, wanted, brokers, min_isr)
             if differs(partition, changed):
                 records.append(changed)
-    return Outcome(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+    return ControllerDecision(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
 
 
 def register_alone(
     request: BrokerRegistrationRequest, image: MetadataImage
-) -> Outcome[BrokerRegistrationResponse]:
-    """A broker that is configured alone begins its life: nobody else could lead, so it is in
-    service at once, and what it leads begins new epochs.
+) -> ControllerDecision[BrokerRegistrationResponse]:
+    """Register the only broker. No other broker can lead, so it is in service at once.
 
-    Without that, a broker that lost its unflushed tail would lead again in the epoch in which it
-    wrote it, and two histories would share one epoch.
+    Everything it leads gets a new leader epoch. Otherwise a broker that lost its unflushed tail
+    would lead again in the epoch in which it wrote the tail, and that epoch would have two
+    histories.
     """
     broker_epoch = image.end_offset
     records: list[MetadataRecord] = [_record(request, broker_epoch, is_fenced=False)]
@@ -129,11 +129,13 @@ def register_alone(
         for topic, number, partition in partitions_of(image)
         if partition.leader == request.broker_id
     )
-    return Outcome(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+    return ControllerDecision(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
 
 
 def fence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
-    """A broker is taken for dead: it leads nothing and is in sync nowhere. Always safe."""
+    """Fence a broker that counts as dead: it leads nothing and is not in sync anywhere. Always
+    safe.
+    """
     broker = image.brokers[node_id]
     brokers = {**image.brokers, node_id: replace(broker, is_fenced=True)}
     record = FenceBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
@@ -141,7 +143,7 @@ def fence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[
 
 
 def stop(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
-    """A broker wants to stop: its leaderships move, and it leaves every in-sync set."""
+    """Prepare a broker to stop: its leaderships move, and it leaves all in-sync replicas."""
     broker = image.brokers[node_id]
     brokers = {**image.brokers, node_id: replace(broker, is_stopping=True)}
     record = BrokerRegistrationChangeRecord(
@@ -153,7 +155,9 @@ def stop(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[M
 
 
 def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
-    """A broker has replayed its own registration: it may serve, and leads what nobody leads."""
+    """Unfence a broker that has replayed its own registration. It gets leaderships without a
+    leader.
+    """
     broker = image.brokers[node_id]
     brokers = {**image.brokers, node_id: replace(broker, is_fenced=False)}
     records: list[MetadataRecord] = [
@@ -162,7 +166,7 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
     for topic, number, partition in partitions_of(image):
         if partition.leader == NO_NODE and node_id in partition.replicas:
             min_isr = min_in_sync_replicas(topic, image, config)
-            changed = change(topic.topic_id, number, partition, Wanted(), brokers, min_isr)
+            changed = change(topic.topic_id, number, partition, WantedChange(), brokers, min_isr)
             if differs(partition, changed):
                 records.append(changed)
     return records
@@ -170,10 +174,11 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
 
 def unregister(
     request: UnregisterBrokerRequest, image: MetadataImage
-) -> Outcome[UnregisterBrokerResponse]:
-    """UnregisterBroker: forget one that will not come back; its replicas stay assigned to it.
+) -> ControllerDecision[UnregisterBrokerResponse]:
+    """Handle UnregisterBroker: forget a broker that will not come back. Its assignments stay.
 
-    Raises BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for one in service, which would end for it.
+    Raises BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker in service, which would have
+    to end.
     """
     node_id = request.broker_id
     broker = image.brokers.get(node_id)
@@ -185,18 +190,19 @@ def unregister(
             f"broker {node_id} at {_addresses(broker)} is in service: stop it first",
         )
     record = UnregisterBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
-    return Outcome([record], UnregisterBrokerResponse())
+    return ControllerDecision([record], UnregisterBrokerResponse())
 
 
 def distrust(
     node_id: int, damaged: Iterable[DamagedTopic], image: MetadataImage, config: BrokerConfig
 ) -> Sequence[MetadataRecord]:
-    """A broker in service has found logs damaged: others lead them, and it is in sync no more.
+    """Handle damaged logs of a broker in service: other brokers lead, and it is not in sync any
+    more.
 
-    A new leader epoch begins in any case. It is the sign for the broker to begin its log anew, and
-    has the leader forget how far the old one went: else it would take an empty log into the
-    in-sync replicas. Where nobody else can lead, all stays as it is: what can be read of the only
-    copy is worth more than nothing, and writes go on.
+    The leader epoch always rises. That tells the broker to start its log again, and makes the
+    leader forget the old log's end. Otherwise the leader could add an empty log to the in-sync
+    replicas. If no other broker can lead, nothing changes: a partly readable copy is better than
+    none, and appends go on.
     """
     records = []
     for named in damaged:
@@ -208,7 +214,7 @@ def distrust(
             if node_id not in partition.replicas:
                 continue
             others = _others(partition, node_id)
-            wanted = Wanted(others, frozenset({node_id}), begins_epoch=True)
+            wanted = WantedChange(others, frozenset({node_id}), begins_epoch=True)
             min_isr = min_in_sync_replicas(topic, image, config)
             changed = change(topic.topic_id, number, partition, wanted, image.brokers, min_isr)
             if partition.changed(changed).leader not in (NO_NODE, node_id):
@@ -217,7 +223,7 @@ def distrust(
 
 
 def leads_nothing(node_id: int, image: MetadataImage) -> bool:
-    """Whether a broker that is stopping may go as far as leaderships are concerned."""
+    """Return whether a stopping broker leads nothing, so that it may stop."""
     return all(partition.leader != node_id for _, _, partition in partitions_of(image))
 
 
@@ -226,7 +232,7 @@ def _without(
 ) -> Iterator[PartitionChangeRecord]:
     for topic, number, partition in partitions_of(image):
         if node_id in partition.in_sync_replicas or partition.leader == node_id:
-            wanted = Wanted(in_sync_replicas=_others(partition, node_id))
+            wanted = WantedChange(in_sync_replicas=_others(partition, node_id))
             min_isr = min_in_sync_replicas(topic, image, config)
             yield change(topic.topic_id, number, partition, wanted, brokers, min_isr)
 
@@ -240,20 +246,22 @@ def _after_restart(
     known: BrokerImage | None,
     partition: PartitionImage,
     is_flushed: bool,
-) -> Wanted:
-    """What a new incarnation's disk is believed of one partition."""
+) -> WantedChange:
+    """Return the change of one partition after a restart, by what the new
+    incarnation's disk holds.
+    """
     node_id = request.broker_id
     directory = directory_of(partition, node_id)
     before = () if known is None else known.directory_ids
     lay_in = before if directory is None else (directory,)
     in_sync = _others(partition, node_id)
     if not set(lay_in) <= set(request.log_dirs):
-        return Wanted(in_sync, frozenset({node_id}), moved={node_id: request.log_dirs[0]})
+        return WantedChange(in_sync, frozenset({node_id}), moved={node_id: request.log_dirs[0]})
     has_lost_nothing = known is not None and request.previous_broker_epoch == known.broker_epoch
     is_known = known is not None or directory is not None
     is_trusted = is_known and (is_flushed or has_lost_nothing)
     distrusted = frozenset[int]() if is_trusted else frozenset({node_id})
-    return Wanted(in_sync, distrusted)
+    return WantedChange(in_sync, distrusted)
 
 
 def _is_flushed(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -> bool:
@@ -261,20 +269,20 @@ def _is_flushed(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -
     return config.log_config(settings).is_flushed_before_ack
 
 
-def _refuse_foreign(request: BrokerRegistrationRequest, standing: Standing) -> None:
-    if request.cluster_id != standing.cluster_id:
+def _refuse_foreign(request: BrokerRegistrationRequest, facts: RegistrationFacts) -> None:
+    if request.cluster_id != facts.cluster_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"broker {request.broker_id} at {_wanted_addresses(request)} belongs to cluster "
-            f"{request.cluster_id}, this is cluster {standing.cluster_id}: correct the address at "
-            "which it looks for others, or give it this cluster's secrets and an empty folder",
+            f"{request.cluster_id}, this is cluster {facts.cluster_id}: correct the address at "
+            "which it looks for brokers, or give it this cluster's secrets and an empty folder",
         )
 
 
 def _refuse_directories(
-    request: BrokerRegistrationRequest, image: MetadataImage, standing: Standing
+    request: BrokerRegistrationRequest, image: MetadataImage, facts: RegistrationFacts
 ) -> None:
-    """A folder that is copied, emptied or exchanged must not pass for the one that it was."""
+    """Refuse a copied, emptied or replaced folder."""
     if not request.log_dirs or len(set(request.log_dirs)) != len(request.log_dirs):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -291,13 +299,13 @@ def _refuse_directories(
                 f"{_addresses(other)}; broker {request.broker_id} at {here} has a copy of it and "
                 "must start with a folder of its own",
             )
-    wanted = standing.voter_directory
+    wanted = facts.voter_directory
     if wanted is not None and wanted not in request.log_dirs:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"broker {request.broker_id} is a voter with directory {uuid_to_base64(wanted)}, but "
-            f"at {here} it has directory {uuid_to_base64(request.log_dirs[0])}: its folder was "
-            "emptied or exchanged. Bring the old one back, or take the voter out and add it anew",
+            f"at {here} it has {uuid_to_base64(request.log_dirs[0])}: its folder was emptied "
+            "or replaced. Restore the old one, or remove the voter and add it again",
         )
 
 

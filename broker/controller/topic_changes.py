@@ -1,6 +1,6 @@
-"""Topics go and grow: the rules behind DeleteTopics and CreatePartitions.
+"""The rules of DeleteTopics and CreatePartitions.
 
-Floor: controller. Pure. Each topic of a request stands for itself, as in `topics`.
+Room: controller. Pure. Each topic of a request is decided separately, as in `topics`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.config import BrokerConfig
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import ControllerDecision
 from broker.controller.placement import candidates, check_assignment
-from broker.controller.topics import Budget, each_once, new_partition, placed, refuse_repeated
+from broker.controller.topics import TopicBudget, each_once, new_partition, placed, refuse_repeated
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord
 from protocol.errors import ApiError, ErrorCode
@@ -29,11 +29,11 @@ from protocol.types import ZERO_UUID, Uuid
 
 def delete_topics(
     request: DeleteTopicsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[DeleteTopicsResponse]:
-    """DeleteTopics by name or, from version 6 on, by id.
+) -> ControllerDecision[DeleteTopicsResponse]:
+    """Delete topics by name or, from version 6 on, by id.
 
-    What is asked for twice stays and is answered once, as Kafka does it: a topic given both by its
-    name and by its id has its refusal under the name.
+    As in Kafka, a topic that is named twice stays and is answered once. If it is given by name and
+    by id, the refusal is under the name.
     """
     states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     asked = Counter((state.name, state.topic_id) for state in states)
@@ -60,7 +60,7 @@ def delete_topics(
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-    return Outcome(records, DeleteTopicsResponse(responses=results))
+    return ControllerDecision(records, DeleteTopicsResponse(responses=results))
 
 
 def _topic_to_delete(
@@ -92,11 +92,10 @@ def _topic_to_delete(
 
 def create_partitions(
     request: CreatePartitionsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[CreatePartitionsResponse]:
-    """CreatePartitions: a topic grows to `count` partitions. Every topic asked for is answered,
-    and once."""
+) -> ControllerDecision[CreatePartitionsResponse]:
+    """Handle CreatePartitions: topics grow to `count` partitions. Each topic is answered once."""
     named = Counter(topic.name for topic in request.topics)
-    budget = Budget.of(image, config)
+    budget = TopicBudget.of(image, config)
     records: list[MetadataRecord] = []
     results = []
     for topic in each_once(request.topics):
@@ -109,18 +108,18 @@ def create_partitions(
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-    return Outcome(records, CreatePartitionsResponse(results=results))
+    return ControllerDecision(records, CreatePartitionsResponse(results=results))
 
 
 def _growth(
-    topic: CreatePartitionsTopic, image: MetadataImage, budget: Budget
+    topic: CreatePartitionsTopic, image: MetadataImage, budget: TopicBudget
 ) -> list[PartitionRecord]:
     known = image.topics.get(topic.name)
     if known is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if known.is_internal:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"{known.name} is internal: its keys are spread for ever"
+            ErrorCode.INVALID_REQUEST, f"{known.name} is internal: its partition count is fixed"
         )
     old_count = len(known.partitions)
     if topic.count == old_count:
@@ -142,7 +141,7 @@ def _growth(
         if len(replicas) != added or any(len(one) != factor for one in replicas):
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added} partitions of {factor} replicas are to be assigned",
+                f"expected assignments for {added} partitions of {factor} replicas",
             )
         for one in replicas:
             check_assignment(one, image)

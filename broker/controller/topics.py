@@ -1,8 +1,8 @@
-"""Topics come: the rules behind CreateTopics; `topic_changes` has how they go and grow.
+"""The rules of CreateTopics; `topic_changes` has those of deletion and growth.
 
-Floor: controller. Pure. Each topic of a request stands for itself: a refusal goes into its part of
-the reply and leaves the others alone. Records of earlier topics of the same request count, so a
-request cannot pass a limit by asking twice.
+Room: controller. Pure. Each topic of a request is decided separately: an error in one does not
+affect the others. Topics created earlier in the same request count, so a request cannot pass a
+limit by asking twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.config import PRODUCERS_CODEC, TOPIC_ROWS, BrokerConfig, check_topic_settings
-from broker.controller.outcome import CreateOwnTopic, Outcome
+from broker.controller.outcome import ControllerDecision, CreateOwnTopic
 from broker.controller.placement import candidates, check_assignment, is_led_by_any, place
 from broker.metadata.configs import created_configs
 from broker.metadata.image import (
@@ -43,27 +43,28 @@ from protocol.messages.topics import (
 from protocol.types import ZERO_UUID, Uuid
 
 SUGGESTION_COUNT_MAX = 20
-"""In the refusals of one request: looking for the setting that was meant takes long."""
+"""How many suggestions the errors of one request contain, because a search for the intended setting
+takes long.
+"""
 
 Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
 
 
 @dataclass(slots=True)
-class Budget:
-    """What may still come: topics and partitions by number, and names; kept as a request is worked
-    off."""
+class TopicBudget:
+    """What may still be created by a request: numbers of topics and partitions, and names."""
 
     topics: int
     partitions: int
     config: BrokerConfig
     suggestions: int = SUGGESTION_COUNT_MAX
-    """How many more wrong settings are compared with the right ones."""
+    """How many more wrong settings are compared with the valid ones."""
     made: dict[str, str] = field(default_factory=dict)
-    """The topics that this request makes, by their normalised names."""
+    """The topics that this request creates, by their normalised names."""
 
     @classmethod
-    def of(cls, image: MetadataImage, config: BrokerConfig) -> Budget:
-        """What the image leaves."""
+    def of(cls, image: MetadataImage, config: BrokerConfig) -> TopicBudget:
+        """Return the budget that the image leaves."""
         return cls(
             config.max_topics - len(image.topics),
             config.max_partitions - image.partition_count,
@@ -71,7 +72,7 @@ class Budget:
         )
 
     def take(self, topics: int, partitions: int) -> None:
-        """Refuse with POLICY_VIOLATION what would be too much."""
+        """Take topics and partitions from the budget; raise POLICY_VIOLATION if it is too small."""
         if topics > self.topics:
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"max.topics is {self.config.max_topics}")
         if partitions > self.partitions:
@@ -85,7 +86,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A topic about to be: what the request asked for with defaults filled in."""
+    """A topic to create: what the request asked for, with defaults filled in."""
 
     name: str
     topic_id: Uuid
@@ -93,7 +94,7 @@ class Creation:
     settings: Mapping[str, str]
 
     def records(self, image: MetadataImage) -> list[MetadataRecord]:
-        """Topic, partitions and settings, to be committed as one batch."""
+        """Return the records of topic, partitions and settings, to be committed as one batch."""
         records: list[MetadataRecord] = [TopicRecord(name=self.name, topic_id=self.topic_id)]
         records.extend(
             new_partition(self.topic_id, number, replicas, image)
@@ -111,8 +112,10 @@ class Creation:
 def new_partition(
     topic_id: Uuid, number: int, replicas: Sequence[int], image: MetadataImage
 ) -> PartitionRecord:
-    """The record of a partition that begins its life: led by the first of its replicas that is in
-    service, and those that are not join it later."""
+    """Return the record of a new partition, led by its first replica in service.
+
+    The others join the in-sync replicas later.
+    """
     in_sync = [one for one in replicas if image.brokers[one].is_active]
     return PartitionRecord(
         partition_id=number,
@@ -130,12 +133,12 @@ def create_topics(
     image: MetadataImage,
     config: BrokerConfig,
     new_topic_id: Callable[[], Uuid],
-) -> Outcome[CreateTopicsResponse]:
-    """CreateTopics; with `validate_only` the same answer without records."""
+) -> ControllerDecision[CreateTopicsResponse]:
+    """Handle CreateTopics. With `validate_only` the answer is the same, without records."""
     records: list[MetadataRecord] = []
     results = []
     named = Counter(topic.name for topic in request.topics)
-    budget = Budget.of(image, config)
+    budget = TopicBudget.of(image, config)
     for topic in each_once(request.topics):
         try:
             refuse_repeated(named, topic.name)
@@ -152,7 +155,7 @@ def create_topics(
         results.append(
             CreatableTopicResult(
                 name=topic.name,
-                # Kafka shows no id of a topic that was only tried.
+                # Kafka shows no id for a topic that was only validated.
                 topic_id=ZERO_UUID if request.validate_only else creation.topic_id,
                 error_code=ErrorCode.NONE,
                 error_message=None,
@@ -161,11 +164,11 @@ def create_topics(
                 configs=created_configs(creation.settings, config),
             )
         )
-    return Outcome(records, CreateTopicsResponse(topics=results))
+    return ControllerDecision(records, CreateTopicsResponse(topics=results))
 
 
 def own_topic(name: str, config: BrokerConfig) -> CreatableTopic:
-    """A topic with the node's defaults; the coordinators' topics have their own."""
+    """Return a topic with the broker's defaults; the coordinators' topics have their own."""
     topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
     settings: dict[str, str] = {}
     if name == OFFSETS_TOPIC:
@@ -182,13 +185,14 @@ def own_topic(name: str, config: BrokerConfig) -> CreatableTopic:
         settings = {
             "cleanup.policy": "compact",
             "compression.type": PRODUCERS_CODEC,
-            # One copy alone is all there is; tools would call it short of the others.
+            # At most the number of replicas. Otherwise tools would report each partition as under
+            # the minimum.
             "min.insync.replicas": str(
                 min(config.transaction_state_log_min_isr, topic.replication_factor)
             ),
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
-            # Whatever the node's bargain is: a log may survive the power cut that takes its
-            # coordinator's memory, and would then hold a transaction open that nobody knows.
+            # Whatever the broker's flush settings are. After a power cut, another log could have an
+            # open transaction that the coordinator has lost.
             "flush.messages": "1",
         }
     topic.configs = [CreatableTopicConfig(name=key, value=one) for key, one in settings.items()]
@@ -200,23 +204,23 @@ def create_own_topic(
     image: MetadataImage,
     config: BrokerConfig,
     new_topic_id: Callable[[], Uuid],
-) -> Outcome[ErrorCode]:
-    """Make a topic that the node wants itself; one that is there is as good."""
+) -> ControllerDecision[ErrorCode]:
+    """Create a topic that the broker itself needs; success if it exists."""
     if order.name in image.topics:
-        return Outcome([], ErrorCode.NONE)
+        return ControllerDecision([], ErrorCode.NONE)
     topic = own_topic(order.name, config)
     try:
-        creation = _creation(topic, image, config, Budget.of(image, config), new_topic_id)
+        creation = _creation(topic, image, config, TopicBudget.of(image, config), new_topic_id)
     except ApiError as error:
-        return Outcome([], error.code)
-    return Outcome(creation.records(image), ErrorCode.NONE)
+        return ControllerDecision([], error.code)
+    return ControllerDecision(creation.records(image), ErrorCode.NONE)
 
 
 def _creation(
     topic: CreatableTopic,
     image: MetadataImage,
     config: BrokerConfig,
-    budget: Budget,
+    budget: TopicBudget,
     new_topic_id: Callable[[], Uuid],
 ) -> Creation:
     name = check_topic_name(topic.name)
@@ -225,7 +229,7 @@ def _creation(
     if name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if name not in INTERNAL_TOPICS:
-        # The broker's own topics must come, whatever names clients have taken before.
+        # The broker's own topics must be created, whatever names clients have used.
         _refuse_collision(name, image, budget)
     settings = _stated_settings(topic, budget)
     replicas = _replicas(topic, image, config, budget)
@@ -233,8 +237,8 @@ def _creation(
     return Creation(name, new_topic_id(), replicas, settings)
 
 
-def _refuse_collision(name: str, image: MetadataImage, budget: Budget) -> None:
-    """Two topics would share their metrics, in Kafka and in tools that were written for it."""
+def _refuse_collision(name: str, image: MetadataImage, budget: TopicBudget) -> None:
+    """Refuse a name that would share its metrics with another topic, as in Kafka and its tools."""
     for other in (*image.colliding(name), budget.made.get(normalised(name))):
         if other is not None:
             raise ApiError(
@@ -243,7 +247,7 @@ def _refuse_collision(name: str, image: MetadataImage, budget: Budget) -> None:
             )
 
 
-def _stated_settings(topic: CreatableTopic, budget: Budget) -> dict[str, str]:
+def _stated_settings(topic: CreatableTopic, budget: TopicBudget) -> dict[str, str]:
     settings: dict[str, str] = {}
     for entry in topic.configs:
         if entry.value is None:
@@ -263,16 +267,19 @@ def _stated_settings(topic: CreatableTopic, budget: Budget) -> dict[str, str]:
 def _fault_text(key: str, found: object, wanted: str) -> str:
     if key in TOPIC_ROWS:
         return f"{key}: found {found!r}, expected {wanted}"
-    # Scripts look for Kafka's words; the setting that may have been meant stands behind them.
+    # Scripts look for Kafka's words, so the suggestion comes after them.
     _, separator, meant = wanted.partition("; ")
     return f"Unknown topic config name: {key}{separator}{meant}"
 
 
 def _replicas(
-    topic: CreatableTopic, image: MetadataImage, config: BrokerConfig, budget: Budget
+    topic: CreatableTopic, image: MetadataImage, config: BrokerConfig, budget: TopicBudget
 ) -> Sequence[Sequence[int]]:
-    """Where the partitions go; the numbers come from the wire, so they are counted and taken from
-    the budget before anything is laid out."""
+    """Return the replicas of each partition.
+
+    The numbers come from the client, so they are checked and taken from the budget before any list
+    is built.
+    """
     if topic.assignments:
         replicas = _chosen_replicas(topic, image)
         budget.take(1, len(replicas))
@@ -291,7 +298,7 @@ def _replicas(
 def placed(
     broker_ids: Sequence[int], count: int, factor: int, image: MetadataImage
 ) -> list[list[int]]:
-    """Replicas for new partitions, each list with somebody in it who can lead; raises ApiError."""
+    """Return replicas for new partitions. Raises ApiError if a partition would have no leader."""
     replicas = place(broker_ids, count, factor, image.partition_count)
     for one in replicas:
         if not is_led_by_any(one, image):
@@ -324,11 +331,13 @@ def _chosen_replicas(topic: CreatableTopic, image: MetadataImage) -> list[list[i
 
 
 def each_once(topics: Sequence[Named]) -> Iterable[Named]:
-    """One topic of every name: Kafka answers a name once, and Java's client looks it up by that."""
+    """Return one topic of every name. Kafka answers each name once, and Java's client looks it up
+    by name.
+    """
     return {topic.name: topic for topic in topics}.values()
 
 
 def refuse_repeated(named: Mapping[str, int], name: str) -> None:
-    """Refuse a name that the request has more than once; `named` says how often."""
+    """Refuse a name that the request has more than once; `named` has the counts."""
     if named[name] > 1:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

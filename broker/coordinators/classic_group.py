@@ -1,10 +1,10 @@
-"""A group of the classic protocol: what its members may ask, and what becomes of it.
+"""A group of the classic protocol: the requests of its members.
 
-Floor: coordinators. Pure; time and new ids are arguments. Every JoinGroup and SyncGroup gets
-exactly one answer, sooner or later, as an effect in the outbox; Heartbeat, LeaveGroup and the
-checks of a commit are answered at once by what the methods return. Rules: KIP-62 (time-outs),
-KIP-134 (delayed first join), KIP-345 (static members), KIP-394 (member id required), KIP-559
-(protocol checked in SyncGroup), KIP-814 (a static leader that comes back).
+Room: coordinators. Pure; time and new ids are arguments. Every JoinGroup and SyncGroup gets exactly
+one answer, now or later, as an effect in the outbox. Heartbeat, LeaveGroup and the checks of a
+commit are answered by the return value. Rules: KIP-62 (time-outs), KIP-134 (delayed first join),
+KIP-345 (static members), KIP-394 (member id required), KIP-559 (protocol checked in SyncGroup),
+KIP-814 (a static leader that rejoins).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Self
 
 from broker.coordinators.group_rebalance import (
     NEW_MEMBER_TIMEOUT_MS,
-    Alarm,
     AlarmKind,
+    GroupAlarm,
     Rebalancing,
 )
 from broker.coordinators.group_records import GroupMetadataValue
@@ -23,23 +23,23 @@ from broker.coordinators.group_roster import Member
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import (
     NO_MEMBER,
-    Answer,
     AssignmentStored,
     Effect,
+    GroupAnswer,
     GroupLimits,
     JoinAnswer,
-    Joining,
+    JoinRequest,
     Moment,
     ReplacementStored,
     SyncAnswer,
-    Syncing,
+    SyncRequest,
 )
 from broker.timers import Timers
 from protocol.errors import ErrorCode
 
 
 class ClassicGroup(Rebalancing):
-    """One group with members, or one that had some."""
+    """A group that has members, or had some."""
 
     @classmethod
     def restored(
@@ -47,11 +47,11 @@ class ClassicGroup(Rebalancing):
         group_id: str,
         value: GroupMetadataValue,
         limits: GroupLimits,
-        timers: Timers[Alarm],
+        timers: Timers[GroupAlarm],
         outbox: deque[Effect],
         moment: Moment,
     ) -> Self:
-        """The group as it was stored: its members have one session time-out to be heard of."""
+        """Restore a stored group. Its members have one session time-out to send a heartbeat."""
         group = cls(group_id, limits, timers, outbox, moment)
         group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None
@@ -85,15 +85,15 @@ class ClassicGroup(Rebalancing):
 
     @property
     def is_void(self) -> bool:
-        """Whether nothing has ever come of the group, so that it need not be kept."""
+        """Whether the group has never had a generation, so it need not be kept."""
         return self.state is GroupState.EMPTY and not (self.generation_id or self.pending)
 
     # Joining.
 
-    def join(self, joining: Joining, new_member_id: str, moment: Moment) -> None:
-        """JoinGroup of a session time-out that is within bounds.
+    def join(self, joining: JoinRequest, new_member_id: str, moment: Moment) -> None:
+        """Handle JoinGroup. The caller has checked the session time-out.
 
-        `new_member_id` is for a member that has none, or for a static one that comes back.
+        `new_member_id` is for a member without an id, or for a static member that rejoins.
         """
         if self.state is GroupState.DEAD:
             self._refuse_join(joining, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -111,14 +111,16 @@ class ClassicGroup(Rebalancing):
         self._try_complete_join(moment)
 
     def _refuse_join(
-        self, joining: Joining, error: ErrorCode, member_id: str | None = None
+        self, joining: JoinRequest, error: ErrorCode, member_id: str | None = None
     ) -> None:
         answer = JoinAnswer(error, joining.member_id if member_id is None else member_id)
-        self._outbox.append(Answer(joining.token, answer))
+        self._outbox.append(GroupAnswer(joining.token, answer))
 
-    def _has_room(self, joining: Joining) -> bool:
-        """Whether the group is not full, or the member has its place in it, be it as a static one
-        that starts again: Kafka refuses that."""
+    def _has_room(self, joining: JoinRequest) -> bool:
+        """Return whether the group has room for this member.
+
+        A static member that restarts keeps its place, even in a full group; Kafka refuses it.
+        """
         if self.state is GroupState.EMPTY:
             return True
         member_id = joining.member_id
@@ -131,23 +133,26 @@ class ClassicGroup(Rebalancing):
         return member is not None or len(self.roster) < self._limits.size_max
 
     def _drop(self, member_id: str) -> None:
-        """A member that found no room in the generation to come."""
+        """Remove a member that found no room in the next generation."""
         self._forget_pending(member_id)
         member = self.roster.members.get(member_id)
         if member is not None:
             self._remove(member)
 
-    def _speaks(self, joining: Joining) -> bool:
-        """Whether the member is of the group's kind and shares a protocol with all the others."""
+    def _speaks(self, joining: JoinRequest) -> bool:
+        """Return whether the member has the group's protocol type and a protocol that all members
+        share.
+        """
         if self.state is GroupState.EMPTY:
             return bool(joining.protocol_type and joining.protocols)
-        # All may have been dropped while the group was preparing; then anything is common to them.
+        # While the group was preparing, all members can have been removed. Then any protocol is
+        # common to them.
         is_of_kind = not len(self.roster) or self.protocol_type == joining.protocol_type
         return bool(is_of_kind and joining.protocol_type) and self.roster.supports(
             joining.protocols
         )
 
-    def _join_as_new(self, joining: Joining, new_member_id: str, moment: Moment) -> None:
+    def _join_as_new(self, joining: JoinRequest, new_member_id: str, moment: Moment) -> None:
         instance_id = joining.group_instance_id
         if instance_id is None and joining.needs_member_id:
             if len(self.pending) >= self._limits.pending_count_max:
@@ -161,7 +166,7 @@ class ClassicGroup(Rebalancing):
         else:
             self._add(joining, new_member_id, moment)
 
-    def _add(self, joining: Joining, member_id: str, moment: Moment) -> None:
+    def _add(self, joining: JoinRequest, member_id: str, moment: Moment) -> None:
         self._forget_pending(member_id)
         if self.state is GroupState.PREPARING_REBALANCE and not self.generation_id:
             self._has_newcomer = True
@@ -183,7 +188,7 @@ class ClassicGroup(Rebalancing):
         self._expect(member, NEW_MEMBER_TIMEOUT_MS, moment)
         self._maybe_rebalance(moment)
 
-    def _join_again(self, joining: Joining, moment: Moment) -> None:
+    def _join_again(self, joining: JoinRequest, moment: Moment) -> None:
         error = self._check_member(joining.member_id, joining.group_instance_id)
         if error is not ErrorCode.NONE:
             self._refuse_join(joining, error)
@@ -194,13 +199,13 @@ class ClassicGroup(Rebalancing):
         if self.state is GroupState.PREPARING_REBALANCE or not is_same:
             self._rejoin(member, joining, moment)
         elif self.state is GroupState.STABLE and is_leader:
-            # The leader does so to have the partitions shared out anew.
+            # The leader rejoins to have the partitions assigned again.
             self._rejoin(member, joining, moment)
         else:
-            # Its answer was lost, or it is not in need of a new generation.
-            self._outbox.append(Answer(joining.token, self._joined(member)))
+            # Its answer was lost, or it does not need a new generation.
+            self._outbox.append(GroupAnswer(joining.token, self._joined(member)))
 
-    def _rejoin(self, member: Member, joining: Joining, moment: Moment) -> None:
+    def _rejoin(self, member: Member, joining: JoinRequest, moment: Moment) -> None:
         self.roster.update(member, joining)
         self._park_join(member, joining.token)
         self._maybe_rebalance(moment)
@@ -208,14 +213,15 @@ class ClassicGroup(Rebalancing):
     def _park_join(self, member: Member, token: object) -> None:
         old = self.roster.park_join(member, token)
         if old is not None:
-            # The member has asked twice; nobody may read the first answer, but it is given.
+            # The member sent a second JoinGroup. The first one is still answered, even if no client
+            # reads it.
             answer = JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-            self._outbox.append(Answer(old, answer))
+            self._outbox.append(GroupAnswer(old, answer))
 
     def _replace_static(
-        self, joining: Joining, instance_id: str, member_id: str, moment: Moment
+        self, joining: JoinRequest, instance_id: str, member_id: str, moment: Moment
     ) -> None:
-        """A static member has started again: it takes the place of what it was (KIP-345)."""
+        """Let a restarted static member replace its former self (KIP-345)."""
         roster = self.roster
         old_leader_id = roster.leader_id or NO_MEMBER
         old_id = roster.static_ids[instance_id]
@@ -234,7 +240,7 @@ class ClassicGroup(Rebalancing):
         if self.state is GroupState.STABLE and self.protocol_name == roster.select_protocol():
             answer = self._joined(member)
             if not joining.may_skip_assignment:
-                # It must not take itself for the leader, or it would share out partitions anew.
+                # The member must not act as leader, or it would assign the partitions again.
                 answer = JoinAnswer(
                     ErrorCode.NONE, member_id, self.generation_id, self.protocol_type,
                     self.protocol_name, old_leader_id,
@@ -248,21 +254,21 @@ class ClassicGroup(Rebalancing):
             cause = ReplacementStored(instance_id, member_id, answer, old_id, *was)
             self._store(roster, assignments, cause)
         else:
-            # In CompletingRebalance too: the leader is assigning to the id that is gone.
+            # Also in CompletingRebalance, because the leader is assigning to the old id.
             self._maybe_rebalance(moment)
 
     # Syncing.
 
-    def sync(self, syncing: Syncing, moment: Moment) -> None:
-        """SyncGroup: answered with the assignment once the leader's is stored."""
+    def sync(self, syncing: SyncRequest, moment: Moment) -> None:
+        """Handle SyncGroup. It is answered with the assignment once the leader's is stored."""
         error = self._check_sync(syncing)
         if error is not ErrorCode.NONE:
-            self._outbox.append(Answer(syncing.token, SyncAnswer(error)))
+            self._outbox.append(GroupAnswer(syncing.token, SyncAnswer(error)))
             return
         member = self.roster.members[syncing.member_id]
         if self.state is GroupState.STABLE:
             self._heard_of_sync(member.member_id)
-            self._outbox.append(Answer(syncing.token, self._synced(member)))
+            self._outbox.append(GroupAnswer(syncing.token, self._synced(member)))
             self._expect(member, member.session_timeout_ms, moment)
             return
         self._answer_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -276,7 +282,7 @@ class ClassicGroup(Rebalancing):
             cause = AssignmentStored(self.generation_id, assignments)
             self._store(self.roster, assignments, cause)
 
-    def _check_sync(self, syncing: Syncing) -> ErrorCode:
+    def _check_sync(self, syncing: SyncRequest) -> ErrorCode:
         error = self._check_generation(
             syncing.member_id, syncing.group_instance_id, syncing.generation_id
         )
@@ -290,7 +296,7 @@ class ClassicGroup(Rebalancing):
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    # What is answered at once.
+    # Requests with an immediate answer.
 
     def _check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         if self.state is GroupState.DEAD:
@@ -316,7 +322,7 @@ class ClassicGroup(Rebalancing):
     def heartbeat(
         self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment
     ) -> ErrorCode:
-        """Heartbeat: the member is there, and learns whether it must join anew."""
+        """Handle Heartbeat: extend the session, and tell the member whether it must rejoin."""
         error = self._check_generation(member_id, group_instance_id, generation_id)
         if error is not ErrorCode.NONE:
             return error
@@ -329,17 +335,17 @@ class ClassicGroup(Rebalancing):
     def check_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment
     ) -> ErrorCode:
-        """Whether this member of this generation may commit; being heard of, it lives on."""
+        """Return whether this member of this generation may commit, and extend its session."""
         is_nobody = member_id == NO_MEMBER and group_instance_id is None
         if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
-            # Such commits come from tools and from readers that assign partitions themselves.
+            # Such commits come from tools, and from consumers that assign partitions to themselves.
             is_free = self.state is GroupState.EMPTY
             return ErrorCode.NONE if is_free else ErrorCode.UNKNOWN_MEMBER_ID
         error = self._check_generation(member_id, group_instance_id, generation_id)
         if error is not ErrorCode.NONE:
             return error
         if self.state is GroupState.COMPLETING_REBALANCE:
-            # It knows the generation but not its share yet: it must fetch that first.
+            # The member knows the generation but not its assignment yet. It must fetch that first.
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = self.roster.members[member_id]
         self._expect(member, member.session_timeout_ms, moment)
@@ -348,14 +354,16 @@ class ClassicGroup(Rebalancing):
     def check_commit_in_transaction(
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """The same for TxnOffsetCommit, which named no member before version 3 (KIP-447)."""
+        """Like `check_commit`, for TxnOffsetCommit, which names no member before version 3
+        (KIP-447).
+        """
         is_nobody = member_id == NO_MEMBER and group_instance_id is None
         if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
             return ErrorCode.NONE
         return self._check_generation(member_id, group_instance_id, generation_id)
 
     def leave(self, member_id: str, group_instance_id: str | None, moment: Moment) -> ErrorCode:
-        """One member leaves; by its instance id alone, an administrator removes it."""
+        """Remove one member. An administrator removes a static member by its instance id alone."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if member_id == NO_MEMBER and group_instance_id is not None:
@@ -370,7 +378,7 @@ class ClassicGroup(Rebalancing):
         return error
 
     def unload(self, moment: Moment) -> None:
-        """The coordinator goes: whoever waits must look for another one."""
+        """Unload the group. Waiting members must look for another coordinator."""
         for member in self.roster:
             answer = JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id)
             self._answer_join(member, answer)

@@ -1,7 +1,7 @@
-"""Which committed offsets, and which groups, have had their time.
+"""Finds expired committed offsets and groups.
 
-Floor: coordinators. Pure. What is due is found first and written in pieces later: whatever has got
-more time meanwhile stays.
+Room: coordinators. Pure. Expired keys are found first and their tombstones are written in pieces
+later. A key whose life was extended in the meantime stays.
 """
 
 from __future__ import annotations
@@ -12,57 +12,58 @@ from typing import NamedTuple
 from broker.coordinators.ages import Ages
 from broker.coordinators.group_records import CommittedOffset, encode_group_key, encode_offset_key
 from broker.coordinators.group_state import GroupState
-from broker.coordinators.membership import Membership
+from broker.coordinators.membership import MemberGroups
 from broker.coordinators.offset_table import OffsetTable
 from broker.coordinators.outcome import CoordinatorRecord
 from protocol.types import TopicPartition
 
 
-class Doomed(NamedTuple):
-    """A committed offset that may go; without a partition, the group's generation."""
+class ExpiredKey(NamedTuple):
+    """A committed offset that has expired; without a partition, the group's generation."""
 
     group_id: str
     partition: TopicPartition | None
 
     @property
     def key(self) -> bytes:
-        """Under which its tombstone stands."""
+        """The key of its tombstone."""
         if self.partition is None:
             return encode_group_key(self.group_id)
         return encode_offset_key(self.group_id, *self.partition)
 
 
 class Expiry:
-    """Judges the groups of one shard by the offsets it holds and the members it knows."""
+    """Applies the expiry rules to the groups of one shard."""
 
     def __init__(
-        self, offsets: OffsetTable, members: Membership, retention_ms: int, ages: Ages
+        self, offsets: OffsetTable, members: MemberGroups, retention_ms: int, ages: Ages
     ) -> None:
         self._offsets = offsets
         self._members = members
         self._retention_ms = retention_ms
         self._ages = ages
 
-    def due(self, now_ms: int) -> list[Doomed]:
-        """The offsets whose time is over at this date, each group's before the group itself, if
-        nothing is left of it; for `tombstones`.
+    def due(self, now_ms: int) -> list[ExpiredKey]:
+        """Return the expired offsets at this date, each group's before the group itself; for
+        `tombstones`.
 
-        Retention counts from the commit, and in a group that had members not before it became
-        Empty; a topic that members read never expires, nor does what a transaction holds open.
+        Retention counts from the commit. In a group that had members, it counts from when the group
+        became Empty, if that is later. Offsets of a topic that members read, or of an open
+        transaction, never expire.
         """
-        doomed: list[Doomed] = []
+        doomed: list[ExpiredKey] = []
         for group_id in sorted(self._offsets.group_ids() | self._members.groups.keys()):
             doomed += [
-                Doomed(group_id, partition)
+                ExpiredKey(group_id, partition)
                 for partition, committed in self._offsets.of_group(group_id).items()
                 if self._is_expired(group_id, partition, committed, now_ms)
             ]
             if self._is_over(group_id, now_ms):
-                doomed.append(Doomed(group_id, None))
+                doomed.append(ExpiredKey(group_id, None))
         return doomed
 
-    def tombstones(self, doomed: Iterable[Doomed], now_ms: int) -> list[CoordinatorRecord]:
-        """Tombstones for these, but for those that have got more time since they were found."""
+    def tombstones(self, doomed: Iterable[ExpiredKey], now_ms: int) -> list[CoordinatorRecord]:
+        """Return the tombstones, except for keys whose life was extended since they were found."""
         found: list[CoordinatorRecord] = []
         for one in doomed:
             group_id, partition = one
@@ -76,7 +77,7 @@ class Expiry:
         return found
 
     def _is_over(self, group_id: str, now_ms: int) -> bool:
-        """Whether nobody is in a group, nor coming, and all of its offsets expire."""
+        """Return whether a group has no members, none joining, and only expired offsets."""
         group = self._members.get(group_id)
         if group is None or group.state is not GroupState.EMPTY or group.pending:
             return False
@@ -107,8 +108,8 @@ class Expiry:
         return self._ages.of(since_ms, now_ms) >= self._retention_ms
 
 
-def tombstone_of(group_id: str, members: Membership) -> list[CoordinatorRecord]:
-    """A tombstone for a group's generation, if one was ever stored."""
+def tombstone_of(group_id: str, members: MemberGroups) -> list[CoordinatorRecord]:
+    """Return the tombstone of a group's generation, if one was ever stored."""
     group = members.get(group_id)
     if group is None or not group.generation_id:
         return []

@@ -1,8 +1,8 @@
-"""How a group goes from one generation to the next: joins awaited, assignment shared, time kept.
+"""How a group gets from one generation to the next: joins, assignment and deadlines.
 
-Floor: coordinators. Pure. What is to be done goes into the outbox as effects; deadlines stand in a
-heap that all groups of a shard share, and come back as alarms. An alarm is a hint: whether its time
-has really come is looked up here, so that one already taken from the heap does no harm.
+Room: coordinators. Pure. Work goes into the outbox as effects. Deadlines are in a heap that all
+groups of a shard share, and come back as alarms. An alarm is a hint: the group checks whether it is
+still due, so a stale alarm does no harm.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from broker.coordinators.group_records import (
 from broker.coordinators.group_roster import Member, Roster
 from broker.coordinators.group_state import GroupState, check_move, may_follow
 from broker.coordinators.group_terms import (
-    Answer,
     AssignmentStored,
     Effect,
+    GroupAnswer,
     GroupLimits,
     JoinAnswer,
     Moment,
     ReplacementStored,
-    Store,
+    StoreGroup,
     SyncAnswer,
 )
 from broker.timers import Timer, Timers
@@ -37,23 +37,24 @@ from protocol.errors import ErrorCode
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
-"""How long a member that has never been in a generation may wait in JoinGroup: it cannot send
-heartbeats yet, and if its client has long gone it would come back with every retry."""
+"""How long a new member can wait in JoinGroup. It sends no heartbeats yet. Without a limit, a
+client that is gone would leave a member behind with every retry.
+"""
 
 ABSENT_WAIT_MS_MIN = 1_000  # A group of absent static members may have a timeout of 0.
 
 
 class AlarmKind(Enum):
-    """What a deadline is about."""
+    """The kinds of deadlines."""
 
     JOIN = auto()
     SYNC = auto()
     SESSION = auto()
     PENDING = auto()
-    """A member id was given out and nobody has come with it."""
+    """A member id was given out, and no member has joined with it."""
 
 
-class Alarm(NamedTuple):
+class GroupAlarm(NamedTuple):
     """An item of the shard's heap of deadlines."""
 
     group: Rebalancing
@@ -62,13 +63,13 @@ class Alarm(NamedTuple):
 
 
 class Rebalancing:
-    """The group's state and all moves between states; the requests are in `ClassicGroup`."""
+    """The group's state and all moves between states. The requests are in `ClassicGroup`."""
 
     def __init__(
         self,
         group_id: str,
         limits: GroupLimits,
-        timers: Timers[Alarm],
+        timers: Timers[GroupAlarm],
         outbox: deque[Effect],
         moment: Moment,
     ) -> None:
@@ -77,22 +78,22 @@ class Rebalancing:
         self.state_since_ms = moment.wall_ms
         self.generation_id = 0
         self.protocol_type: str | None = None
-        """What the members are ("consumer"); stays when they have gone."""
+        """The type of the members ("consumer"). It stays when they are gone."""
         self.protocol_name: str | None = None
         self.topics: frozenset[str] | None = None
-        """The topics that the members read; None when that cannot be known."""
+        """The topics that the members read; None if unknown."""
         self.roster = Roster()
-        self.pending: dict[str, Timer[Alarm]] = {}
-        """Member ids given out that nobody has joined with."""
+        self.pending: dict[str, Timer[GroupAlarm]] = {}
+        """Member ids that were given out and that no member has joined with."""
         self._limits = limits
         self._timers = timers
         self._outbox = outbox
         self._unsynced: set[str] = set()
         """Members of this generation that have not asked for their assignment yet."""
-        self._join_timer: Timer[Alarm] | None = None
-        self._sync_timer: Timer[Alarm] | None = None
+        self._join_timer: Timer[GroupAlarm] | None = None
+        self._sync_timer: Timer[GroupAlarm] | None = None
         self._is_first_wait = False
-        """The group was empty: it waits out its delay for more members, whoever has joined."""
+        """The group was empty: it waits the whole initial delay for more members."""
         self._first_wait_left_ms = 0
         self._has_newcomer = False
 
@@ -104,27 +105,27 @@ class Rebalancing:
         self.state_since_ms = moment.wall_ms
 
     def _alarm(self, deadline_ms: int, kind: AlarmKind, subject: Member | str | None = None) -> (
-        Timer[Alarm]
+        Timer[GroupAlarm]
     ):  # fmt: skip
-        return self._timers.add(deadline_ms, Alarm(self, kind, subject))
+        return self._timers.add(deadline_ms, GroupAlarm(self, kind, subject))
 
     def _answer_join(self, member: Member, answer: JoinAnswer) -> None:
         token = self.roster.take_join(member)
         if token is not None:
-            self._outbox.append(Answer(token, answer))
+            self._outbox.append(GroupAnswer(token, answer))
 
     def _answer_sync(self, member: Member, answer: SyncAnswer) -> bool:
         token, member.sync_token = member.sync_token, None
         if token is None:
             return False
-        self._outbox.append(Answer(token, answer))
+        self._outbox.append(GroupAnswer(token, answer))
         return True
 
     def _expect(self, member: Member, timeout_ms: int, moment: Moment) -> None:
-        """The member has been heard of, and must be again within this time.
+        """Note a sign of life of a member; the next must come within this time.
 
-        Its place in the heap moves only when the deadline comes nearer; otherwise the alarm finds
-        out by itself that it came too early. So a heartbeat costs no more than this assignment.
+        Its place in the heap moves only if the deadline gets nearer. Otherwise the alarm finds that
+        it came too early. So a heartbeat costs only this assignment.
         """
         member.deadline_ms = deadline_ms = moment.now_ms + timeout_ms
         timer = member.timer
@@ -159,7 +160,7 @@ class Rebalancing:
             self._rebalance(moment)
 
     def _rebalance(self, moment: Moment) -> None:
-        """Have all members join anew."""
+        """Make all members join again."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS, moment)
         self._cancel_sync_timer()
@@ -181,7 +182,7 @@ class Rebalancing:
         self._join_timer = self._alarm(moment.now_ms + wait_ms, AlarmKind.JOIN)
 
     def _try_complete_join(self, moment: Moment) -> None:
-        """Go on as soon as everyone is there."""
+        """Complete the join as soon as all members are there."""
         if self.state is not GroupState.PREPARING_REBALANCE or self._is_first_wait:
             return
         if self.roster.waiting_count == len(self.roster) and not self.pending:
@@ -189,7 +190,8 @@ class Rebalancing:
 
     def _join_time_is_up(self, moment: Moment) -> None:
         if self._is_first_wait and self._has_newcomer and self._first_wait_left_ms:
-            # They are still coming in; a generation each would have them rebalance again and again.
+            # New members are still joining. A generation for each would cause one rebalance after
+            # another.
             self._has_newcomer = False
             wait_ms = min(self._limits.initial_delay_ms, self._first_wait_left_ms)
             self._first_wait_left_ms -= wait_ms
@@ -198,14 +200,14 @@ class Rebalancing:
             self._complete_join(moment)
 
     def _complete_join(self, moment: Moment) -> None:
-        """Form the next generation of those that have joined, and of absent static members."""
+        """Form the next generation of the joined members and of absent static members."""
         self._is_first_wait = self._has_newcomer = False
         roster = self.roster
         for member in roster:
             if member.join_token is None and member.group_instance_id is None:
                 self._remove(member)
         if len(roster) and not self._elect():
-            # Only static members are left, and none of them has come; their sessions will end.
+            # Only static members are left, and none has joined. Their sessions will end.
             self._await_joins(max(roster.rebalance_timeout_ms, ABSENT_WAIT_MS_MIN), moment)
             return
         self._cancel_join_timer()
@@ -228,7 +230,7 @@ class Rebalancing:
         self._sync_timer = self._alarm(moment.now_ms + roster.rebalance_timeout_ms, AlarmKind.SYNC)
 
     def _elect(self) -> bool:
-        """See to it that a member leads which has joined; False if none has."""
+        """Make sure that the leader has joined. Return False if no member has."""
         leader_id = self.roster.leader_id
         if leader_id is not None and self.roster.members[leader_id].join_token is not None:
             return True
@@ -239,7 +241,7 @@ class Rebalancing:
         return True
 
     def _joined(self, member: Member) -> JoinAnswer:
-        """The present generation, as a member is told of it."""
+        """Return the answer that tells a member the present generation."""
         is_leader = self.roster.leader_id == member.member_id
         return JoinAnswer(
             ErrorCode.NONE,
@@ -256,7 +258,7 @@ class Rebalancing:
         if self.protocol_type == CONSUMER_PROTOCOL_TYPE:
             self.topics = subscribed_topics(one.metadata(self.protocol_name) for one in self.roster)
 
-    # Sharing out.
+    # Assigning.
 
     def _store(
         self,
@@ -275,7 +277,7 @@ class Rebalancing:
                 for one in members
             ],
         )
-        self._outbox.append(Store(self, encode_group_record(self.group_id, value), cause))
+        self._outbox.append(StoreGroup(self, encode_group_record(self.group_id, value), cause))
 
     def _assigned(self, cause: AssignmentStored, error: ErrorCode, moment: Moment) -> None:
         if (
@@ -301,14 +303,14 @@ class Rebalancing:
         for member in self.roster:
             answer = self._synced(member) if error is ErrorCode.NONE else SyncAnswer(error)
             if self._answer_sync(member, answer):
-                # While it waited its session could not end; from here on it can.
+                # While the member waited its session could not end. From here on it can.
                 self._expect(member, member.session_timeout_ms, moment)
 
     def _synced(self, member: Member) -> SyncAnswer:
         return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
-    def stored(self, store: Store, error: ErrorCode, moment: Moment) -> None:
-        """A Store of this group is committed, or has failed with `error`."""
+    def stored(self, store: StoreGroup, error: ErrorCode, moment: Moment) -> None:
+        """Handle a stored generation, or the `error` if it could not be stored."""
         if isinstance(store.cause, AssignmentStored):
             self._assigned(store.cause, error, moment)
         elif isinstance(store.cause, ReplacementStored):
@@ -318,8 +320,8 @@ class Rebalancing:
         if self.roster.static_ids.get(cause.group_instance_id) != cause.member_id:
             return
         if self.state is not GroupState.STABLE or self.generation_id != cause.answer.generation_id:
-            # The next generation is told of the new id, or was, and is stored with it. Others may
-            # have been let in by the protocols that it came back with.
+            # The next generation gets the new id and is stored with it. Other members may have
+            # joined because of the protocols it came back with.
             return
         member = self.roster.members[cause.member_id]
         if error is ErrorCode.NONE:
@@ -339,7 +341,7 @@ class Rebalancing:
     # Leaving.
 
     def _remove(self, member: Member) -> None:
-        """Take a member out; a request of its that waits is told so, and may join anew."""
+        """Remove a member. Its waiting requests get UNKNOWN_MEMBER_ID, so it can join again."""
         self._answer_join(member, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         self._answer_sync(member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         self.roster.remove(member.member_id)
@@ -360,8 +362,8 @@ class Rebalancing:
 
     # Time.
 
-    def ring(self, alarm: Alarm, moment: Moment) -> None:
-        """One of the group's deadlines has come up."""
+    def ring(self, alarm: GroupAlarm, moment: Moment) -> None:
+        """Handle a deadline of this group."""
         subject = alarm.subject
         if alarm.kind is AlarmKind.JOIN:
             timer = self._join_timer

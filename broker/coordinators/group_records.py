@@ -1,10 +1,10 @@
 """Keys and values of `__consumer_offsets`, in Kafka's own encoding.
 
-Floor: coordinators. Pure. Both begin with their version as int16; keys of version 0 and 1 are those
-of a committed offset, key version 2 is a group with members. Values are written in versions that
-Kafka 3.5 can read, and read in all that Kafka has written; kinds of keys that are not known are
-skipped when read, as Kafka does. What members say and are assigned stays as their clients encoded
-it; only the topics of a subscription are looked for in it.
+Room: coordinators. Pure. Key and value both start with their version as int16. Key versions 0 and 1
+are a committed offset, key version 2 is a group with members. Values are written in versions that
+Kafka 3.5 can read, and read in all versions that Kafka has written. Unknown kinds of keys are
+skipped, as in Kafka. Subscriptions and assignments stay as clients encoded them; only the topics of
+a subscription are read.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from protocol.wire.schema import (
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 4
-"""As Kafka 4.3.1 has it; versions from 3.5 on step over tags that they do not know (KIP-915)."""
+"""As in Kafka 4.3.1. Versions from 3.5 on skip unknown tagged fields (KIP-915)."""
 PLAIN_OFFSET_VALUE_VERSION = 3
-"""Where nothing is known of the topic but its name."""
+"""For a topic whose id is unknown."""
 EXPIRING_OFFSET_VALUE_VERSION = 1
-"""The only version that carries an expiry of its own; it has no leader epoch."""
+"""The only version with an expiry of its own; it has no leader epoch."""
 
 GROUP_KEY_VERSION = 2
 GROUP_VALUE_VERSION = 3
@@ -47,7 +47,7 @@ _VERSION = Packed(">h")
 
 
 class OffsetCommitKey(Message, api_key=1, versions=(0, 1), flexible=NEVER_FLEXIBLE):
-    """Whose offset, of which partition."""
+    """The group, and the partition of the offset."""
 
     group: str = string()
     topic: str = string()
@@ -55,7 +55,7 @@ class OffsetCommitKey(Message, api_key=1, versions=(0, 1), flexible=NEVER_FLEXIB
 
 
 class OffsetCommitValue(Message, api_key=1, versions=(0, 4), flexible=4):
-    """The offset as committed. `expire_timestamp` -1: it expires by the broker's retention."""
+    """The committed offset. `expire_timestamp` -1: the broker's retention decides."""
 
     offset: int = int64()
     leader_epoch: int = int32(since=3, default=-1, ignorable=True)
@@ -66,13 +66,13 @@ class OffsetCommitValue(Message, api_key=1, versions=(0, 4), flexible=4):
 
 
 class GroupMetadataKey(Message, api_key=2, versions=(2, 2), flexible=NEVER_FLEXIBLE):
-    """Which group."""
+    """The group."""
 
     group: str = string()
 
 
 class GroupMetadataMember(Struct):
-    """One member of a generation; `subscription` is what it said to the chosen protocol."""
+    """One member of a generation. `subscription` is its metadata for the chosen protocol."""
 
     member_id: str = string()
     group_instance_id: str | None = string(since=3, nullable=3, default=None, ignorable=True)
@@ -85,7 +85,7 @@ class GroupMetadataMember(Struct):
 
 
 class GroupMetadataValue(Message, api_key=2, versions=(0, 4), flexible=4):
-    """A generation of a group, or with no members that it is empty; times in milliseconds."""
+    """A generation of a group; without members the group is empty. Times are in milliseconds."""
 
     protocol_type: str = string()
     generation: int = int32()
@@ -96,7 +96,7 @@ class GroupMetadataValue(Message, api_key=2, versions=(0, 4), flexible=4):
 
 
 class ConsumerSubscription(Message, api_key=0, versions=(0, 0), flexible=NEVER_FLEXIBLE):
-    """The beginning of what a consumer says to its protocol: the same in all versions of it."""
+    """The start of a consumer's subscription, which is the same in all versions."""
 
     version: int = int16()
     topics: list[str] = array(string)
@@ -104,7 +104,7 @@ class ConsumerSubscription(Message, api_key=0, versions=(0, 0), flexible=NEVER_F
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has read up to in one partition; `offset` is the next to read."""
+    """A group's committed offset in one partition: the next offset to read."""
 
     offset: int
     leader_epoch: int
@@ -112,20 +112,21 @@ class CommittedOffset:
     commit_ms: int
     expire_ms: int = -1
     topic_id: Uuid = ZERO_UUID
-    """Of the topic that it was committed for; zero where that is not known."""
+    """The id of the topic for which it was committed; zero if unknown."""
     log_offset: int = field(default=-1, compare=False)
-    """Where its batch lies in the log; not part of what was committed."""
+    """The offset of its batch in the log. It is not part of the commit."""
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """The key under which a committed offset stands."""
+    """Return the key of a committed offset."""
     key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
     return _VERSION.pack(OFFSET_KEY_VERSION) + key.encode(OFFSET_KEY_VERSION)
 
 
 def encode_offset_value(committed: CommittedOffset) -> bytes:
-    """The value; a commit with an expiry of its own loses its leader epoch, as in Kafka, and its
-    topic's id."""
+    """Return the value. As in Kafka, a commit with an expiry of its own loses its leader epoch, and
+    also its topic id.
+    """
     version = OFFSET_VALUE_VERSION
     if committed.expire_ms >= 0:
         version = EXPIRING_OFFSET_VALUE_VERSION
@@ -143,7 +144,7 @@ def encode_offset_value(committed: CommittedOffset) -> bytes:
 
 
 def decode_offset_key(key: Buffer) -> OffsetCommitKey | None:
-    """The key of a committed offset; None for keys of another kind."""
+    """Return the key of a committed offset; None for other kinds of keys."""
     try:
         (version,) = _VERSION.unpack_from(key)
         if version not in OffsetCommitKey.valid_versions:
@@ -154,10 +155,10 @@ def decode_offset_key(key: Buffer) -> OffsetCommitKey | None:
 
 
 def decode_offset_value(value: Buffer, log_offset: int = -1) -> CommittedOffset:
-    """Read a committed offset in any version Kafka has written."""
+    """Return a committed offset, in any version that Kafka has written."""
     try:
         (version,) = _VERSION.unpack_from(value)
-        # Version 4 is version 3 in the flexible encoding; Kafka writes it from 4.0 on.
+        # Version 4 is version 3 in the flexible encoding. Kafka writes it from 4.0 on.
         found, _ = OffsetCommitValue.decode(value, version, _VERSION.size)
     except (StructError, WireError) as error:
         raise CorruptBatch(f"value of an offsets record: {error}") from error
@@ -173,14 +174,14 @@ def decode_offset_value(value: Buffer, log_offset: int = -1) -> CommittedOffset:
 
 
 def encode_group_key(group_id: str) -> bytes:
-    """The key under which a group's generation stands."""
+    """Return the key of a group's generation."""
     return _VERSION.pack(GROUP_KEY_VERSION) + GroupMetadataKey(group=group_id).encode(
         GROUP_KEY_VERSION
     )
 
 
 def encode_group_record(group_id: str, value: GroupMetadataValue) -> CoordinatorRecord:
-    """The record that keeps a generation."""
+    """Return the record that stores a generation."""
     return CoordinatorRecord(
         encode_group_key(group_id),
         _VERSION.pack(GROUP_VALUE_VERSION) + value.encode(GROUP_VALUE_VERSION),
@@ -188,7 +189,7 @@ def encode_group_record(group_id: str, value: GroupMetadataValue) -> Coordinator
 
 
 def stored_member(member: Member, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
-    """A member as it is kept: with its share of the chosen protocol alone."""
+    """Return a member for storage, with its metadata for the chosen protocol only."""
     return GroupMetadataMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
@@ -202,7 +203,7 @@ def stored_member(member: Member, protocol: str | None, assignment: bytes) -> Gr
 
 
 def decode_group_key(key: Buffer) -> str | None:
-    """The id of the group whose generation this is; None for keys of another kind."""
+    """Return the group id of a generation's key; None for other kinds of keys."""
     try:
         (version,) = _VERSION.unpack_from(key)
         if version != GROUP_KEY_VERSION:
@@ -213,7 +214,7 @@ def decode_group_key(key: Buffer) -> str | None:
 
 
 def decode_group_value(value: Buffer) -> GroupMetadataValue:
-    """Read a generation in any version Kafka has written."""
+    """Return a generation, in any version that Kafka has written."""
     try:
         (version,) = _VERSION.unpack_from(value)
         return GroupMetadataValue.decode(value, version, _VERSION.size)[0]
@@ -222,7 +223,7 @@ def decode_group_value(value: Buffer) -> GroupMetadataValue:
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all subscriptions; None when one is not as consumers write it."""
+    """Return the topics of all subscriptions; None if one is not a consumer's subscription."""
     topics: set[str] = set()
     for said in subscriptions:
         try:

@@ -1,8 +1,8 @@
-"""The members of a group: who is in it, who leads, and which protocols they have in common.
+"""The members of a group, its leader, and the protocols that all members share.
 
-Floor: coordinators. Pure, and without time. Kept in the order of joining, which breaks every tie.
-Invariants: a group instance id names one member; the leader, if there is one, is a member;
-`waiting_count` is the number of members whose JoinGroup is parked.
+Room: coordinators. Pure, without time. Members are kept in the order of joining, which breaks every
+tie. Invariants: a group instance id names one member; the leader, if any, is a member;
+`waiting_count` is the number of members with a parked JoinGroup.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.coordinators.group_terms import JoinedMember, Joining, Protocols
+from broker.coordinators.group_terms import JoinedMember, JoinRequest, Protocols
 from broker.timers import Timer
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. While it waits for an answer, the request is in `join_token` or `sync_token`."""
+    """One member. A request that waits for its answer is in `join_token` or `sync_token`."""
 
     member_id: str
     group_instance_id: str | None
@@ -32,13 +32,13 @@ class Member:
     join_token: object | None = None
     sync_token: object | None = None
     is_new: bool = False
-    """It has not been part of a generation yet, and so does not know its id for sure."""
+    """It has not been part of a generation yet, so it may not know its id."""
     deadline_ms: int = 0
-    """When it counts as gone unless it is heard of."""
+    """When its session ends unless it gives a sign of life."""
     timer: Timer[Any] | None = field(default=None, repr=False)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member says to a protocol; nothing if it does not know it."""
+        """Return the member's metadata for a protocol; empty if it does not support it."""
         return next((said for name, said in self.protocols if name == protocol), b"")
 
 
@@ -50,10 +50,10 @@ class Roster:
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
-        """Group instance id -> the member id it has at present."""
+        """Group instance id -> its present member id."""
         self.leader_id: str | None = None
         self._support: Counter[str] = Counter()
-        """Protocol -> how many members know it."""
+        """Protocol -> number of members that support it."""
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -67,18 +67,18 @@ class Roster:
 
     @property
     def waiting_count(self) -> int:
-        """How many members wait in JoinGroup."""
+        """The number of members that wait in JoinGroup."""
         return self._waiting
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member takes to join again."""
+        """The longest time that any member needs to join again."""
         return max((one.rebalance_timeout_ms for one in self.members.values()), default=0)
 
-    # Coming, changing and going.
+    # Joining, changing and leaving.
 
     def add(self, member: Member) -> None:
-        """Take in a member; the first one leads."""
+        """Add a member. The first one becomes the leader."""
         assert member.member_id not in self.members
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
@@ -90,7 +90,7 @@ class Roster:
             self.leader_id = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        """Take a member out, and give its lead to the oldest that is left."""
+        """Remove a member. If it was the leader, the oldest remaining member becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is None:
             return None
@@ -103,7 +103,7 @@ class Roster:
         return member
 
     def rename_static(self, group_instance_id: str, member_id: str) -> Member:
-        """Give a static member another id, at its place in the order; it may be the leader."""
+        """Give a static member another id. It keeps its place in the order and its leadership."""
         old_id = self.static_ids[group_instance_id]
         member = self.members[old_id]
         member.member_id = member_id
@@ -113,8 +113,8 @@ class Roster:
             self.leader_id = member_id
         return member
 
-    def update(self, member: Member, joining: Joining) -> None:
-        """A member has joined again: everything it says about itself may have changed."""
+    def update(self, member: Member, joining: JoinRequest) -> None:
+        """Take everything about a member from its new JoinGroup."""
         self.change(
             member,
             joining.protocols,
@@ -127,7 +127,7 @@ class Roster:
     def change(
         self, member: Member, protocols: Protocols, session_timeout_ms: int, rebalance_ms: int
     ) -> None:
-        """Put other protocols and time-outs in the place of a member's own."""
+        """Replace a member's protocols and time-outs."""
         self._forget_protocols(member)
         self._support.update(_names(protocols))
         member.protocols = protocols
@@ -143,37 +143,37 @@ class Roster:
     # Waiting.
 
     def park_join(self, member: Member, token: object) -> object | None:
-        """Let a member wait in JoinGroup; returns the request it has waited with until now."""
+        """Park a member's JoinGroup. Return its former parked request, if any."""
         old, member.join_token = member.join_token, token
         self._waiting += old is None
         return old
 
     def take_join(self, member: Member) -> object | None:
-        """The parked JoinGroup of a member, which is the caller's to answer."""
+        """Return a member's parked JoinGroup, which the caller must answer."""
         token, member.join_token = member.join_token, None
         self._waiting -= token is not None
         return token
 
-    # What they have in common.
+    # Common protocols.
 
     def supports(self, protocols: Protocols) -> bool:
-        """Whether all members know one of these protocols."""
+        """Return whether all members support one of these protocols."""
         size = len(self.members)
         return any(self._support[name] == size for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """The protocol that most members like best of those that all know."""
+        """Return the protocol that most members prefer among those that all support."""
         size = len(self.members)
         common = {name for name, count in self._support.items() if count == size and size}
         votes = Counter(
             next(name for name, _ in member.protocols if name in common)
             for member in self.members.values()
         )
-        # A Counter gives equals in the order they were first met: the oldest member decides.
+        # A Counter returns ties in the order of insertion, so the oldest member decides.
         return votes.most_common(1)[0][0]
 
     def seen_by_leader(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """All members with what they say to the chosen protocol."""
+        """Return all members with their metadata for the chosen protocol."""
         return tuple(
             JoinedMember(one.member_id, one.group_instance_id, one.metadata(protocol))
             for one in self.members.values()

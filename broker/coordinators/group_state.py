@@ -1,11 +1,11 @@
-"""The states of a classic group, and which state may follow which.
+"""The states of a classic group, and the legal moves between them.
 
-Floor: coordinators. Pure. The words are Kafka's, as DescribeGroups and ListGroups give them out.
+Room: coordinators. Pure. The names are Kafka's, as in DescribeGroups and ListGroups.
 
     Empty ──▶ PreparingRebalance ──▶ CompletingRebalance ──▶ Stable
       ▲               │ ▲                    │                 │
       └───────────────┘ └────────────────────┴─────────────────┘
-    and Dead from any of them
+                  and Dead from any of them
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """What a group is about."""
+    """The state of a group."""
 
     EMPTY = "Empty"
-    """No members; there may be committed offsets."""
+    """No members; there can be committed offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
     """Waits for its members to join."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """A generation has been formed; waits for its leader's assignment."""
+    """A generation has been formed. The group waits for its leader's assignment."""
     STABLE = "Stable"
-    """Every member has an assignment, or can have it for the asking."""
+    """Every member has an assignment, or can ask for it."""
     DEAD = "Dead"
-    """Not known here, or not any more."""
+    """Unknown, or removed."""
 
 
 _REACHED_FROM: dict[GroupState, frozenset[GroupState]] = {
@@ -39,8 +39,8 @@ _REACHED_FROM: dict[GroupState, frozenset[GroupState]] = {
 }
 
 
-class IllegalTransition(Exception):
-    """A move that no rule allows: a fault of ours, never of a client."""
+class IllegalGroupMove(Exception):
+    """A move that no rule allows. It is a bug of ours, never a client's fault."""
 
     def __init__(self, source: GroupState, target: GroupState) -> None:
         super().__init__(f"from {source} to {target}")
@@ -49,11 +49,11 @@ class IllegalTransition(Exception):
 
 
 def may_follow(source: GroupState, target: GroupState) -> bool:
-    """Whether a group in `source` may move to `target`."""
+    """Return whether a group in `source` may move to `target`."""
     return source in _REACHED_FROM[target]
 
 
 def check_move(source: GroupState, target: GroupState) -> None:
     """Raise IllegalTransition unless the move is allowed."""
     if not may_follow(source, target):
-        raise IllegalTransition(source, target)
+        raise IllegalGroupMove(source, target)

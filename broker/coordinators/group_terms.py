@@ -1,7 +1,7 @@
-"""What goes into a group and what comes out of it, apart from any version of the protocol.
+"""Inputs and outputs of a group, independent of protocol versions.
 
-Floor: coordinators. Data only. A request that cannot be answered at once is kept as its `token`,
-which nobody in here looks into; it comes out again in exactly one `Answer`.
+Room: coordinators. Data only. A request that cannot be answered at once is kept as an opaque
+`token`. It comes out again in exactly one `GroupAnswer`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ NO_MEMBER = ""
 NO_GENERATION = -1
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, what the member says to it), the member's favourite first."""
+"""(protocol name, the member's metadata for it), the preferred one first."""
 
 
 class Moment(NamedTuple):
-    """The time, twice: deadlines need a clock that never jumps, records carry the date."""
+    """The time on two clocks: deadlines need a clock that never jumps, records need the date."""
 
     now_ms: int
     """Monotonic."""
@@ -31,7 +31,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What the node's configuration says about groups with members."""
+    """The broker's settings for groups with members."""
 
     initial_delay_ms: int
     """How long an empty group waits for more members."""
@@ -39,15 +39,15 @@ class GroupLimits:
     session_timeout_ms_min: int
     session_timeout_ms_max: int
     group_count_max: int
-    """Groups of one shard; a request that would make one more is refused."""
+    """The most groups in one shard. A request that would create another one is refused."""
     pending_count_max: int
-    """Member ids given out in one group that nobody has come with yet."""
+    """The most member ids in one group that were given out and not used yet."""
     protocols_bytes_max: int
-    """What one member may say about all its protocols."""
+    """The most bytes of metadata that one member can send for all its protocols."""
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class JoinRequest:
     """One JoinGroup."""
 
     token: object
@@ -60,14 +60,14 @@ class Joining:
     protocol_type: str
     protocols: Protocols
     needs_member_id: bool = False
-    """A new member is first told its id and must come back with it (KIP-394, version 4 on)."""
+    """A new member first gets its id and must join again with it (KIP-394, from version 4 on)."""
     may_skip_assignment: bool = False
-    """A static leader that comes back may be told not to assign (KIP-814, version 9 on)."""
+    """A static leader that rejoins can be told not to assign (KIP-814, from version 9 on)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Syncing:
-    """One SyncGroup; `protocol_type` and `protocol_name` None: not stated, not compared."""
+class SyncRequest:
+    """One SyncGroup. `protocol_type` and `protocol_name` are not compared if they are None."""
 
     token: object
     member_id: str
@@ -79,7 +79,7 @@ class Syncing:
 
 
 class JoinedMember(NamedTuple):
-    """One member as the leader gets to see it."""
+    """One member as the leader sees it."""
 
     member_id: str
     group_instance_id: str | None
@@ -88,7 +88,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """What a JoinGroup is answered with; `members` for the leader alone."""
+    """The answer to a JoinGroup; only the leader gets `members`."""
 
     error: ErrorCode
     member_id: str = NO_MEMBER
@@ -102,7 +102,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SyncAnswer:
-    """What a SyncGroup is answered with."""
+    """The answer to a SyncGroup."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -110,8 +110,8 @@ class SyncAnswer:
     assignment: bytes = b""
 
 
-class Answer(NamedTuple):
-    """An effect: the request behind `token` gets its answer."""
+class GroupAnswer(NamedTuple):
+    """An effect: send the answer to the request behind `token`."""
 
     token: object
     reply: JoinAnswer | SyncAnswer
@@ -127,9 +127,9 @@ class AssignmentStored:
 
 @dataclass(frozen=True, slots=True)
 class ReplacementStored:
-    """Why a group was stored: a static member has come back under another id.
+    """Why a group was stored: a static member has rejoined under another id.
 
-    What it was before stands here too, for when the group could not be stored.
+    Its former values are kept here, in case the group cannot be stored.
     """
 
     group_instance_id: str
@@ -141,24 +141,24 @@ class ReplacementStored:
     old_rebalance_timeout_ms: int
 
 
-class Storing(Protocol):
-    """A group that waits for its generation to be committed."""
+class StoringGroup(Protocol):
+    """A group that waits until its generation is committed."""
 
     @property
     def group_id(self) -> str:
-        """Its name."""
+        """The group's name."""
 
-    def stored(self, store: Store, code: ErrorCode, moment: Moment) -> None:
-        """The generation is committed, or could not be."""
+    def stored(self, store: StoreGroup, code: ErrorCode, moment: Moment) -> None:
+        """Note that the generation is committed, or the error if it is not."""
 
 
-class Store(NamedTuple):
-    """An effect: write `record`; then `group.stored(store, error, moment)` with how it went."""
+class StoreGroup(NamedTuple):
+    """An effect: write `record`, then call `group.stored(store, error, moment)` with the result."""
 
-    group: Storing
+    group: StoringGroup
     record: CoordinatorRecord
     cause: AssignmentStored | ReplacementStored | None
-    """None when nothing waits for it."""
+    """None if nothing waits for it."""
 
 
-Effect = Answer | Store
+Effect = GroupAnswer | StoreGroup

@@ -1,8 +1,8 @@
-"""The groups of a shard that have members: who joins which, and what is due when.
+"""The groups of a shard that have members, and their deadlines.
 
-Floor: coordinators. Pure. Membership lives on between the records of the log, which only keep each
-generation for the next start. What is to be done stands in `outbox` as effects, for the driver to
-take out in order; deadlines stand in `timers`, on the monotonic clock.
+Room: coordinators. Pure. Membership is soft state; the log only stores each generation for the next
+start. Work is in `outbox` as effects, which the driver takes out in order. Deadlines are in
+`timers`, on the monotonic clock.
 """
 
 from __future__ import annotations
@@ -13,54 +13,56 @@ from random import Random
 from uuid import UUID
 
 from broker.coordinators.classic_group import ClassicGroup
-from broker.coordinators.group_rebalance import Alarm
+from broker.coordinators.group_rebalance import GroupAlarm
 from broker.coordinators.group_records import GroupMetadataValue
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import (
     NO_MEMBER,
-    Answer,
     Effect,
+    GroupAnswer,
     GroupLimits,
     JoinAnswer,
-    Joining,
+    JoinRequest,
     Moment,
     SyncAnswer,
-    Syncing,
+    SyncRequest,
 )
 from broker.timers import Timers
 from protocol.errors import ErrorCode
 from protocol.wire.primitives import STRING_BYTES_MAX
 
 STOPPED_MS_MIN = 2_000
-"""A deadline that comes up so late was passed while the broker was stopped (SIGSTOP, a sleep)."""
+"""If a deadline comes this late, the broker was stopped when it passed (SIGSTOP, suspend)."""
 
 HEARING_MS = 3_000
-"""Afterwards members have so long to be heard of: Kafka's clients send a heartbeat every 3 s."""
+"""How long members then have to give a sign of life. Kafka's clients send a heartbeat every 3 s."""
 
 
-class Membership:
-    """Every group of a shard that has members, had some, or has given out the id of one to come."""
+class MemberGroups:
+    """All groups of a shard that have members, had some, or have given out a member id."""
 
     def __init__(self, limits: GroupLimits, random: Random) -> None:
         self.groups: dict[str, ClassicGroup] = {}
-        self.timers: Timers[Alarm] = Timers()
+        self.timers: Timers[GroupAlarm] = Timers()
         self.outbox: deque[Effect] = deque()
         self._limits = limits
         self._random = random
 
     def restore(self, stored: Mapping[str, GroupMetadataValue], moment: Moment) -> None:
-        """Go on from the generations that the log holds."""
+        """Restore the generations that the log stores."""
         for group_id, value in stored.items():
             self.groups[group_id] = ClassicGroup.restored(
                 group_id, value, self._limits, self.timers, self.outbox, moment
             )
 
     def get(self, group_id: str) -> ClassicGroup | None:
-        """A group, if it has anything to do with members."""
+        """Return a group if it has or had members."""
         return self.groups.get(group_id)
 
     def forget(self, group_id: str) -> None:
-        """A group's tombstone is committed; it stays if somebody has come to it meanwhile."""
+        """Handle the committed tombstone of a group. The group stays if a member has
+        joined since.
+        """
         group = self.groups.get(group_id)
         if group is not None and group.state is GroupState.EMPTY and not group.pending:
             del self.groups[group_id]
@@ -69,12 +71,12 @@ class Membership:
         if group.is_void:
             self.groups.pop(group.group_id, None)
 
-    def join(self, group_id: str, joining: Joining, moment: Moment) -> None:
-        """JoinGroup: the answer is an effect, at once or when the generation is formed."""
+    def join(self, group_id: str, joining: JoinRequest, moment: Moment) -> None:
+        """Handle JoinGroup. The answer is an effect, now or when the generation is formed."""
         error = self._join_refusal(group_id, joining)
         if error is not ErrorCode.NONE:
             answer = JoinAnswer(error, joining.member_id)
-            self.outbox.append(Answer(joining.token, answer))
+            self.outbox.append(GroupAnswer(joining.token, answer))
             return
         group = self.groups.get(group_id)
         if group is None:
@@ -85,7 +87,7 @@ class Membership:
         group.join(joining, _member_id(name, unique), moment)
         self._tidy(group)
 
-    def _join_refusal(self, group_id: str, joining: Joining) -> ErrorCode:
+    def _join_refusal(self, group_id: str, joining: JoinRequest) -> ErrorCode:
         limits = self._limits
         timeout_ms = joining.session_timeout_ms
         if not group_id:
@@ -101,14 +103,14 @@ class Membership:
             return ErrorCode.MESSAGE_TOO_LARGE
         return ErrorCode.NONE
 
-    def sync(self, group_id: str, syncing: Syncing, moment: Moment) -> None:
-        """SyncGroup: the answer is an effect, at once or when the assignment is stored."""
+    def sync(self, group_id: str, syncing: SyncRequest, moment: Moment) -> None:
+        """Handle SyncGroup. The answer is an effect, now or when the assignment is stored."""
         group = self.groups.get(group_id)
         if group is not None:
             group.sync(syncing, moment)
             return
         error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-        self.outbox.append(Answer(syncing.token, SyncAnswer(error)))
+        self.outbox.append(GroupAnswer(syncing.token, SyncAnswer(error)))
 
     def heartbeat(
         self,
@@ -118,7 +120,7 @@ class Membership:
         generation_id: int,
         moment: Moment,
     ) -> ErrorCode:
-        """Heartbeat of one member."""
+        """Handle the heartbeat of one member."""
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
@@ -127,7 +129,7 @@ class Membership:
     def leave(
         self, group_id: str, member_id: str, group_instance_id: str | None, moment: Moment
     ) -> ErrorCode:
-        """One member of a LeaveGroup."""
+        """Handle one member of a LeaveGroup."""
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -136,10 +138,10 @@ class Membership:
         return error
 
     def ring(self, moment: Moment) -> None:
-        """Do what is due by the members' deadlines.
+        """Handle all deadlines that have passed.
 
-        Where the broker was stopped when a deadline passed, what members have sent since may lie
-        in sockets unread. So they get a little time to be heard first.
+        If the broker was stopped when a deadline passed, requests that members sent in the meantime
+        can be unread in sockets. So the members first get some more time.
         """
         deadline_ms = self.timers.next_deadline_ms
         if deadline_ms is not None and moment.now_ms - deadline_ms >= STOPPED_MS_MIN:
@@ -152,13 +154,17 @@ class Membership:
                 self._tidy(group)
 
     def unload(self, moment: Moment) -> None:
-        """The shard goes away, or its broker does: whoever waits is sent to look elsewhere."""
+        """Unload all groups, because the shard or the broker goes away. Waiting members must look
+        elsewhere.
+        """
         for group in self.groups.values():
             group.unload(moment)
         self.groups.clear()
 
 
 def _member_id(name: str, unique: UUID) -> str:
-    """A new member's id: its client's name or its own, cut where both would be too long."""
+    """Return a new member id: its client's name or its instance id with a suffix, shortened if
+    needed.
+    """
     end = f"-{unique}"
     return name.encode()[: STRING_BYTES_MAX - len(end)].decode(errors="ignore") + end

@@ -1,8 +1,8 @@
-"""Committed offsets as the log tells them: by group and partition, and by open transaction.
+"""The committed offsets of one shard, by group and partition, and by open transaction.
 
-Floor: coordinators. Pure. Holds what has been replayed and decides nothing. A commit inside a
-transaction waits here for its producer's marker; when that commits, the offset counts as of the
-place in the log where it was written, so a plain commit written behind it stays.
+Room: coordinators. Pure. The table holds what has been replayed and decides nothing. A commit in a
+transaction waits here for its producer's marker. When the transaction commits, the offset counts
+from its place in the log, so a plain commit after it in the log wins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.coordinators.group_records import CommittedOffset
 from protocol.types import ZERO_UUID, TopicPartition, Uuid
 
 
-class Place(NamedTuple):
+class GroupPartition(NamedTuple):
     """A partition as one group reads it."""
 
     group_id: str
@@ -29,33 +29,35 @@ class OffsetTable:
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        self._pending: dict[int, dict[Place, CommittedOffset]] = {}
-        """Producer id -> what its open transaction has committed."""
+        self._pending: dict[int, dict[GroupPartition, CommittedOffset]] = {}
+        """Producer id -> the offsets in its open transaction."""
         self._unstable: dict[str, Counter[TopicPartition]] = {}
-        """Group -> partition -> in how many open transactions it is."""
+        """Group -> partition -> number of open transactions that contain it."""
 
     # Replaying.
 
-    def put(self, place: Place, committed: CommittedOffset) -> None:
-        """A committed offset in the place of the last one, unless it is older in the log."""
+    def put(self, place: GroupPartition, committed: CommittedOffset) -> None:
+        """Replace a committed offset, unless the new one is older in the log."""
         offsets = self.groups.setdefault(place.group_id, {})
         known = offsets.get(place.partition)
         if known is None or known.log_offset <= committed.log_offset:
             offsets[place.partition] = committed
 
-    def put_pending(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
-        """An offset that counts when its transaction is committed."""
+    def put_pending(
+        self, producer_id: int, place: GroupPartition, committed: CommittedOffset
+    ) -> None:
+        """Add an offset that counts when its transaction commits."""
         pending = self._pending.setdefault(producer_id, {})
         if place not in pending:
             counts = self._unstable.setdefault(place.group_id, Counter())
             counts[place.partition] += 1
         pending[place] = committed
 
-    def remove(self, place: Place, log_offset: int) -> None:
-        """A tombstone: the offset is gone, and those that open transactions hold of it.
+    def remove(self, place: GroupPartition, log_offset: int) -> None:
+        """Apply a tombstone: remove the offset, and the pending ones of open transactions.
 
-        What stands behind the tombstone in the log stays: a commit in a transaction is replayed
-        when it is written, a tombstone not before it is committed.
+        Pending offsets after the tombstone in the log stay. A commit in a transaction is replayed
+        when it is written, but a tombstone only when it is committed.
         """
         self._remove_committed(place)
         if self.is_unstable(*place):
@@ -64,16 +66,19 @@ class OffsetTable:
                     del pending[place]
                     self._settle(place)
 
-    def _remove_committed(self, place: Place) -> None:
+    def _remove_committed(self, place: GroupPartition) -> None:
         offsets = self.groups.get(place.group_id)
         if offsets is not None:
             offsets.pop(place.partition, None)
             if not offsets:
                 del self.groups[place.group_id]
 
-    def remove_strange(self, topic_id_of: Callable[[str], Uuid | None]) -> list[Place]:
-        """Forget what was committed for topics that are gone, whether or not a namesake has come;
-        returns the places of which nothing is left."""
+    def remove_strange(self, topic_id_of: Callable[[str], Uuid | None]) -> list[GroupPartition]:
+        """Remove the offsets of topics that do not exist any more, even if a new topic has the
+        name.
+
+        Returns the places where nothing is left.
+        """
         emptied = []
         for place in list(self.places()):
             topic_id = topic_id_of(place.partition.topic)
@@ -95,14 +100,14 @@ class OffsetTable:
         return emptied
 
     def resolve(self, producer_id: int, *, is_commit: bool) -> None:
-        """A producer's transaction has ended in this partition."""
+        """Apply the end of a producer's transaction in this partition."""
         for place, committed in self._pending.pop(producer_id, {}).items():
             self._settle(place)
             if is_commit:
                 self.put(place, committed)
 
-    def _settle(self, place: Place) -> None:
-        """A place is in one open transaction less."""
+    def _settle(self, place: GroupPartition) -> None:
+        """Note that a place is in one open transaction fewer."""
         counts = self._unstable[place.group_id]
         counts[place.partition] -= 1
         if not counts[place.partition]:
@@ -110,57 +115,61 @@ class OffsetTable:
         if not counts:
             del self._unstable[place.group_id]
 
-    # Asking.
+    # Queries.
 
     def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
-        """What a group has committed for a partition."""
+        """Return a group's committed offset for a partition."""
         offsets = self.groups.get(group_id)
         return None if offsets is None else offsets.get(partition)
 
     def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Everything a group has committed; not to be changed."""
+        """Return all committed offsets of a group; do not change the result."""
         return self.groups.get(group_id, {})
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction has committed this partition, and may yet."""
+        """Return whether an open transaction contains an offset for this partition."""
         return partition in self._unstable.get(group_id, ())
 
     def has_pending(self, group_id: str) -> bool:
-        """Whether an open transaction has committed anything of a group."""
+        """Return whether an open transaction contains an offset of a group."""
         return group_id in self._unstable
 
     def has(self, group_id: str) -> bool:
-        """Whether anything is known of a group."""
+        """Return whether the group has any committed or pending offset."""
         return group_id in self.groups or group_id in self._unstable
 
     def group_ids(self) -> set[str]:
-        """Every group that anything is known of."""
+        """Return all groups with committed or pending offsets."""
         return self.groups.keys() | self._unstable.keys()
 
     def is_full(self, group_count_max: int) -> bool:
-        """Whether so many groups are known, if only by an open transaction."""
+        """Return whether the limit of groups is reached, including groups with only pending
+        offsets.
+        """
         if len(self.groups) + len(self._unstable) < group_count_max:
             return False
         return len(self.group_ids()) >= group_count_max
 
-    def places(self) -> Iterator[Place]:
-        """Every place with an offset, committed or pending."""
+    def places(self) -> Iterator[GroupPartition]:
+        """Yield every place with a committed or pending offset."""
         for group_id in self.groups:
             yield from self.places_of(group_id)
         for group_id in self._unstable:
             if group_id not in self.groups:
                 yield from self.places_of(group_id)
 
-    def places_of(self, group_id: str) -> Iterator[Place]:
-        """The same of one group."""
+    def places_of(self, group_id: str) -> Iterator[GroupPartition]:
+        """Yield the places of one group."""
         committed = self.of_group(group_id)
         for partition in committed:
-            yield Place(group_id, partition)
+            yield GroupPartition(group_id, partition)
         for partition in self._unstable.get(group_id, ()):
             if partition not in committed:
-                yield Place(group_id, partition)
+                yield GroupPartition(group_id, partition)
 
 
 def _is_strange(committed: CommittedOffset, topic_id: Uuid | None) -> bool:
-    """Whether an offset is of another topic than this one, None if there is none of the name."""
+    """Return whether an offset belongs to another topic id; None means that the topic does not
+    exist.
+    """
     return topic_id is None or committed.topic_id not in (topic_id, ZERO_UUID)

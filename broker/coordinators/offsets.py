@@ -1,8 +1,7 @@
 """One shard of the group coordinator: the groups of one partition of the offsets topic.
 
-Floor: coordinators. Pure. What is stored (committed offsets, generations) is what has been replayed
-from the log; requests are judged against it, and a commit becomes visible when its records are. Who
-is a member, and so may commit, `members` knows.
+Room: coordinators. Pure. Stored state (committed offsets, generations) changes only by replay.
+`members` knows who is a member and so may commit.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from broker.coordinators.group_records import (
 )
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import GroupLimits, Moment
-from broker.coordinators.membership import Membership
-from broker.coordinators.offset_table import OffsetTable, Place
-from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.coordinators.membership import MemberGroups
+from broker.coordinators.offset_table import GroupPartition, OffsetTable
+from broker.coordinators.outcome import CoordinatorRecord, ShardOutcome
 from broker.settings import LONG_MAX
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
@@ -52,7 +51,7 @@ from protocol.wire.primitives import Buffer
 from protocol.wire.records import BatchHeader, Marker
 
 TopicWith = Callable[[str, int], Uuid | None]
-"""The id of the topic that has a partition; None where there is no such partition."""
+"""Returns the id of the topic that has a partition; None if there is no such partition."""
 
 
 class OffsetToCommit(Protocol):
@@ -73,7 +72,7 @@ class ListedState(NamedTuple):
 
 
 class GroupShard:
-    """The groups whose facts lie in one partition of the offsets topic."""
+    """The groups that are stored in one partition of the offsets topic."""
 
     def __init__(
         self,
@@ -83,23 +82,25 @@ class GroupShard:
         random: Random,
         ages: Ages | None = None,
     ) -> None:
-        """`metadata_units_max`: how long an offset's note may be, in UTF-16 units as in Kafka.
-        Without `ages` nobody sets the clock."""
+        """`metadata_units_max` limits an offset's metadata, in UTF-16 units as in Kafka. Without
+        `ages` the wall clock counts as never set.
+        """
         self.offsets = OffsetTable()
-        self.members = Membership(limits, random)
+        self.members = MemberGroups(limits, random)
         self._group_count_max = limits.group_count_max
         self._metadata_units_max = metadata_units_max
         self.expiry = Expiry(self.offsets, self.members, retention_ms, ages or Ages())
         self._stored: dict[str, GroupMetadataValue] | None = {}
-        """The last generation of each group while the log is being loaded; None from then on."""
-        self._voided: dict[Place, int] = {}
-        """Places of removed topics whose tombstones are not committed yet, each with the offset in
-        the log below which nothing about it counts."""
+        """The last generation of each group while the log is loaded; None afterwards."""
+        self._voided: dict[GroupPartition, int] = {}
+        """Places of removed topics whose tombstones are not committed yet. For each, the log offset
+        below which its records do not count.
+        """
 
     # Replaying.
 
     def replay_batch(self, header: BatchHeader, records: Sequence[CoordinatorRecord]) -> None:
-        """Take in one batch of the partition, in the order of the log."""
+        """Replay one batch of the partition, in the order of the log."""
         producer_id = header.producer_id if header.is_transactional else None
         for record in records:
             self.replay(record.key, record.value, header.base_offset, producer_id)
@@ -111,19 +112,19 @@ class GroupShard:
         log_offset: int = -1,
         producer_id: int | None = None,
     ) -> None:
-        """Take in one record; with `producer_id` it is part of that producer's transaction."""
+        """Replay one record. With `producer_id` it is part of that producer's transaction."""
         name = decode_offset_key(key)
         if name is None:
             self._replay_group(key, value)
             return
-        place = Place(name.group, TopicPartition(name.topic, name.partition))
+        place = GroupPartition(name.group, TopicPartition(name.topic, name.partition))
         if value is None:
             self.offsets.remove(place, log_offset)
-            # A tombstone from before says nothing of what stands between it and the topic's end.
+            # An older tombstone says nothing about the records between it and the topic's end.
             if log_offset >= self._voided.get(place, log_offset):
                 self._voided.pop(place, None)
         elif log_offset < self._voided.get(place, log_offset):
-            # It was under way when its topic was removed.
+            # The commit was being written when its topic was removed.
             return
         elif producer_id is None:
             self.offsets.put(place, decode_offset_value(value, log_offset))
@@ -144,11 +145,13 @@ class GroupShard:
             self._stored[group_id] = decode_group_value(value)
 
     def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
-        """A transaction of `header.producer_id` has ended: its offsets count now, or never."""
+        """Apply the end of a transaction of `header.producer_id`: its offsets now
+        count, or never.
+        """
         self.offsets.resolve(header.producer_id, is_commit=marker.is_commit)
 
     def loaded(self, moment: Moment) -> None:
-        """All of the log is replayed: its groups go on from the generation they had."""
+        """Restore the groups from their last generations, because the whole log is replayed."""
         stored, self._stored = self._stored or {}, None
         self.members.restore(stored, moment)
 
@@ -156,8 +159,10 @@ class GroupShard:
 
     def commit(
         self, request: OffsetCommitRequest, moment: Moment, topic_with: TopicWith
-    ) -> Outcome[OffsetCommitResponse]:
-        """OffsetCommit: every partition for itself. Raises ApiError where the group refuses all."""
+    ) -> ShardOutcome[OffsetCommitResponse]:
+        """Handle OffsetCommit, each partition separately. Raises ApiError if the
+        group refuses all.
+        """
         if refusal := self._commit_refusal(request, moment):
             raise ApiError(refusal)
         records: list[CoordinatorRecord] = []
@@ -178,7 +183,7 @@ class GroupShard:
                     name = request.group_id, topic.name, topic_id
                     records.append(_record(*name, partition, moment.wall_ms, expire_ms))
             response.topics.append(answer)
-        return Outcome(records, response)
+        return ShardOutcome(records, response)
 
     def _commit_refusal(self, request: OffsetCommitRequest, moment: Moment) -> ErrorCode:
         group_id, generation_id = request.group_id, request.generation_id_or_member_epoch
@@ -189,7 +194,7 @@ class GroupShard:
             )
         is_known = self.offsets.has(group_id)
         if generation_id >= 0:
-            # The group has no members, so nobody can be one of them.
+            # The group has no members, so the sender is none.
             return ErrorCode.UNKNOWN_MEMBER_ID if is_known else ErrorCode.ILLEGAL_GENERATION
         return self._room_for(group_id)
 
@@ -200,11 +205,12 @@ class GroupShard:
 
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, now_ms: int, topic_with: TopicWith
-    ) -> Outcome[TxnOffsetCommitResponse]:
-        """TxnOffsetCommit: as a commit, but the records count when the transaction is committed.
+    ) -> ShardOutcome[TxnOffsetCommitResponse]:
+        """Handle TxnOffsetCommit: like a commit, but the records count when the transaction
+        commits.
 
         `now_ms` is the date. The records must be written as part of the producer's transaction.
-        Raises ApiError where the group refuses all.
+        Raises ApiError if the group refuses all.
         """
         if refusal := self._transaction_refusal(request):
             raise ApiError(refusal)
@@ -224,7 +230,7 @@ class GroupShard:
                     name = request.group_id, topic.name, topic_id
                     records.append(_record(*name, partition, now_ms, -1))
             response.topics.append(answer)
-        return Outcome(records, response)
+        return ShardOutcome(records, response)
 
     def _transaction_refusal(self, request: TxnOffsetCommitRequest) -> ErrorCode:
         if not request.group_id:
@@ -242,7 +248,7 @@ class GroupShard:
         if topic_id is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         metadata = partition.committed_metadata
-        # Kafka's limit speaks of bytes and counts what Java counts: units of UTF-16.
+        # Kafka documents this limit in bytes but counts Java characters, which are UTF-16 units.
         if (
             metadata is not None
             and len(metadata.encode("utf-16-le")) > 2 * self._metadata_units_max
@@ -250,21 +256,23 @@ class GroupShard:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
-    # Asking.
+    # Queries.
 
     def state(self, group_id: str) -> GroupState:
-        """The group's state; one with nothing but offsets is Empty, one without is Dead."""
+        """Return the group's state: Empty for a group with only offsets, Dead for an
+        unknown one.
+        """
         group = self.members.get(group_id)
         if group is not None:
             return group.state
         return GroupState.EMPTY if self.offsets.has(group_id) else GroupState.DEAD
 
     def committed(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
-        """What the group has committed for a partition."""
+        """Return the group's committed offset for a partition."""
         return self.offsets.get(group_id, partition)
 
     def listed(self, states: Sequence[str]) -> Iterator[ListedState]:
-        """The groups to list; `states` empty means all, else case does not matter."""
+        """Yield the groups to list. Empty `states` means all; case does not matter."""
         wanted = {state.lower() for state in states}
         for group_id in sorted(self.offsets.group_ids() | self.members.groups.keys()):
             state = self.state(group_id)
@@ -273,11 +281,12 @@ class GroupShard:
                 protocol_type = group.protocol_type if group is not None else None
                 yield ListedState(group_id, protocol_type or "", state)
 
-    # Forgetting.
+    # Deleting.
 
     def delete_group(self, group_id: str) -> list[CoordinatorRecord]:
-        """Tombstones for all that is stored of a group without members, its generation last;
-        raises ApiError."""
+        """Return tombstones for everything stored of a group without members, its generation last.
+        Raises ApiError.
+        """
         state = self.state(group_id)
         if state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -288,8 +297,8 @@ class GroupShard:
 
     def delete_offsets(
         self, request: OffsetDeleteRequest, topic_with: TopicWith
-    ) -> Outcome[OffsetDeleteResponse]:
-        """OffsetDelete: not of topics that the group is reading; raises ApiError."""
+    ) -> ShardOutcome[OffsetDeleteResponse]:
+        """Handle OffsetDelete. Topics that the group reads are refused. Raises ApiError."""
         group_id = request.group_id
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
@@ -308,16 +317,16 @@ class GroupShard:
                 elif read is None or topic.name in read:
                     code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 elif self.offsets.get(group_id, TopicPartition(topic.name, index)) is not None:
-                    place = Place(group_id, TopicPartition(topic.name, index))
+                    place = GroupPartition(group_id, TopicPartition(topic.name, index))
                     records += self._tombstones([place])
                 answer.partitions.append(
                     OffsetDeleteResponsePartition(partition_index=index, error_code=code)
                 )
             response.topics.append(answer)
-        return Outcome(records, response)
+        return ShardOutcome(records, response)
 
     def _topics_read(self, group_id: str) -> Collection[str] | None:
-        """The topics the group's members read; None when that cannot be known."""
+        """Return the topics that the group's members read; None if unknown."""
         group = self.members.get(group_id)
         if group is None or group.state is GroupState.EMPTY:
             return ()
@@ -326,40 +335,44 @@ class GroupShard:
         return group.topics
 
     def of_topics(self, topics: Collection[str]) -> list[CoordinatorRecord]:
-        """Tombstones for the offsets of topics that are gone; a new one of the name is another."""
+        """Return tombstones for the offsets of deleted topics. A new topic of the same name is
+        another one.
+        """
         return self._tombstones(
             place for place in self.offsets.places() if place.partition.topic in topics
         )
 
     def strange(self, topic_id_of: Callable[[str], Uuid | None]) -> list[CoordinatorRecord]:
-        """The same where the topics went while this was not loaded; all of it is forgotten at once.
+        """Return tombstones for topics deleted while this shard was not loaded; the offsets go at
+        once.
 
-        Not where something of a topic that has come since is known as well: a tombstone would take
-        that along. Whoever loads the log finds the other by its topic's id.
+        A place that also has an offset of a new topic is left out, because a tombstone would delete
+        that too. The next load finds the old offset by its topic id.
         """
         return self._tombstones(self.offsets.remove_strange(topic_id_of))
 
     def void(self, tombstones: Iterable[CoordinatorRecord], end_offset: int) -> None:
-        """What the log holds of removed topics, below `end_offset`, is gone from now on; these
-        tombstones are to say so there."""
+        """Ignore the log's records of removed topics below `end_offset`, until their tombstones are
+        committed.
+        """
         for record in tombstones:
             name = decode_offset_key(record.key)
             if name is not None:
-                place = Place(name.group, TopicPartition(name.topic, name.partition))
+                place = GroupPartition(name.group, TopicPartition(name.topic, name.partition))
                 self.offsets.remove(place, end_offset)
                 self._voided[place] = end_offset
 
     def voided(self) -> list[CoordinatorRecord]:
-        """The tombstones that are not committed yet.
+        """Return the tombstones that are not committed yet.
 
-        Not those of places that have an offset again: the log says so, behind all that is void. One
-        in an open transaction may yet come to nothing.
+        Places that have an offset again are left out, because that offset is later in the log. An
+        offset in an open transaction does not count, because the transaction can abort.
         """
         for place in [one for one in self._voided if self.offsets.get(*one) is not None]:
             del self._voided[place]
         return self._tombstones(one for one in self._voided if not self.offsets.is_unstable(*one))
 
-    def _tombstones(self, places: Iterable[Place]) -> list[CoordinatorRecord]:
+    def _tombstones(self, places: Iterable[GroupPartition]) -> list[CoordinatorRecord]:
         return [
             CoordinatorRecord(encode_offset_key(place.group_id, *place.partition), None)
             for place in places

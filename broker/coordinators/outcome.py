@@ -1,7 +1,7 @@
-"""What a coordinator decides, and what one of its shards must be able to do.
+"""The decision of a coordinator, and the interface of its shards.
 
-Floor: coordinators. Data only. A shard is the part of a coordinator whose facts lie in one
-partition of its internal topic; replaying that partition from its start gives the shard.
+Room: coordinators. Data only. A shard is the part of a coordinator that is stored in one partition
+of its internal topic. Replaying that partition from its start restores the shard.
 """
 
 from __future__ import annotations
@@ -16,27 +16,30 @@ R = TypeVar("R", covariant=True)
 
 
 TOMBSTONE_BYTES = 32
-"""What a record without a value takes in a batch beside its key, and a little more."""
+"""The size of a tombstone in a batch without its key, rounded up."""
 
 
 class CoordinatorRecord(NamedTuple):
-    """One record of an internal topic; a value of None takes the key's fact away."""
+    """One record of an internal topic. A value of None deletes the key."""
 
     key: bytes
     value: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[R]):
-    """`records` go into the shard's partition as one batch; once they are below the high watermark
-    they are replayed into the shard and `reply` may leave."""
+class ShardOutcome(Generic[R]):
+    """`records` go into the shard's partition as one batch. Once they are below the high watermark,
+    they are replayed into the shard and `reply` can be sent.
+    """
 
     records: Sequence[CoordinatorRecord]
     reply: R
 
 
 def fitting(sizes_bytes: Iterable[int], bytes_max: int) -> int:
-    """How many records with keys of these sizes, taken in order, one batch holds; at least one."""
+    """Return how many tombstones with keys of these sizes fit into one batch, in order; at least
+    one.
+    """
     count = total_bytes = 0
     for size_bytes in sizes_bytes:
         total_bytes += size_bytes + TOMBSTONE_BYTES
@@ -50,10 +53,10 @@ class Shard(Protocol):
     """A coordinator's state of one partition."""
 
     def replay_batch(self, header: BatchHeader, records: Sequence[CoordinatorRecord]) -> None:
-        """Take in one batch of the partition, in the order of the log.
+        """Replay one batch of the partition, in the order of the log.
 
-        A transactional one (`header.is_transactional`) waits for its producer's marker.
+        A transactional batch (`header.is_transactional`) waits for its producer's marker.
         """
 
     def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
-        """Take in the end of the transaction of `header.producer_id` in this partition."""
+        """Apply the end of the transaction of `header.producer_id` in this partition."""

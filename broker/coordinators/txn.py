@@ -1,13 +1,14 @@
-"""The transaction coordinator: what becomes of each transactional id in one shard.
+"""One shard of the transaction coordinator: the state of each of its transactional ids.
 
-Floor: coordinators. Pure. Requests are judged against what has been replayed. While a move is being
-written, its transactional id is `pending`, and whatever else would move it is refused with
-CONCURRENT_TRANSACTIONS. Refusals are raised as ApiError before anything changes. Every method that
-gives an Outcome has made its ids pending; the caller appends the records and replays them, or calls
-`withdraw` when they could not be written.
+Room: coordinators. Pure. Requests are checked against what has been replayed. While a move is being
+written, its transactional id is `pending`, and any other move gets CONCURRENT_TRANSACTIONS.
+ApiError is raised before anything changes. Each method that returns an outcome has made its ids
+pending. The caller appends the records and replays them, or calls `withdraw` if they could not be
+written.
 
-The caller's duties: a transaction that `is_preparing` gets its markers, in every partition, and
-then `complete`; also the ones found so after a load (`preparing`), for a decision survives a crash.
+For each transaction that `is_preparing` the caller writes markers into all of its partitions and
+then calls `complete`. It does so also for those found after a load (`preparing`), because a
+decision survives a crash.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from broker.coordinators.ages import Ages
-from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.coordinators.outcome import CoordinatorRecord, ShardOutcome
 from broker.coordinators.txn_records import decode_key, decode_value, record_of
 from broker.coordinators.txn_state import EXHAUSTED_EPOCH, Expected, Transaction, TxnState
 from protocol.errors import ApiError, ErrorCode
@@ -24,25 +25,30 @@ from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from protocol.wire.records import BatchHeader, Marker
 
 
-class Watched(NamedTuple):
-    """An open transaction, since it was first seen by who looks for those that take too long."""
+class OpenTransaction(NamedTuple):
+    """An open transaction, and when it was first seen open by the check for overdue ones."""
 
     start_ms: int
-    """When it began, by the wall clock of that moment: it tells one from the next of its id."""
+    """When it started, by the wall clock of that moment. This identifies it among
+    those of its id.
+    """
     earliest_ms: int
-    """When it was not open yet, by the monotonic clock."""
+    """A monotonic time when it was not open yet."""
     seen_ms: int
-    """When it was, by the monotonic clock."""
+    """A monotonic time when it was open."""
 
     def open_for_ms(self, now_ms: int, monotonic_ms: int) -> int:
-        """For how long it has been open: the wall clock tells, within what the other one leaves of
-        that, for a wall clock can be set."""
+        """Return how long it has been open, by the wall clock, within the bounds of the monotonic
+        clock.
+
+        The bounds are needed because a wall clock can be set.
+        """
         told_ms = max(now_ms - self.start_ms, monotonic_ms - self.seen_ms)
         return min(told_ms, monotonic_ms - self.earliest_ms)
 
 
 def refuse_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
-    """INVALID_TRANSACTION_TIMEOUT outside of what this broker allows."""
+    """Raise INVALID_TRANSACTION_TIMEOUT for a time-out that this broker does not allow."""
     if not 0 < timeout_ms <= timeout_ms_max:
         raise ApiError(
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -51,7 +57,7 @@ def refuse_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
 
 
 class TxnShard:
-    """The transactional ids whose facts lie in one partition of the transactions topic."""
+    """The transactional ids that are stored in one partition of the transactions topic."""
 
     def __init__(
         self,
@@ -60,31 +66,31 @@ class TxnShard:
         id_count_max: int,
         ages: Ages | None = None,
     ) -> None:
-        """Without `ages` nobody sets the clock."""
+        """Without `ages` the wall clock counts as never set."""
         self._ages = ages or Ages()
         self.transactions: dict[str, Transaction] = {}
-        """As committed."""
+        """The committed state."""
         self._pending: dict[str, Transaction] = {}
-        """As it will be once what is under way is committed."""
+        """The state after the moves that are being written."""
         self._timeout_ms_max = timeout_ms_max
         self._expiration_ms = expiration_ms
         self._id_count_max = id_count_max
         self._inherited: dict[str, int] = {}
-        """The transactions that were open when this shard was loaded, by when they began."""
+        """The transactions that were open when this shard was loaded: id -> start time."""
         self._loaded_ms = 0
-        self._watched: dict[str, Watched] = {}
-        """Those that were open at the last look at them."""
+        self._watched: dict[str, OpenTransaction] = {}
+        """The transactions that were open at the last check."""
         self._looked_ms = 0
 
-    # What the log says.
+    # Replaying.
 
     def replay_batch(self, header: BatchHeader, records: Sequence[CoordinatorRecord]) -> None:
-        """Take in one batch of the partition, in the order of the log."""
+        """Replay one batch of the partition, in the order of the log."""
         for record in records:
             transactional_id = decode_key(record.key)
             if transactional_id is None:
                 continue
-            # What was decided here knows more than its record does.
+            # A move decided here has fields that its record lacks.
             moved = self._pending.pop(transactional_id, None)
             if record.value is None:
                 self.transactions.pop(transactional_id, None)
@@ -94,7 +100,7 @@ class TxnShard:
                 )
 
     def begin(self, monotonic_ms: int) -> None:
-        """Everything that was decided before is replayed: from now on this node decides."""
+        """Start to decide, because everything decided earlier is replayed."""
         self._loaded_ms = self._looked_ms = monotonic_ms
         self._inherited = {
             one.transactional_id: one.start_ms
@@ -103,16 +109,16 @@ class TxnShard:
         }
 
     def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
-        """Nobody's transaction reaches into this topic."""
+        """Do nothing, because this topic has no transactional records."""
 
     def withdraw(self, transactional_ids: Iterable[str]) -> None:
-        """What was decided for these ids could not be written: they stay as they were."""
+        """Drop the moves of these ids, which could not be written."""
         for transactional_id in transactional_ids:
             self._pending.pop(transactional_id, None)
 
-    def _move(self, *moved: Transaction) -> Outcome[Sequence[Transaction]]:
-        # First the records: one that cannot be built must not leave its id pending for ever.
-        outcome = Outcome([record_of(one) for one in moved], moved)
+    def _move(self, *moved: Transaction) -> ShardOutcome[Sequence[Transaction]]:
+        # First the records: if one cannot be built, its id must not stay pending.
+        outcome = ShardOutcome([record_of(one) for one in moved], moved)
         for one in moved:
             assert one.transactional_id not in self._pending, "two moves at once"
             self._pending[one.transactional_id] = one
@@ -126,14 +132,14 @@ class TxnShard:
         known, pending = self.transactions, self._pending
         if len(known) + len(pending) < self._id_count_max:
             return
-        # Most of those that are pending are known as well, and counted already.
+        # Most pending ids are also known, and are counted already.
         if len(known) + sum(one not in known for one in pending) >= self._id_count_max:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
 
-    # A producer begins.
+    # A producer starts.
 
     def wants_producer_id(self, transactional_id: str, expected: Expected) -> bool:
-        """Whether `init_producer_id` will need a producer id that nobody has had."""
+        """Return whether `init_producer_id` needs an unused producer id."""
         known = self.transactions.get(transactional_id)
         if known is None:
             return True
@@ -146,12 +152,12 @@ class TxnShard:
         expected: Expected,
         new_producer_id: int,
         now_ms: int,
-    ) -> Outcome[Sequence[Transaction]]:
-        """InitProducerId. `expected` is the id and epoch the producer came with (KIP-360).
+    ) -> ShardOutcome[Sequence[Transaction]]:
+        """Handle InitProducerId. `expected` is the id and epoch that the producer sent (KIP-360).
 
-        While a transaction is open it is aborted under a raised epoch; the outcome is then
-        PREPARE_ABORT, and the producer is to be told CONCURRENT_TRANSACTIONS: its next try raises
-        the epoch again. `new_producer_id` is used only if `wants_producer_id`.
+        An open transaction is aborted under a raised epoch. Then the outcome is PREPARE_ABORT, and
+        the producer must get CONCURRENT_TRANSACTIONS; its next try raises the epoch again.
+        `new_producer_id` is used only if `wants_producer_id`.
         """
         refuse_timeout(timeout_ms, self._timeout_ms_max)
         self._refuse_pending(transactional_id)
@@ -181,13 +187,15 @@ class TxnShard:
     # A transaction runs.
 
     def _owned(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction:
-        """The transaction of this producer, or why it is not its."""
+        """Return the transaction of this producer. Raises ApiError with the reason
+        if it has none.
+        """
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         known = self.transactions.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        # The epoch above the last one only fences: nobody was given it, and it could not be fenced.
+        # The epoch above the last one only fences. No producer has it, and it could not be fenced.
         if known.producer_epoch != producer_epoch or producer_epoch > EXHAUSTED_EPOCH:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
         return known
@@ -199,17 +207,17 @@ class TxnShard:
         producer_epoch: int,
         partitions: Collection[TopicPartition],
         now_ms: int,
-    ) -> Outcome[Sequence[Transaction]]:
-        """AddPartitionsToTxn, and AddOffsetsToTxn with the group's partition of the offsets topic.
+    ) -> ShardOutcome[Sequence[Transaction]]:
+        """Handle AddPartitionsToTxn, and AddOffsetsToTxn with the group's offsets partition.
 
-        Nothing is written when all of them are in the open transaction already.
+        Nothing is written if the open transaction already has all of them.
         """
         known = self._owned(transactional_id, producer_id, producer_epoch)
         self._refuse_pending(transactional_id)
         if known.state.is_preparing:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is TxnState.ONGOING and known.partitions.issuperset(partitions):
-            return Outcome([], ())
+            return ShardOutcome([], ())
         return self._move(known.joined(partitions, now_ms))
 
     def refuse_outsider(
@@ -219,10 +227,10 @@ class TxnShard:
         producer_epoch: int,
         partition: TopicPartition,
     ) -> None:
-        """Refuse to write to a partition that is not part of this producer's open transaction.
+        """Refuse appends to a partition that is not in this producer's open transaction.
 
-        Without this a batch that arrives after its transaction's marker, say a retry that lay in
-        the network, would open a transaction that nobody ever ends (KIP-890).
+        Otherwise a batch that arrives after its transaction's marker, such as a late retry, would
+        open a transaction that never ends (KIP-890).
         """
         known = self._owned(transactional_id, producer_id, producer_epoch)
         coming = self._pending.get(transactional_id)
@@ -241,14 +249,14 @@ class TxnShard:
         now_ms: int,
         *,
         is_commit: bool,
-    ) -> Outcome[Sequence[Transaction]]:
-        """EndTxn. Nothing is written for the repeat of an outcome that is complete."""
+    ) -> ShardOutcome[Sequence[Transaction]]:
+        """Handle EndTxn. Nothing is written for the repeat of a complete outcome."""
         known = self._owned(transactional_id, producer_id, producer_epoch)
         self._refuse_pending(transactional_id)
         if known.state is TxnState.ONGOING:
             return self._move(known.decided(now_ms, is_commit=is_commit))
         if known.state is (TxnState.COMPLETE_COMMIT if is_commit else TxnState.COMPLETE_ABORT):
-            return Outcome([], ())
+            return ShardOutcome([], ())
         if known.state is (TxnState.PREPARE_COMMIT if is_commit else TxnState.PREPARE_ABORT):
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         raise ApiError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {known.state.title}")
@@ -256,19 +264,21 @@ class TxnShard:
     # Its end.
 
     def preparing(self) -> list[Transaction]:
-        """The transactions that are decided and not complete."""
+        """Return the transactions that are decided and not complete."""
         return [one for one in self.transactions.values() if one.state.is_preparing]
 
-    def complete(self, transactional_id: str, now_ms: int) -> Outcome[Sequence[Transaction]]:
-        """All markers of a decided transaction are in place."""
+    def complete(self, transactional_id: str, now_ms: int) -> ShardOutcome[Sequence[Transaction]]:
+        """Complete a decided transaction, because all its markers are written."""
         return self._move(self.transactions[transactional_id].completed(now_ms))
 
-    def abort_overdue(self, now_ms: int, monotonic_ms: int) -> list[Outcome[Sequence[Transaction]]]:
+    def abort_overdue(
+        self, now_ms: int, monotonic_ms: int
+    ) -> list[ShardOutcome[Sequence[Transaction]]]:
         """Abort the transactions that are open for too long, each under a raised epoch.
 
-        Another node's wall clock said when a transaction began that was found open at the load, and
-        clocks of nodes differ. So such a transaction is open for too long only when this node has
-        seen it open for its whole time.
+        The start time of a transaction that was open at the load comes from another broker's wall
+        clock, and clocks differ. So it is overdue only once this broker has seen it open for its
+        whole time-out.
         """
         self._watch(monotonic_ms)
         return [
@@ -280,13 +290,13 @@ class TxnShard:
         ]
 
     def _watch(self, monotonic_ms: int) -> None:
-        """Note which transactions are open, and since when they have been seen to be."""
+        """Note which transactions are open, and since when they have been seen open."""
         before, self._watched = self._watched, {}
         for one in self.transactions.values():
             if one.state is TxnState.ONGOING:
                 known = before.get(one.transactional_id)
                 if known is None or known.start_ms != one.start_ms:
-                    known = Watched(one.start_ms, self._looked_ms, monotonic_ms)
+                    known = OpenTransaction(one.start_ms, self._looked_ms, monotonic_ms)
                 self._watched[one.transactional_id] = known
         self._looked_ms = monotonic_ms
 
@@ -297,7 +307,7 @@ class TxnShard:
         return monotonic_ms - self._loaded_ms > one.timeout_ms
 
     def expired(self, now_ms: int) -> list[str]:
-        """The transactional ids that have been at rest for too long, for `expire`."""
+        """Return the transactional ids that have been unused for too long, for `expire`."""
         found = self.transactions.values()
         return [one.transactional_id for one in found if self._is_expired(one, now_ms)]
 
@@ -310,8 +320,8 @@ class TxnShard:
 
     def expire(
         self, transactional_ids: Iterable[str], now_ms: int
-    ) -> Outcome[Sequence[Transaction]]:
-        """Give up these ids, but for those that have been used since they were found."""
+    ) -> ShardOutcome[Sequence[Transaction]]:
+        """Delete these ids, except those used since they were found."""
         found = (self.transactions.get(one) for one in transactional_ids)
         old = [one for one in found if one is not None and self._is_expired(one, now_ms)]
         return self._move(*(one.to(TxnState.DEAD, now_ms) for one in old))
@@ -319,7 +329,7 @@ class TxnShard:
     # For administrators.
 
     def described(self, transactional_id: str) -> Transaction:
-        """One transaction, or TRANSACTIONAL_ID_NOT_FOUND."""
+        """Return one transaction. Raises TRANSACTIONAL_ID_NOT_FOUND."""
         known = self.transactions.get(transactional_id)
         if known is None:
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -332,11 +342,11 @@ class TxnShard:
         duration_ms: int,
         now_ms: int,
     ) -> list[Transaction]:
-        """The transactions that pass every filter; an empty filter, or -1, lets all pass.
+        """Return the transactions that pass every filter. An empty filter, or -1, lets all pass.
 
-        `duration_ms`: only those that have been running for longer.
+        `duration_ms`: only those that have been open for longer.
         """
-        # Lists of a request may be long, and would be searched once for each transaction.
+        # The request's lists can be long, and would be searched once per transaction.
         titles, ids = frozenset(states), frozenset(producer_ids)
         return [
             one

@@ -1,8 +1,8 @@
 """Keys and values of `__transaction_state`, in Kafka's own encoding.
 
-Floor: coordinators. Pure. Both begin with their version as int16. Version 0 of both is written,
-which every Kafka reads; version 1 of the value, which Kafka 4 may write, is read as well. A record
-of a kind that is not known here is skipped, as Kafka does.
+Room: coordinators. Pure. Key and value both start with their version as int16. Both are written in
+version 0, which every Kafka reads. Version 1 of the value, which Kafka 4 may write, can be read.
+Unknown kinds of records are skipped, as in Kafka.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VERSION = Packed(">h")
 
 
 class TransactionLogKey(Message, api_key=0, versions=(0, 0), flexible=NEVER_FLEXIBLE):
-    """Whose transaction."""
+    """The transactional id."""
 
     transactional_id: str = string()
 
@@ -46,7 +46,7 @@ class PartitionsSchema(Struct):
 
 
 class TransactionLogValue(Message, api_key=0, versions=(0, 1), flexible=1):
-    """A transaction as it stands. Version 1 adds tagged fields, which are not needed here."""
+    """The state of a transaction. Version 1 adds tagged fields, which are not needed here."""
 
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -58,14 +58,14 @@ class TransactionLogValue(Message, api_key=0, versions=(0, 1), flexible=1):
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """The key under which a transaction stands."""
+    """Return the key of a transaction."""
     return _VERSION.pack(VERSION) + TransactionLogKey(transactional_id=transactional_id).encode(
         VERSION
     )
 
 
 def encode_value(transaction: Transaction) -> bytes:
-    """The value; an Empty transaction has null for its partitions, as in Kafka."""
+    """Return the value. As in Kafka, an Empty transaction has null for its partitions."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(partition)
@@ -89,7 +89,7 @@ def encode_value(transaction: Transaction) -> bytes:
 
 
 def record_of(transaction: Transaction) -> CoordinatorRecord:
-    """What the log says of a transaction; a dead one is a tombstone."""
+    """Return the record of a transaction; a tombstone for a dead one."""
     key = encode_key(transaction.transactional_id)
     if transaction.state is TxnState.DEAD:
         return CoordinatorRecord(key, None)
@@ -97,7 +97,7 @@ def record_of(transaction: Transaction) -> CoordinatorRecord:
 
 
 def decode_key(key: Buffer) -> str | None:
-    """The transactional id; None for keys of another kind."""
+    """Return the transactional id; None for other kinds of keys."""
     try:
         (version,) = _VERSION.unpack_from(key)
         if version not in TransactionLogKey.valid_versions:
@@ -108,7 +108,7 @@ def decode_key(key: Buffer) -> str | None:
 
 
 def decode_value(transactional_id: str, value: Buffer) -> Transaction:
-    """The transaction of a value; CorruptBatch for one that cannot be one."""
+    """Return the transaction in a value. Raises CorruptBatch if it is invalid."""
     try:
         (version,) = _VERSION.unpack_from(value)
         found, _ = TransactionLogValue.decode(value, version, _VERSION.size)

@@ -1,15 +1,15 @@
-"""What a transactional id stands for, and how it may move.
+"""The states of a transactional id and their legal moves.
 
-Floor: coordinators. Pure.
+Room: coordinators. Pure.
 
     EMPTY -> ONGOING -> PREPARE_COMMIT -> COMPLETE_COMMIT -> ONGOING | EMPTY | DEAD
                      -> PREPARE_ABORT  -> COMPLETE_ABORT  -> ONGOING | EMPTY | DEAD
-    EMPTY -> EMPTY (a producer begins anew) | DEAD (forgotten)
-    ONGOING -> ONGOING (partitions join)
+    EMPTY -> EMPTY (a producer starts again) | DEAD (deleted)
+    ONGOING -> ONGOING (partitions are added)
 
 A transaction is decided when its PREPARE state is durable; COMPLETE follows the last marker. Kafka
-has one state more, PrepareEpochFence, which never reaches its log: fencing a producer whose
-transaction is open is here the move to PREPARE_ABORT itself, under a raised epoch.
+has one more state, PrepareEpochFence, which is never in its log. Here, fencing a producer with an
+open transaction is the move to PREPARE_ABORT itself, under a raised epoch.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Topi
 
 PRODUCER_EPOCH_MAX = 32_767
 EXHAUSTED_EPOCH = PRODUCER_EPOCH_MAX - 1
-"""The last epoch a producer is given: the one above it is kept for fencing that producer."""
+"""The last epoch that a producer gets. The one above is reserved for fencing that producer."""
 
 
 Expected = tuple[int, int] | None
-"""The producer id and epoch that InitProducerId comes with, or none."""
+"""The producer id and epoch in InitProducerId, or None."""
 
 
 class TxnState(IntEnum):
-    """Kafka's states by the numbers of its log; `title` is the name that its tools show."""
+    """Kafka's states by the numbers in its log. `title` is the name that its tools show."""
 
     EMPTY = 0
     ONGOING = 1
@@ -52,12 +52,12 @@ class TxnState(IntEnum):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is open, so that the id may be given up."""
+        """Whether no transaction is open, so that the id can be deleted."""
         return self in (TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
 
 
-class IllegalTransition(Exception):
-    """Our own bug: a move that the states do not allow."""
+class IllegalTxnMove(Exception):
+    """A bug of ours: a move that the states do not allow."""
 
     def __init__(self, source: TxnState, target: TxnState) -> None:
         super().__init__(f"{source.title} to {target.title}")
@@ -78,11 +78,11 @@ _SOURCES: dict[TxnState, frozenset[TxnState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One transactional id at one moment. Moves give the next moment; nothing changes in place.
+    """One transactional id at one moment. Moves return the next moment; nothing changes in place.
 
-    `last_producer_id` and `last_producer_epoch` are what the producer had before its epoch was
-    raised at its own wish (KIP-360), so that the repeat of a lost answer is recognised. They are
-    not in Kafka's log format: a restart forgets them, as Kafka's does.
+    `last_producer_id` and `last_producer_epoch` are the producer's values before it raised its
+    epoch itself (KIP-360). They identify the repeat of a request whose answer was lost. They are
+    not in Kafka's log format, so they are lost in a restart, as in Kafka.
     """
 
     transactional_id: str
@@ -97,18 +97,20 @@ class Transaction:
     last_producer_epoch: int = NO_PRODUCER_EPOCH
 
     def to(self, state: TxnState, now_ms: int, **changes: object) -> Transaction:
-        """The next moment; raises IllegalTransition."""
+        """Return the next moment. Raises IllegalTransition."""
         if self.state not in _SOURCES[state]:
-            raise IllegalTransition(self.state, state)
+            raise IllegalTxnMove(self.state, state)
         return replace(self, state=state, last_update_ms=now_ms, **changes)  # type: ignore[arg-type]  # checked where it is called
 
-    # A producer begins.
+    # A producer starts.
 
     def begun_anew(self, expected: Expected, timeout_ms: int, now_ms: int) -> Transaction:
-        """For InitProducerId while nothing is open: the epoch raised, whoever had it fenced.
+        """Return the next moment of InitProducerId without an open transaction: the epoch is
+        raised.
 
-        With the id and epoch that the producer believes in (KIP-360): the current one is raised,
-        the one before gets the same answer again, any other is PRODUCER_FENCED.
+        If the producer sends its id and epoch (KIP-360), the current epoch is raised, the epoch
+        before gets the same answer again, and any other is PRODUCER_FENCED. Without them, the
+        former producer is fenced.
         """
         self.refuse_stranger(expected)
         epoch, last_epoch, last_id = self.producer_epoch + 1, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -132,7 +134,7 @@ class Transaction:
         )
 
     def must_rotate(self, expected: Expected) -> bool:
-        """Whether this producer's next epoch must be one of a new producer id."""
+        """Return whether this producer's next epoch must belong to a new producer id."""
         if self.producer_epoch < EXHAUSTED_EPOCH:
             return False
         if expected is None or expected[1] == self.producer_epoch:
@@ -144,7 +146,9 @@ class Transaction:
     def rotated(
         self, producer_id: int, expected: Expected, timeout_ms: int, now_ms: int
     ) -> Transaction:
-        """The same once the epochs of a producer id are used up: a new id, from epoch 0."""
+        """Return the next moment with a new producer id and epoch 0, because the epochs are used
+        up.
+        """
         self.refuse_stranger(expected)
         return self.to(
             TxnState.EMPTY,
@@ -159,10 +163,10 @@ class Transaction:
         )
 
     def refuse_stranger(self, expected: Expected) -> None:
-        """PRODUCER_FENCED for a producer id that was never, or is no more, this transaction's.
+        """Raise PRODUCER_FENCED for a producer id that is not this transaction's.
 
-        The id before counts only with its last epoch: that is a repeat of the call that got the
-        new one.
+        The former id is accepted only with its last epoch, because that repeats the call that got
+        the new id.
         """
         if expected is None or self.producer_epoch == NO_PRODUCER_EPOCH:
             return
@@ -176,7 +180,7 @@ class Transaction:
     # A transaction runs.
 
     def joined(self, partitions: Collection[TopicPartition], now_ms: int) -> Transaction:
-        """Partitions join; the first ones open the transaction."""
+        """Add partitions. The first ones open the transaction."""
         return self.to(
             TxnState.ONGOING,
             now_ms,
@@ -186,15 +190,15 @@ class Transaction:
         )
 
     def decided(self, now_ms: int, *, is_commit: bool) -> Transaction:
-        """The outcome at the producer's own wish."""
+        """Decide the outcome that the producer requested."""
         return self.to(TxnState.PREPARE_COMMIT if is_commit else TxnState.PREPARE_ABORT, now_ms)
 
     def fenced(self, now_ms: int, *, is_own_wish: bool = False) -> Transaction:
-        """Aborted over the producer's head, under an epoch that the producer does not have.
+        """Abort without the producer, under an epoch that the producer does not have.
 
-        With `is_own_wish` it is the producer itself that begins anew (librdkafka aborts so when it
-        wants a new epoch): its repeat of the call is then answered with the raised epoch. Kafka
-        takes that repeat for a stranger's.
+        With `is_own_wish` the producer itself starts again (librdkafka aborts this way when it
+        wants a new epoch). Its repeat of the call then gets the raised epoch. Kafka fences that
+        repeat.
         """
         return self.to(
             TxnState.PREPARE_ABORT,
@@ -204,7 +208,7 @@ class Transaction:
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """All markers are in place."""
+        """Complete the transaction, because all markers are written."""
         is_commit = self.state is TxnState.PREPARE_COMMIT
         return self.to(
             TxnState.COMPLETE_COMMIT if is_commit else TxnState.COMPLETE_ABORT,

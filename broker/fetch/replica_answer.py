@@ -6,7 +6,7 @@ Floor: fetch. Pure. All fields of an answer except its records are as of now.
 from __future__ import annotations
 
 from broker.replicas.replica import Replica
-from broker.replication.follower_session import Heard
+from broker.replication.follower_session import FetchVerdict
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     EpochEndOffset,
@@ -54,7 +54,7 @@ def partition_data(index: int, replica: Replica | None, code: ErrorCode) -> Part
     )
 
 
-def refused_data(replica: Replica, heard: Heard) -> PartitionData:
+def refused_data(replica: Replica, heard: FetchVerdict) -> PartitionData:
     """Return the error for one partition, with the point to which the follower must truncate."""
     data = partition_data(replica.index, replica, heard.code)
     if heard.diverging is not None:

@@ -23,9 +23,9 @@ from broker.metrics.warnings import Warnings
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FULL_EPOCH
-from broker.replication.follower_session import FollowerIdentity, FollowerSession, hear
+from broker.replication.follower_session import FollowerIdentity, FollowerSession, check_fetch
 from broker.replication.follower_steps import PartitionId
-from broker.replication.partition import Leader, RoleChange
+from broker.replication.partition import LeaderRole, RoleChange
 from broker.sessions.call import Call
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.walk import check_region
@@ -116,7 +116,7 @@ class ReplicaFetchPorts:
 
 
 class ReplicaFetches:
-    """All fetches of followers at this broker. Add it to `Replicas.hearers`."""
+    """All fetches of followers at this broker. Add it to `Replicas.listeners`."""
 
     def __init__(self, ports: ReplicaFetchPorts) -> None:
         self._ports = ports
@@ -206,7 +206,7 @@ class ReplicaFetches:
             log = leader_log(replica, asked)
         except (DiskError, CorruptionError, WireError) as error:
             return self._unreadable(replica, error)
-        heard = hear(replica.state, log, asked, follower, self._ports.lived_ms())
+        heard = check_fetch(replica.state, log, asked, follower, self._ports.lived_ms())
         if heard.is_refusal:
             return refused_data(replica, heard)
         self._ports.replicas.counting.take_over(replica)
@@ -352,10 +352,10 @@ class ReplicaFetches:
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
         """Tell followers that this broker began or stopped leading a partition."""
-        if isinstance(change.before, Leader) and not isinstance(change.after, Leader):
+        if isinstance(change.before, LeaderRole) and not isinstance(change.after, LeaderRole):
             self._hang_up(replica)
         self.written(replica)
-        if isinstance(change.after, Leader) and replica.is_shared:
+        if isinstance(change.after, LeaderRole) and replica.is_shared:
             self._news_until_ms = self._clock.monotonic_ms() + NEWS_MS
             for line in self._open_lines():
                 if line.is_parked:

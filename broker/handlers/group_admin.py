@@ -8,7 +8,7 @@ from broker.cluster.metadata import Metadata
 from broker.coordinators.classic_group import ClassicGroup
 from broker.coordinators.group_roster import Member
 from broker.coordinators.group_state import GroupState
-from broker.coordinators.outcome import Outcome
+from broker.coordinators.outcome import ShardOutcome
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
@@ -115,7 +115,7 @@ class GroupAdminHandlers:
             return
         groups.submit_tombstones(
             loaded,
-            Outcome(tombstones, None),
+            ShardOutcome(tombstones, None),
             lambda _: done(index, ErrorCode.NONE),
             lambda error: done(index, error.code),
         )

@@ -7,7 +7,7 @@ connection, as in Kafka. Heartbeats of other members use other connections.
 
 from __future__ import annotations
 
-from broker.coordinators.group_terms import JoinAnswer, Joining, SyncAnswer, Syncing
+from broker.coordinators.group_terms import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
 from protocol.errors import ApiError, ErrorCode
@@ -50,7 +50,7 @@ class MembershipHandlers:
             answer(JoinAnswer(error.code, request.member_id))
             return
         rebalance_timeout_ms = request.rebalance_timeout_ms
-        joining = Joining(
+        joining = JoinRequest(
             answer,
             request.member_id,
             request.group_instance_id,
@@ -94,7 +94,7 @@ class MembershipHandlers:
             is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             answer(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
             return
-        syncing = Syncing(
+        syncing = SyncRequest(
             answer,
             request.member_id,
             request.group_instance_id,

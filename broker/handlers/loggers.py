@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from broker.controller.config_changes import Operation
+from broker.controller.config_changes import ConfigOperation
 from broker.metadata.configs import SettingSource
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
@@ -106,7 +106,7 @@ def _checked(changes: Sequence[AlterableConfig]) -> list[tuple[str, int]]:
     for change in changes:
         if change.name in levels:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is changed twice")
-        if change.config_operation not in (Operation.SET, Operation.DELETE):
+        if change.config_operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
             raise ApiError(ErrorCode.INVALID_REQUEST, "a level can only be set or deleted")
         if change.name not in known:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"there is no logger '{change.name}'")
@@ -115,7 +115,7 @@ def _checked(changes: Sequence[AlterableConfig]) -> list[tuple[str, int]]:
 
 
 def _new_level(change: AlterableConfig) -> int:
-    if change.config_operation == Operation.DELETE:
+    if change.config_operation == ConfigOperation.DELETE:
         if change.name == ROOT:
             raise ApiError(ErrorCode.INVALID_REQUEST, "root has no parent logger: set its level")
         return logging.NOTSET

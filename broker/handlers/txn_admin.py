@@ -10,6 +10,7 @@ from broker.shards.transactions import TxnCoordinator
 from broker.world import Clock
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (
+    ActiveProducerState,
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsRequest,
@@ -19,7 +20,6 @@ from protocol.messages.transactions import (
     ListTransactionsResponse,
     ListTransactionsTransactionState,
     PartitionResponse,
-    ProducerState,
     TopicData,
     TopicResponse,
 )
@@ -62,7 +62,7 @@ class TransactionAdminHandlers:
             answer.error_message = error.message
             return answer
         answer.active_producers = [
-            ProducerState(
+            ActiveProducerState(
                 producer_id=one.producer_id,
                 producer_epoch=one.producer_epoch,
                 last_sequence=one.last_sequence,

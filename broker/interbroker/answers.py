@@ -5,16 +5,16 @@ Floor: interbroker.
 
 from __future__ import annotations
 
-from broker.controller.active import Waiter
+from broker.controller.active import OrderWaiter
 from broker.sessions.call import Call
 from broker.sessions.dispatch import refusal
 from protocol.errors import ApiError
 
 
-def waiter_of(call: Call) -> Waiter:
+def waiter_of(call: Call) -> OrderWaiter:
     """Return a waiter that answers a call with the decision, or with an error in the answer."""
 
     def refused(error: ApiError) -> None:
         call.answer(refusal(call.api_key, error))
 
-    return Waiter(call.answer, refused)
+    return OrderWaiter(call.answer, refused)

@@ -13,13 +13,17 @@ from broker.cluster.metadata import Metadata
 from broker.config import BrokerConfig
 from broker.controller.leadership import min_in_sync_replicas
 from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage
-from broker.quorum.standing import ReplicaStanding
+from broker.quorum.quorum_status import QuorumReplicaStatus
 from broker.replicas.replica import Replica
-from broker.replication.partition import Follower, Leader, Offline
-from broker.replication.progress import FollowerStanding
+from broker.replication.partition import FollowerRole, LeaderRole, OfflineRole
+from broker.replication.progress import FollowerStatus
 from protocol.types import NO_NODE, TopicPartition, uuid_to_base64
 
-_ROLES: Mapping[type, str] = {Leader: "leader", Follower: "follower", Offline: "offline"}
+_ROLES: Mapping[type, str] = {
+    LeaderRole: "leader",
+    FollowerRole: "follower",
+    OfflineRole: "offline",
+}
 
 FOLLOWED_ROWS_MAX = 200
 """Partitions whose followers are listed, those furthest behind first. A broker has thousands, is
@@ -29,7 +33,7 @@ asked every two seconds, and serves no request while it answers.
 NEEDED_NAMED_MAX = 10
 """Partitions named for each needed broker."""
 
-Followed = Mapping[TopicPartition, tuple[FollowerStanding, ...]]
+Followed = Mapping[TopicPartition, tuple[FollowerStatus, ...]]
 """The state of each follower, by partition that is led here and has followers."""
 
 
@@ -142,17 +146,17 @@ def _broker(broker: BrokerImage) -> dict[str, object]:
 
 def _quorum(metadata: Metadata) -> dict[str, object] | None:
     """Return the position of each replica of the metadata log. Only the leader knows it."""
-    standing = metadata.quorum.standing()
-    if standing is None:
+    status = metadata.quorum.status()
+    if status is None:
         return None
 
-    def rows(replicas: Iterable[ReplicaStanding]) -> list[dict[str, object]]:
+    def rows(replicas: Iterable[QuorumReplicaStatus]) -> list[dict[str, object]]:
         return [
             {
                 "node_id": one.key.node_id,
                 "directory_id": uuid_to_base64(one.key.directory_id),
                 "end_offset": one.end_offset if one.end_offset >= 0 else None,
-                "lag": standing.end_offset - one.end_offset if one.end_offset >= 0 else None,
+                "lag": status.end_offset - one.end_offset if one.end_offset >= 0 else None,
                 "fetched_ago_ms": one.fetched_ago_ms,
                 "caught_up_ago_ms": one.caught_up_ago_ms,
             }
@@ -160,11 +164,11 @@ def _quorum(metadata: Metadata) -> dict[str, object] | None:
         ]
 
     return {
-        "leader_id": standing.leader_id,
-        "epoch": standing.epoch,
-        "high_watermark": standing.committed_offset,
-        "voters": rows(standing.voters),
-        "observers": rows(standing.observers),
+        "leader_id": status.leader_id,
+        "epoch": status.epoch,
+        "high_watermark": status.committed_offset,
+        "voters": rows(status.voters),
+        "observers": rows(status.observers),
     }
 
 
@@ -186,7 +190,7 @@ def partition_details(
     }
 
 
-def _ease(followers: Iterable[FollowerStanding]) -> tuple[int, int]:
+def _ease(followers: Iterable[FollowerStatus]) -> tuple[int, int]:
     """Return a sort key: partitions with the lowest key are listed first."""
     outsiders = [one for one in followers if not one.is_in_sync]
     return -len(outsiders), -max((one.lag or 0 for one in followers), default=0)
@@ -201,7 +205,7 @@ def _seen(image: MetadataImage, replica: Replica) -> PartitionImage | None:
 
 
 def _partition(
-    replica: Replica, seen: PartitionImage | None, followers: Iterable[FollowerStanding]
+    replica: Replica, seen: PartitionImage | None, followers: Iterable[FollowerStatus]
 ) -> dict[str, object]:
     log = replica.log
     row: dict[str, object] = {

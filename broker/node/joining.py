@@ -18,16 +18,16 @@ from broker.cluster.leader_watcher import LeaderWatcher
 from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.loader import Loader
 from broker.cluster.membership import damaged_topics
-from broker.cluster.membership_driver import MembershipDriver, Told
+from broker.cluster.membership_driver import MembershipDriver, MembershipListener
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
-from broker.cluster.orders import Orders
+from broker.cluster.orders import OrderForwarder
 from broker.cluster.probes import Probes
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import Snapshotter
 from broker.config import InForce
-from broker.controller.active import Limits
+from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.node.leaving import ClusterLeave
@@ -66,7 +66,7 @@ class ClusterJoin:
         own: OwnDisk,
         controller: Controller,
         joined: Callable[[Metadata], None],
-        told: Told,
+        told: MembershipListener,
     ) -> None:
         """`joined` is called with the metadata once they are known. `told` is notified about the
         membership, and why this process is refused. Raises FolderError for a damaged disk.
@@ -144,7 +144,7 @@ class ClusterJoin:
         self._watcher = watcher
         self.messenger.heard = driver.handle
         self.messenger.leader_answered = watcher.answered
-        limits = Limits(
+        limits = OrderLimits(
             self._config.max_pending_metadata_orders,
             self._config.max_pending_metadata_orders_per_ip,
         )
@@ -164,7 +164,7 @@ class ClusterJoin:
     def _become_member(self, metadata: Metadata, watcher: LeaderWatcher) -> None:
         """Set up the membership of a broker in a cluster, where any node can be the controller."""
         config, driver, controller = self._config, metadata.quorum, metadata.controller
-        orders = Orders(
+        orders = OrderForwarder(
             controller, lambda: driver.leader_id, self.peers, self._world, self._settings
         )
         metadata.passed_on = orders.submit

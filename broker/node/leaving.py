@@ -13,7 +13,7 @@ from collections.abc import Callable
 from broker.cluster.membership_driver import MembershipDriver
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.quorum.events import Resign
-from broker.quorum.ready import Following, RoleChange
+from broker.quorum.ready import FollowsLeader, RoleChange
 from broker.world import Cancel, World
 
 SUCCESSOR_MS_MAX = 1_000
@@ -54,7 +54,7 @@ class ClusterLeave:
 
     def role(self, role: RoleChange) -> None:
         """Finish when another node leads the quorum."""
-        if self._patience is not None and isinstance(role, Following):
+        if self._patience is not None and isinstance(role, FollowsLeader):
             self._patience.cancel()
             self._finish()
 

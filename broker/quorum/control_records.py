@@ -1,8 +1,8 @@
-"""The records that the quorum writes for itself: leader changes, voters, a snapshot's two ends.
+"""The quorum's own records: leader changes, voters, and the start and end of a snapshot.
 
-Floor: quorum. Pure. They stand in control batches; a record's key is `version int16 (0), type
-int16`, its value begins with its own version as int16, which is the version of the schema too. The
-fields are Kafka's, so that its tools read our log.
+Room: quorum. Pure. They are in control batches. A record's key is `version int16 (0), type int16`.
+Its value starts with its own version as int16, which is also the version of the schema. The fields
+are Kafka's, so Kafka's tools can read this log.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class VoterName(Struct):
 
 
 class LeaderChange(Message, api_key=2, versions=(0, 1), flexible=0):
-    """The first record of an epoch: until it is committed nothing older is.
+    """The first record of an epoch. Nothing older is committed before this record is.
 
-    Written in version 0, the only one that Kafka's tools read.
+    Written in version 0, because Kafka's tools read no other.
     """
 
     version: int = int16()
@@ -63,20 +63,20 @@ class SnapshotHeader(Message, api_key=3, versions=(0, 0), flexible=0):
 
 
 class SnapshotFooter(Message, api_key=4, versions=(0, 0), flexible=0):
-    """The last record of a snapshot: without it the snapshot is not whole."""
+    """The last record of a snapshot. A snapshot without it is incomplete."""
 
     version: int = int16()
 
 
 class KRaftVersion(Message, api_key=5, versions=(0, 0), flexible=0):
-    """The version of the quorum's protocol that holds from here on."""
+    """The version of the quorum's protocol from here on."""
 
     version: int = int16()
     kraft_version: int = int16()
 
 
 class VoterEndpoint(Struct):
-    """Where a voter listens."""
+    """The address of one listener of a voter."""
 
     name: str = string()
     host: str = string()
@@ -84,8 +84,10 @@ class VoterEndpoint(Struct):
 
 
 class VoterEntry(Struct):
-    """A voter in the set. The supported versions are a struct of their own on the wire, without a
-    tagged field so far: `feature_tags` is the 0 that counts them.
+    """A voter in the set.
+
+    On the wire, the supported versions are a struct of their own without tagged fields so far.
+    `feature_tags` is its count of tagged fields, 0.
     """
 
     voter_id: int = int32()
@@ -97,7 +99,7 @@ class VoterEntry(Struct):
 
 
 class Voters(Message, api_key=6, versions=(0, 0), flexible=0):
-    """The set of voters that holds from here on."""
+    """The voter set from here on."""
 
     version: int = int16()
     voters: list[VoterEntry] = array(VoterEntry)
@@ -111,9 +113,9 @@ _CLASSES: dict[int, type[Message]] = {
 
 
 class UnknownControlRecord(Exception):
-    """The log holds a control record that this version cannot read; it must not go on.
+    """The log has a control record that this version cannot read, so the node must not continue.
 
-    What it says may be who votes: to overlook it could make two leaders.
+    The record may name the voters. If it were skipped, there could be two leaders.
     """
 
 
@@ -124,7 +126,7 @@ def build_control_batch(
     epoch: int,
     timestamp_ms: int = NO_TIMESTAMP,
 ) -> bytearray:
-    """One control batch, complete with offset and epoch."""
+    """Return one control batch, complete with offset and epoch."""
     encoded = [
         NewRecord(_KEY.pack(0, record.api_key), record.encode(record.version), timestamp_ms)
         for record in records
@@ -135,16 +137,15 @@ def build_control_batch(
 
 
 def read_control_batch(batch: Buffer) -> list[tuple[int, ControlRecord]]:
-    """The records of a control batch with their offsets.
+    """Return the records of a control batch with their offsets.
 
-    Raises WireError where bytes contradict themselves, UnknownControlRecord for a type or version
-    that we do not know.
+    Raises WireError for malformed bytes, UnknownControlRecord for an unknown type or version.
     """
     return [(one.offset, decode_control(one.key, one.value)) for one in iterate_records(batch)]
 
 
 def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """One record of a control batch. Raises as `read_control_batch` does."""
+    """Return one record of a control batch. Raises as `read_control_batch` does."""
     try:
         _, kind = _KEY.unpack_from(key or b"")
         (version,) = _VERSION.unpack_from(value or b"")
@@ -165,7 +166,7 @@ def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
 
 
 def leader_change(leader_id: int, voters: VoterSet, granting: Sequence[ReplicaKey]) -> LeaderChange:
-    """The record with which a leader begins its epoch."""
+    """Return the record with which a leader starts its epoch."""
     return LeaderChange(
         leader_id=leader_id,
         voters=[VoterName(voter_id=key.node_id) for key in voters],
@@ -174,7 +175,7 @@ def leader_change(leader_id: int, voters: VoterSet, granting: Sequence[ReplicaKe
 
 
 def voters_record(voters: VoterSet) -> Voters:
-    """The record that says who votes."""
+    """Return the record that names the voters."""
     return Voters(
         voters=[
             VoterEntry(
@@ -193,7 +194,7 @@ def voters_record(voters: VoterSet) -> Voters:
 
 
 def voters_of(record: Voters) -> VoterSet:
-    """The set that a record names; CorruptBatch when a node stands in it twice."""
+    """Return the voter set in a record. Raises CorruptBatch if a node is in it twice."""
     try:
         return VoterSet(
             Voter(
@@ -209,7 +210,7 @@ def voters_of(record: Voters) -> VoterSet:
 
 
 def voter_sets_in(batch: Buffer) -> list[tuple[int, VoterSet]]:
-    """The voter sets that a control batch names, with the offsets of their records."""
+    """Return the voter sets in a control batch, with the offsets of their records."""
     return [
         (offset, voters_of(record))
         for offset, record in read_control_batch(batch)

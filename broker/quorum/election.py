@@ -1,8 +1,8 @@
-"""The roles of a replica without a leader: waiting, sounding out, asking for votes, handing over.
+"""The roles of a replica without a leader: waiting, pre-vote, vote, and resigned.
 
-Floor: quorum. Pure. Nobody raises an epoch before a majority has said that it would vote
-(KIP-996), so a voter that was cut off cannot unseat a leader when it returns. A vote counts from
-the moment it is durable, a candidate's own too.
+Room: quorum. Pure. A voter raises its epoch only after a majority has granted it a pre-vote
+(KIP-996). So a voter that was cut off cannot depose a leader when it returns. A vote counts once it
+is durable, including a candidate's own vote.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from broker.quorum.events import Answer, EndQuorumEpoch, Fetch, Vote, VoteAnswer
 from broker.quorum.log_view import LogView
 from broker.quorum.ready import Barrier
-from broker.quorum.replica import NEVER_MS, Replica
+from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import (
     Move,
     ToCandidate,
@@ -25,13 +25,15 @@ from protocol.types import NO_NODE
 
 
 def is_up_to_date(request: Vote, log: LogView) -> bool:
-    """Whether the candidate's log holds all that ours may have promised (Raft §5.4.1)."""
+    """Return whether the candidate's log has everything that this replica may have acknowledged
+    (Raft §5.4.1).
+    """
     theirs = (request.last_epoch, request.last_epoch_end_offset)
     return theirs >= (log.last_epoch, log.end_offset)
 
 
-def fetch_request(replica: Replica) -> Fetch:
-    """A Fetch from the log's end; it must not leave before all below that is durable."""
+def fetch_request(replica: MetadataReplica) -> Fetch:
+    """Return a Fetch from the log's end. It must not be sent before everything below is durable."""
     log, timing = replica.log, replica.timing
     return Fetch(
         replica.cluster_id,
@@ -46,12 +48,14 @@ def fetch_request(replica: Replica) -> Fetch:
 
 
 class Unattached:
-    """No leader is known. A voter waits and then tries; an observer asks one node after another."""
+    """No leader is known. A voter waits and then starts an election; an observer asks one node
+    after another.
+    """
 
     leader_id = NO_NODE
     grants_pre_votes = True
 
-    def __init__(self, replica: Replica, wait_ms: int, now_ms: int) -> None:
+    def __init__(self, replica: MetadataReplica, wait_ms: int, now_ms: int) -> None:
         self._replica = replica
         self._due_ms = now_ms + wait_ms
         self._asked: int | None = None
@@ -64,7 +68,9 @@ class Unattached:
         return self.tick(now_ms)
 
     def try_after(self, wait_ms: int, now_ms: int) -> None:
-        """The leader has said that it resigns: do not wait any longer than that."""
+        """Start an election after at most `wait_ms`, because the leader announced
+        that it resigns.
+        """
         self._due_ms = min(self._due_ms, now_ms + wait_ms)
 
     def tick(self, now_ms: int) -> Move | None:
@@ -87,7 +93,7 @@ class Unattached:
         return None
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        # What it says of the leader was heard before it came here.
+        # The leader named in the answer has been noted before this call.
         return self.failed(request_id, now_ms)
 
     def failed(self, request_id: int, now_ms: int) -> Move | None:
@@ -101,13 +107,13 @@ class Unattached:
 
 
 class Ballot:
-    """Votes asked of all other voters, and what has come of each."""
+    """The votes requested from all other voters, and their results."""
 
-    def __init__(self, replica: Replica, *, is_pre_vote: bool) -> None:
+    def __init__(self, replica: MetadataReplica, *, is_pre_vote: bool) -> None:
         self._voters = replica.voters.latest
         self._pending: dict[int, ReplicaKey] = {}
         self.granted: list[ReplicaKey] = []
-        # What a candidate claims to hold it must not lose again to a full disk.
+        # The log end that a candidate claims must not be lost to a full disk later.
         barrier = Barrier.NOW if is_pre_vote else Barrier.SYNC
         for voter in self._voters.others(replica.me):
             request = Vote(
@@ -122,41 +128,41 @@ class Ballot:
             self._pending[replica.send(voter.node_id, request, barrier)] = voter
 
     def grant(self, voter: ReplicaKey) -> None:
-        """A voter is for us."""
+        """Note a vote for this replica."""
         if voter in self._voters and voter not in self.granted:
             self.granted.append(voter)
 
     def note(self, request_id: int, *, is_granted: bool) -> None:
-        """A voter has answered, or will not."""
+        """Note a voter's answer, or that there will be none."""
         voter = self._pending.pop(request_id, None)
         if voter is not None and is_granted:
             self.grant(voter)
 
     @property
     def is_won(self) -> bool:
-        """A majority is for us."""
+        """Whether a majority has voted for this replica."""
         return len(self.granted) >= self._voters.majority
 
     @property
     def is_lost(self) -> bool:
-        """With all who have not answered yet it would be no majority."""
+        """Whether even all outstanding votes would not make a majority."""
         return len(self.granted) + len(self._pending) < self._voters.majority
 
 
 class _Asking:
-    """Has asked the other voters, and waits for what they say, until its time is up."""
+    """A role that has asked the other voters and waits for their answers, up to its deadline."""
 
     grants_pre_votes = True
     deadline_ms: int
     _ballot: Ballot
-    _replica: Replica
+    _replica: MetadataReplica
 
     def tick(self, now_ms: int) -> Move | None:
         return self._give_up() if now_ms >= self.deadline_ms else None
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        # Whoever is asked goes to the asker's epoch first. So what names an older epoch answers an
-        # older question (as in KRaft's `maybeHandleCommonResponse`).
+        # A voter adopts the asker's epoch before it answers. So an answer with an older epoch
+        # answers an older question (as in KRaft's `maybeHandleCommonResponse`).
         is_of_epoch = answer.leader_epoch == self._replica.epoch
         granted = isinstance(answer, VoteAnswer) and answer.vote_granted and is_of_epoch
         self._ballot.note(request_id, is_granted=granted)
@@ -170,18 +176,18 @@ class _Asking:
         pass
 
     def _outcome(self) -> Move | None:
-        """What follows from the votes so far."""
+        """Return the move that the votes so far lead to, if any."""
         raise NotImplementedError
 
     def _give_up(self) -> Move:
-        """There will be no majority, or not in time."""
+        """Return the move after a lost or late vote."""
         raise NotImplementedError
 
 
 class Prospective(_Asking):
-    """Asks whether it would be voted for. The epoch stays, and nothing is promised."""
+    """Asks for pre-votes. The epoch stays, and no vote is promised."""
 
-    def __init__(self, replica: Replica, leader_id: int, now_ms: int) -> None:
+    def __init__(self, replica: MetadataReplica, leader_id: int, now_ms: int) -> None:
         self._replica = replica
         self.leader_id = leader_id
         self.deadline_ms = now_ms + replica.timing.election_timeout_ms
@@ -205,11 +211,11 @@ class Prospective(_Asking):
 
 
 class Candidate(_Asking):
-    """Has voted for itself in a new epoch. Its time begins when that vote is durable."""
+    """Has voted for itself in a new epoch. Its deadline counts from when that vote is durable."""
 
     leader_id = NO_NODE
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: MetadataReplica) -> None:
         self._replica = replica
         self.deadline_ms = NEVER_MS
 
@@ -221,7 +227,7 @@ class Candidate(_Asking):
         return None
 
     def vote_saved(self, election: ElectionState, now_ms: int) -> Move | None:
-        """A vote is on the disk; ours counts if it is that one."""
+        """Note a durable vote. This replica's own counts if it is that one."""
         replica = self._replica
         if election.epoch == replica.epoch and election.voted == replica.me:
             self._ballot.grant(replica.me)
@@ -239,12 +245,16 @@ class Candidate(_Asking):
 
 
 class Resigned:
-    """Was leader of the epoch. It tells the others, and lets them try first."""
+    """Was the leader of the epoch. It notifies the other voters and lets them start an election
+    first.
+    """
 
     leader_id = NO_NODE
     grants_pre_votes = True
 
-    def __init__(self, replica: Replica, preferred: tuple[ReplicaKey, ...], now_ms: int) -> None:
+    def __init__(
+        self, replica: MetadataReplica, preferred: tuple[ReplicaKey, ...], now_ms: int
+    ) -> None:
         self._replica = replica
         self._preferred = preferred
         self.deadline_ms = now_ms + replica.timing.election_timeout_ms

@@ -1,10 +1,11 @@
-"""What reaches the quorum's core: requests and answers between replicas, and what the driver saw.
+"""The events of the quorum's core: requests and answers between replicas, and reports of the
+driver.
 
-Floor: quorum. Pure data. Requests and answers carry the fields of Kafka's wire messages without
-their nesting by topic and partition, for the metadata log is one partition; the driver maps them.
-`Vote` is VoteRequest v2 (KIP-996), `Fetch` is FetchRequest v18 (KIP-1166: it names the high
-watermark that the replica knows). An answer always names the leader and the epoch that its sender
-knows of, whatever the error.
+Room: quorum. Pure data. Requests and answers have the fields of Kafka's messages without their
+nesting by topic and partition, because the metadata log is one partition. The driver converts them.
+`Vote` is VoteRequest v2 (KIP-996), `Fetch` is FetchRequest v18 (KIP-1166: it carries the high
+watermark that the replica knows). Every answer, even an error, carries the leader and epoch that
+its sender knows.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from protocol.errors import ErrorCode
 from protocol.types import NO_NODE
 
 
-class EpochEnd(NamedTuple):
-    """The leader's last offset (exclusive) in the largest epoch not above the one asked for."""
+class QuorumEpochEnd(NamedTuple):
+    """The leader's end offset (exclusive) in its largest epoch not above the requested one."""
 
     epoch: int
     end_offset: int
@@ -29,9 +30,9 @@ class EpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """`candidate` asks `voter` for its vote; a pre-vote asks what it would say, and binds nobody.
+    """`candidate` asks `voter` for its vote. A pre-vote only asks how the voter would decide.
 
-    `epoch` is the candidate's: raised already for a vote, as it is for a pre-vote.
+    `epoch` is the candidate's. For a vote it is already raised, for a pre-vote it is not.
     """
 
     cluster_id: str
@@ -45,7 +46,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpoch:
-    """The leader of a new epoch makes itself known to a voter."""
+    """The leader of a new epoch announces itself to a voter."""
 
     cluster_id: str
     voter: ReplicaKey
@@ -55,7 +56,7 @@ class BeginQuorumEpoch:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpoch:
-    """The leader of an epoch resigns; the first of `preferred` is to try at once."""
+    """The leader of an epoch resigns. The first of `preferred` should start an election at once."""
 
     cluster_id: str
     leader_id: int
@@ -65,7 +66,7 @@ class EndQuorumEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A replica holds all below `fetch_offset` durably and wants what follows."""
+    """A replica has everything below `fetch_offset` durably, and asks for what follows."""
 
     cluster_id: str
     replica: ReplicaKey
@@ -79,7 +80,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshot:
-    """A replica wants a snapshot's bytes from `position` on."""
+    """A replica asks for a snapshot's bytes from `position` on."""
 
     cluster_id: str
     replica: ReplicaKey
@@ -116,9 +117,9 @@ class EndQuorumEpochAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """At most one of `diverging`, `snapshot_id` and `batches` says something.
+    """At most one of `diverging`, `snapshot_id` and `batches` is set.
 
-    The leader's core leaves `batches` empty: its driver reads them from the log (`Reply.read`).
+    The leader's core leaves `batches` empty; its driver reads them from the log (`Reply.read`).
     """
 
     error: ErrorCode
@@ -126,14 +127,14 @@ class FetchAnswer:
     leader_epoch: int
     high_watermark: int = -1
     log_start_offset: int = -1
-    diverging: EpochEnd | None = None
+    diverging: QuorumEpochEnd | None = None
     snapshot_id: SnapshotId | None = None
     batches: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotAnswer:
-    """A piece of a snapshot of `size_bytes` in all; the leader's driver fills in the piece."""
+    """A piece of a snapshot with `size_bytes` bytes. The leader's driver fills in the piece."""
 
     error: ErrorCode
     leader_id: int
@@ -151,14 +152,14 @@ Answer = (
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request of another replica; `call_id` comes back in the one `Reply` to it."""
+    """A request of another replica. The one `Reply` to it carries the same `call_id`."""
 
     call_id: int
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class RequestAnswered:
     """The answer to the `Send` of that id."""
 
     request_id: int
@@ -166,15 +167,17 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """The `Send` of that id will not be answered: refused, closed or out of time."""
+class RequestFailed:
+    """The `Send` of that id gets no answer: refused, closed or timed out."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderDead:
-    """A probe found the leader of that epoch gone: its listener refuses, or it does not return."""
+    """A probe found the leader of that epoch dead: its listener refuses, or it did
+    not come back.
+    """
 
     leader_id: int
     leader_epoch: int
@@ -182,9 +185,10 @@ class LeaderDead:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Whole batches for the log, each without offset and epoch; nothing happens in another epoch.
+    """Whole batches for the log, without offset and epoch. Ignored in another epoch.
 
-    The caller learns of the end by `Ready.committed_offset`, or of the loss by `Ready.role`.
+    `Ready.committed_offset` tells the caller when they are committed, `Ready.role` when they may be
+    lost.
     """
 
     epoch: int
@@ -193,48 +197,48 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """The node stops, or may lead no longer: hand the epoch over if it leads."""
+    """The node stops or must not lead any more: hand the epoch over if it leads."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoteSaved:
-    """The vote file holds this and has reached the disk, its folder too."""
+    """The vote file with this content is durable, and so is its folder entry."""
 
     election: ElectionState
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """All that was given out to append below the offset has reached the disk."""
+    """Everything appended below the offset is durable."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """One `Ready.truncate_to` is done and has reached the disk."""
+    """One `Ready.truncate_to` is done and durable."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A fetched snapshot is whole and durable, and the log was reset to its end."""
+class SnapshotStored:
+    """A fetched snapshot is complete and durable, and the log was reset to its end."""
 
     snapshot_id: SnapshotId
     voters: VoterSet
 
 
 @dataclass(frozen=True, slots=True)
-class Spoiled:
-    """A fetched snapshot has no footer, or a broken batch; it is thrown away."""
+class SnapshotSpoiled:
+    """A fetched snapshot has no footer or a corrupt batch, and was deleted."""
 
     snapshot_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshotted:
-    """This node took a snapshot of its own, durable, and its log begins at the offset."""
+    """This node took a durable snapshot of its own, and its log now starts at the offset."""
 
     snapshot_id: SnapshotId
     log_start_offset: int
@@ -242,10 +246,10 @@ class Snapshotted:
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """The disk is full: the log ends at the offset, and what was given out above it is gone.
+    """The disk is full: the log ends at the offset, and everything above it is lost.
 
-    The driver has thrown away all that waited behind the failed write in the queue, and what waited
-    at SYNC for any of it. It goes on only after this event.
+    The driver has dropped all work queued behind the failed write, and all messages that waited at
+    SYNC for it. It continues only after this event.
     """
 
     end_offset: int
@@ -253,21 +257,21 @@ class Unwritten:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """`next_deadline_ms` has come."""
+    """The deadline `next_deadline_ms` has passed."""
 
 
 Event = (
     Received
-    | Answered
-    | Failed
+    | RequestAnswered
+    | RequestFailed
     | LeaderDead
     | Propose
     | Resign
     | VoteSaved
     | Synced
     | Truncated
-    | Stored
-    | Spoiled
+    | SnapshotStored
+    | SnapshotSpoiled
     | Snapshotted
     | Unwritten
     | Tick
@@ -275,5 +279,5 @@ Event = (
 
 
 def leader_of(answer: Answer) -> tuple[int, int]:
-    """Leader and epoch that an answer names; the leader is -1 where it knows none."""
+    """Return (leader, epoch) of an answer; leader -1 if its sender knows none."""
     return (answer.leader_id, answer.leader_epoch) if answer.leader_epoch >= 0 else (NO_NODE, -1)

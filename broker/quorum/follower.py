@@ -1,8 +1,8 @@
-"""The role of a replica that fetches from the epoch's leader, as voter or as observer.
+"""The role of a replica that fetches from the epoch's leader, as a voter or an observer.
 
-Floor: quorum. Pure. One request is in flight at a time, and only its own answer is taken: a late
-one could truncate a healthy log. The next Fetch waits for the disk, for it says that all below its
-offset is durable.
+Room: quorum. Pure. Only one request is in flight, and only its own answer is accepted, because a
+late answer could truncate a correct log. The next Fetch waits for the disk, because it claims that
+everything below its offset is durable.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from broker.quorum.events import (
     FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
-    Stored,
+    SnapshotStored,
 )
 from broker.quorum.ready import Barrier, SnapshotPiece
-from broker.quorum.replica import NEVER_MS, Replica
+from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import Move, ToProspective, ToUnattached
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.voters import VoterHistory
@@ -27,14 +27,16 @@ from protocol.types import NO_NODE
 class Follower:
     """Follows one leader in one epoch."""
 
-    def __init__(self, replica: Replica, leader_id: int, wait_ms: int | None, now_ms: int) -> None:
+    def __init__(
+        self, replica: MetadataReplica, leader_id: int, wait_ms: int | None, now_ms: int
+    ) -> None:
         self._replica = replica
         self.leader_id = leader_id
         self._request_id: int | None = None
         self._fetch_at_ms = now_ms
         self._lost_at_ms = now_ms + replica.timing.fetch_timeout_ms
         self._try_at_ms: int | None = None
-        """When to ask for pre-votes; None while the leader is believed in."""
+        """When to ask for pre-votes; None while the leader is trusted."""
         if wait_ms is not None:
             self._try_at_ms = now_ms + wait_ms
         self._has_fetched = False
@@ -48,7 +50,9 @@ class Follower:
 
     @property
     def grants_pre_votes(self) -> bool:
-        """Not while the leader answers. Hearsay of a leader is no reason to refuse."""
+        """Whether to grant pre-votes: not while the leader answers. Only an answer of the leader
+        counts, not what others say about it.
+        """
         return self._try_at_ms is not None or not self._has_fetched
 
     @property
@@ -61,7 +65,7 @@ class Follower:
     def tick(self, now_ms: int) -> Move | None:
         replica = self._replica
         if replica.storing:
-            # A slow disk of our own says nothing of the leader.
+            # A slow disk of this node says nothing about the leader.
             self._lost_at_ms = max(self._lost_at_ms, now_ms + replica.timing.fetch_timeout_ms)
             if self._try_at_ms is not None:
                 self._try_at_ms = max(self._try_at_ms, now_ms + replica.timing.backoff_ms)
@@ -76,7 +80,9 @@ class Follower:
         return None
 
     def leader_is_lost(self, wait_ms: int, now_ms: int) -> Move | None:
-        """As good as a lapsed time-out: pre-votes are granted, and asked for after the wait."""
+        """Note that the leader is lost, as after a time-out: grant pre-votes, and ask for them
+        after the wait.
+        """
         if not self._replica.is_voter:
             return None
         try_at_ms = now_ms + wait_ms
@@ -100,7 +106,7 @@ class Follower:
         self._back_off(now_ms)
         is_same_epoch = answer.leader_epoch == replica.epoch and answer.leader_id == NO_NODE
         if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and is_same_epoch:
-            # It has led this epoch and never will again: it resigned, or started anew.
+            # The node has led this epoch and never will again, because it resigned or restarted.
             return self.leader_is_lost(replica.rank_wait_ms(self.leader_id), now_ms)
         return None
 
@@ -111,17 +117,17 @@ class Follower:
         return None
 
     def disk_is_full(self, now_ms: int) -> None:
-        """The last answer could not be written, and the Fetch behind it never leaves."""
+        """Note that the last answer could not be appended, so the Fetch after it is never sent."""
         self._request_id = None
         self._fetch_at_ms = now_ms + self._replica.timing.full_disk_wait_ms
 
-    def stored(self, event: Stored, now_ms: int) -> Move | None:
-        """The fetched snapshot is our log; go on behind it."""
+    def stored(self, event: SnapshotStored, now_ms: int) -> Move | None:
+        """Continue behind the fetched snapshot, which is the log now."""
         self._leader_lives(now_ms)
         return self.tick(now_ms)
 
     def spoiled(self, now_ms: int) -> None:
-        """The fetched snapshot was not whole: ask again what to fetch."""
+        """Ask again what to fetch, because the fetched snapshot was incomplete."""
         self._back_off(now_ms)
 
     def leave(self, leader_id: int) -> None:
@@ -139,7 +145,7 @@ class Follower:
         self._fetch_at_ms = now_ms + self._replica.timing.backoff_ms
 
     def _take(self, answer: FetchAnswer) -> bool:
-        """Do what an answer says; False when it makes no sense, and is asked for again."""
+        """Apply an answer. Return False if it is invalid; then the follower asks again."""
         replica = self._replica
         if answer.diverging is not None:
             common_end = replica.log.common_end(answer.diverging)
@@ -192,8 +198,8 @@ class Follower:
         self._request_id = replica.send(self.leader_id, request, Barrier.NOW)
 
 
-def install(replica: Replica, event: Stored) -> None:
-    """A fetched snapshot is durable and is the log from here on."""
+def install(replica: MetadataReplica, event: SnapshotStored) -> None:
+    """Replace the log by a fetched snapshot that is durable."""
     replica.storing = False
     replica.log.reset_to(event.snapshot_id)
     replica.voters = VoterHistory(event.voters)

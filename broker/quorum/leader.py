@@ -1,9 +1,9 @@
-"""The leader's role: what each voter holds, and so what is committed.
+"""The leader's role: what each voter has, and so what is committed.
 
-Floor: quorum. Pure. A fetch is the only acknowledgement there is: it says that all below its offset
-is durable there. The leader itself counts with what its own disk has confirmed. Invariants:
-`committed_offset` never shrinks, and moves only once a majority holds this epoch's first record:
-until then a rival with a longer old log could be elected and erase what is older (Raft §5.4.2).
+Room: quorum. Pure. Only a fetch acknowledges: it says that everything below its offset is durable
+at the follower. The leader's own log counts up to what its disk has confirmed. Invariants:
+`committed_offset` never falls, and rises only once a majority has this epoch's first record. Before
+that, a rival with a longer old log could be elected and delete older records (Raft §5.4.2).
 """
 
 from __future__ import annotations
@@ -20,40 +20,43 @@ from broker.quorum.control_records import (
 from broker.quorum.events import (
     Answer,
     BeginQuorumEpoch,
-    EpochEnd,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
+    QuorumEpochEnd,
 )
-from broker.quorum.ready import Barrier, LogRead, Reply, SnapshotRead
-from broker.quorum.replica import NEVER_MS, Replica
+from broker.quorum.ready import Barrier, BatchesToRead, PieceToRead, Reply
+from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import Move, ToResigned
 from broker.quorum.snapshot import BOOTSTRAP, SnapshotId
 from broker.quorum.voters import KRAFT_VERSION, ReplicaKey, reached_by_majority
 from protocol.errors import ErrorCode
 
 OBSERVERS_MAX = 64
-"""Replicas without a vote that a leader keeps account of; the one longest unheard of goes first."""
+"""The most observers that a leader tracks. It drops the observer without a fetch for longest."""
 
 UNKNOWN_END = -1
 
 
 @dataclass(slots=True)
-class Progress:
-    """How far another replica has come in this epoch."""
+class ReplicaProgress:
+    """The progress of another replica in this epoch."""
 
     end_offset: int
     """Durable there; -1 before its first fetch in this epoch."""
     fetched_ms: int
     caught_up_ms: int | None = None
-    """When it last held all that this leader had; None: never in this epoch."""
+    """When it last had everything that this leader had; None if never in this epoch."""
     leader_end_then: int = UNKNOWN_END
-    """Where the leader's log ended at its last fetch."""
+    """The leader's log end at the replica's last fetch."""
 
     def has_up_to(self, end_offset: int, leader_end: int, now_ms: int) -> None:
-        """A fetch says what is durable there. Under load the leader's end moves between two of
-        them: who reaches what the leader had at the last one was caught up then."""
+        """Note what is durable there.
+
+        Under load the leader's end moves between two fetches. So a replica that reaches the end of
+        the last fetch only now was caught up at that time.
+        """
         if end_offset >= leader_end:
             self.caught_up_ms = now_ms
         elif end_offset >= self.leader_end_then != UNKNOWN_END:
@@ -63,8 +66,8 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Parked:
-    """A Fetch that found nothing new and waits for it."""
+class ParkedQuorumFetch:
+    """A Fetch that waits because there was nothing new."""
 
     call_id: int
     request: Fetch
@@ -72,27 +75,27 @@ class Parked:
 
 
 class Leader:
-    """Leads one epoch, from its election until it resigns or hears of a newer one."""
+    """Leads one epoch, from its election until it resigns or learns of a newer epoch."""
 
     grants_pre_votes = False
 
-    def __init__(self, replica: Replica, granted: list[ReplicaKey], now_ms: int) -> None:
+    def __init__(self, replica: MetadataReplica, granted: list[ReplicaKey], now_ms: int) -> None:
         self._replica = replica
         self.leader_id = replica.me.node_id
         self._granted = granted
         self._begun_ms = now_ms
         self._begin_at_ms = now_ms
-        self._parked: dict[ReplicaKey, Parked] = {}
-        self.progress: dict[ReplicaKey, Progress] = {}
-        """All replicas but this one, voters and observers, since the epoch began."""
+        self._parked: dict[ReplicaKey, ParkedQuorumFetch] = {}
+        self.progress: dict[ReplicaKey, ReplicaProgress] = {}
+        """All other replicas that have fetched in this epoch, voters and observers."""
         self.epoch_end_offset = 0
         """The end of the epoch's first batch."""
 
     def begin(self, now_ms: int) -> Move | None:
-        """Append the record that begins the epoch, and make it known.
+        """Append the first record of the epoch, and announce the epoch.
 
-        Voters that only the birth's snapshot names are written into the log with it, so that all
-        replicas find them there.
+        If only the bootstrap snapshot names the voters, they are appended too, so that all replicas
+        find them in the log.
         """
         replica = self._replica
         voters = replica.voters.latest
@@ -126,17 +129,17 @@ class Leader:
         return None
 
     def resign(self) -> ToResigned:
-        """Hand over to whoever holds the most."""
+        """Hand over to the voter with the longest log."""
         voters = self._replica.voters.latest.others(self._replica.me)
         ends = {key: self._end_of(key) for key in voters}
         return ToResigned(tuple(sorted(voters, key=lambda key: -ends[key])))
 
     def appended(self) -> None:
-        """New batches can be read: wake who waits for them."""
+        """Answer waiting fetches, because new batches can be read."""
         self._wake()
 
     def advance_commit(self) -> None:
-        """Something more is durable somewhere: see what is committed by it."""
+        """Advance the committed offset, because more is durable somewhere."""
         log = self._replica.log
         reached = self._reached()
         if self._may_commit(reached) and reached > log.committed_offset:
@@ -149,7 +152,9 @@ class Leader:
         return reached_by_majority([self._end_of(key) for key in voters])
 
     def _may_commit(self, reached: int) -> bool:
-        """Records of older epochs are committed only under one of ours."""
+        """Return whether this epoch has committed a record. Only then are older records committed
+        too.
+        """
         return reached >= self.epoch_end_offset
 
     def _end_of(self, key: ReplicaKey) -> int:
@@ -159,12 +164,12 @@ class Leader:
         return progress.end_offset if progress else UNKNOWN_END
 
     def fetch(self, call_id: int, request: Fetch, now_ms: int) -> None:
-        """Note what a replica holds, and give it what follows, if need be later."""
+        """Note what a replica has, and answer with what follows, now or later."""
         log = self._replica.log
         key = request.replica
         if earlier := self._parked.pop(key, None):
             self._reply(earlier)
-        parked = Parked(call_id, request, now_ms + request.max_wait_ms)
+        parked = ParkedQuorumFetch(call_id, request, now_ms + request.max_wait_ms)
         verdict = log.compare(request.fetch_offset, request.last_fetched_epoch)
         self._heard(key, request.fetch_offset if verdict is None else None, now_ms)
         if verdict is not None:
@@ -178,7 +183,7 @@ class Leader:
             self._parked[key] = parked
 
     def fetch_snapshot(self, call_id: int, request: FetchSnapshot, now_ms: int) -> None:
-        """Let a replica read a piece of a snapshot."""
+        """Answer a replica that reads a piece of a snapshot."""
         self._heard(request.replica, None, now_ms)
         replica = self._replica
         answer = FetchSnapshotAnswer(
@@ -188,7 +193,7 @@ class Leader:
             request.snapshot_id,
             position=request.position,
         )
-        read = SnapshotRead(request.snapshot_id, request.position, request.max_bytes)
+        read = PieceToRead(request.snapshot_id, request.position, request.max_bytes)
         replica.out.replies.append(Reply(call_id, answer, Barrier.NOW, read))
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
@@ -198,7 +203,7 @@ class Leader:
         return None
 
     def leave(self, leader_id: int) -> None:
-        """Whoever waits is told that this is not the place any more."""
+        """Tell waiting replicas that this node is not the leader any more."""
         epoch = self._replica.epoch
         for parked in self._parked.values():
             answer = FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id, epoch)
@@ -208,7 +213,7 @@ class Leader:
     def _heard(self, key: ReplicaKey, end_offset: int | None, now_ms: int) -> None:
         progress = self.progress.get(key)
         if progress is None:
-            progress = self.progress[key] = Progress(UNKNOWN_END, now_ms)
+            progress = self.progress[key] = ReplicaProgress(UNKNOWN_END, now_ms)
             self._forget_observers()
         if end_offset is not None:
             progress.has_up_to(end_offset, self._replica.log.end_offset, now_ms)
@@ -224,7 +229,7 @@ class Leader:
                 self._reply(parked)
 
     def _check_quorum_at_ms(self) -> int:
-        """When the youngest fetches of a majority are too old; never for a voter alone."""
+        """Return when the newest fetches of a majority are too old; never for a sole voter."""
         replica = self._replica
         voters = replica.voters.latest
         needed = voters.majority - (1 if replica.is_voter else 0)
@@ -238,7 +243,7 @@ class Leader:
         return progress.fetched_ms if progress else self._begun_ms
 
     def _silent_voters(self, now_ms: int) -> list[ReplicaKey]:
-        """Voters that do not fetch, and perhaps do not know who leads."""
+        """Return the voters that do not fetch. They may not know the leader."""
         interval_ms = self._replica.timing.begin_epoch_interval_ms
         allowed_ms = self._replica.timing.fetch_max_wait_ms + interval_ms
         silent = []
@@ -264,7 +269,7 @@ class Leader:
                 self._reply(parked)
 
     def _answer(
-        self, *, diverging: EpochEnd | None = None, snapshot_id: SnapshotId | None = None
+        self, *, diverging: QuorumEpochEnd | None = None, snapshot_id: SnapshotId | None = None
     ) -> FetchAnswer:
         log = self._replica.log
         return FetchAnswer(
@@ -277,17 +282,17 @@ class Leader:
             snapshot_id,
         )
 
-    def _reply(self, parked: Parked) -> None:
+    def _reply(self, parked: ParkedQuorumFetch) -> None:
         request = parked.request
         read = None
-        # The prefix may have gone while the Fetch was parked.
+        # The start of the log may have been deleted while the Fetch waited.
         end_offset = self._replica.log.end_offset
         if self._replica.log.start_offset <= request.fetch_offset < end_offset:
-            read = LogRead(request.fetch_offset, end_offset, request.max_bytes)
+            read = BatchesToRead(request.fetch_offset, end_offset, request.max_bytes)
         reply = Reply(parked.call_id, self._answer(), Barrier.NOW, read)
         self._replica.out.replies.append(reply)
 
-    def _refuse(self, parked: Parked, verdict: EpochEnd | SnapshotId) -> None:
+    def _refuse(self, parked: ParkedQuorumFetch, verdict: QuorumEpochEnd | SnapshotId) -> None:
         if isinstance(verdict, SnapshotId):
             answer = self._answer(snapshot_id=verdict)
         else:

@@ -1,20 +1,20 @@
-"""What the quorum knows of the metadata log: its ends, its epochs, its snapshot.
+"""The metadata log as the quorum sees it: its ends, its epochs, its snapshot.
 
-Floor: quorum. Pure. The view is ahead of the disk: it holds what was given out to be done.
-Invariants: `start_offset` <= newest snapshot's end <= `committed_offset` <= `end_offset`;
+Room: quorum. Pure. The view is ahead of the disk: it includes work that the driver has not done
+yet. Invariants: `start_offset` <= newest snapshot's end <= `committed_offset` <= `end_offset`;
 `durable_end_offset` <= `end_offset`. Nothing committed is ever truncated.
 """
 
 from __future__ import annotations
 
-from broker.quorum.events import EpochEnd
+from broker.quorum.events import QuorumEpochEnd
 from broker.quorum.snapshot import SnapshotId
 from broker.storage.leader_epochs import LeaderEpochs
 from protocol.wire.records import BatchHeader
 
 
 class LogView:
-    """One replica's metadata log, seen from the quorum."""
+    """One replica's metadata log, as the quorum sees it."""
 
     __slots__ = (
         "_truncations",
@@ -34,12 +34,12 @@ class LogView:
         start_offset: int = 0,
         snapshot_id: SnapshotId | None = None,
     ) -> None:
-        """The log as it was recovered, all of it durable; `epochs` are (epoch, start offset)."""
+        """Take the recovered log, all of it durable. `epochs` are (epoch, start offset)."""
         snapshot_end = snapshot_id.end_offset if snapshot_id else 0
         if not start_offset <= snapshot_end <= end_offset:
             raise ValueError(
                 f"metadata log from {start_offset} to {end_offset} with a snapshot to "
-                f"{snapshot_end}: records are missing between them"
+                f"{snapshot_end}: the records between are missing"
             )
         self.epochs = LeaderEpochs(epochs)
         self.start_offset = start_offset
@@ -53,19 +53,21 @@ class LogView:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record; in an empty log the snapshot's, -1 at birth."""
+        """The epoch of the last record. For an empty log the snapshot's epoch, -1 in
+        a new cluster.
+        """
         return self.epochs.latest
 
     def append(self, header: BatchHeader) -> None:
-        """A batch of the epoch in its header was given out to be appended."""
+        """Note a batch to append, of the epoch in its header."""
         assert header.base_offset == self.end_offset, "a batch must follow the log's end"
         self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         self.end_offset = header.last_offset + 1
 
     def synced(self, end_offset: int) -> bool:
-        """All below has reached the disk; returns whether that is news.
+        """Note that everything below is durable; return whether that is news.
 
-        What is reported while a truncation is under way belongs to the log as it was before it.
+        Reports during a truncation concern the log before the truncation, so they are ignored.
         """
         if self._truncations or end_offset <= self.durable_end_offset:
             return False
@@ -73,20 +75,20 @@ class LogView:
         return True
 
     def truncate_to(self, offset: int) -> None:
-        """Drop all from the offset on; `truncated` tells when the disk has done so."""
+        """Remove everything from the offset on. `truncated` reports when the disk has done so."""
         assert offset >= self.committed_offset, f"{offset} is below {self.committed_offset}"
         self._truncate(offset)
         self._truncations += 1
 
     def truncated(self) -> None:
-        """The oldest truncation under way has reached the disk."""
+        """Note that the oldest pending truncation is durable."""
         assert self._truncations > 0, "no truncation was given out"
         self._truncations -= 1
 
     def unwritten(self, end_offset: int) -> None:
-        """What was given out above the offset was never written.
+        """Note that the batches above the offset were never written.
 
-        So it was not replayed either, though it may be committed elsewhere.
+        So they were not replayed here either, although they can be committed elsewhere.
         """
         assert end_offset >= self.start_offset
         self.committed_offset = min(self.committed_offset, end_offset)
@@ -100,7 +102,7 @@ class LogView:
             self._begin_with(self.snapshot_id.epoch)
 
     def reset_to(self, snapshot_id: SnapshotId) -> None:
-        """The log begins and ends with a fetched snapshot."""
+        """Reset the log to the end of a fetched snapshot."""
         assert snapshot_id.end_offset >= self.committed_offset, "a snapshot older than the log"
         self.start_offset = self.end_offset = self.durable_end_offset = snapshot_id.end_offset
         self.committed_offset = snapshot_id.end_offset
@@ -109,7 +111,9 @@ class LogView:
         self._begin_with(snapshot_id.epoch)
 
     def snapshotted(self, snapshot_id: SnapshotId, start_offset: int) -> None:
-        """A snapshot of our own covers the log up to its end; it now begins at `start_offset`."""
+        """Note a snapshot of this node that covers the log up to its end; the log now starts at
+        `start_offset`.
+        """
         assert start_offset <= snapshot_id.end_offset <= self.committed_offset
         assert start_offset >= self.start_offset, "a log's start does not go back"
         self.snapshot_id = snapshot_id
@@ -120,16 +124,16 @@ class LogView:
             self._begin_with(epoch_before)
 
     def _begin_with(self, epoch: int) -> None:
-        """Keep the epoch of the record before the start: a replica that ends there has it."""
+        """Keep the epoch of the record before the start, because a replica can end there."""
         entries = self.epochs.entries
         if epoch > 0 and (not entries or entries[0].leader_epoch > epoch):
             self.epochs = LeaderEpochs([(epoch, self.start_offset), *entries])
 
-    def compare(self, offset: int, epoch: int) -> EpochEnd | SnapshotId | None:
-        """Whether a replica's log, which ends at the offset with that epoch, is a prefix of ours.
+    def compare(self, offset: int, epoch: int) -> QuorumEpochEnd | SnapshotId | None:
+        """Compare with a replica's log that ends at the offset with that epoch.
 
-        None if it is. If not: where ours ended in the largest epoch not above the one asked for,
-        or, when that lies below our start, the snapshot to fetch.
+        Returns None if it is a prefix of this log. Otherwise the end of this log's largest epoch
+        not above the given one. If that is below this log's start, the snapshot to fetch.
         """
         snapshot_id = self.snapshot_id
         if offset < self.start_offset and snapshot_id:
@@ -142,13 +146,15 @@ class LogView:
         found, end_offset = self.epochs.end_offset_for(epoch, self.end_offset, self.last_epoch)
         if found == epoch and offset <= end_offset:
             return None
-        return EpochEnd(found, end_offset)
+        return QuorumEpochEnd(found, end_offset)
 
-    def common_end(self, diverging: EpochEnd) -> int:
-        """How far our log can agree with a leader's that ended there (KIP-101, KIP-279).
+    def common_end(self, diverging: QuorumEpochEnd) -> int:
+        """Return how much of this log can agree with the leader's after its answer (KIP-101,
+        KIP-279).
 
-        The lesser of both ends in the leader's epoch; where we do not know that epoch, our end in
-        the largest one below it, to be compared again. Our own end where the answer makes no sense.
+        That is the lower of both ends in the leader's epoch. If this log does not have the epoch,
+        it is this log's end in its largest epoch below, and the comparison is repeated. For an
+        invalid answer, it is this log's end.
         """
         found, end_offset = self.epochs.end_offset_for(
             min(diverging.epoch, self.last_epoch), self.end_offset, self.last_epoch

@@ -1,12 +1,11 @@
-"""The metadata quorum's core: one replica of a Raft log that is pulled, in KRaft's manner.
+"""The metadata quorum's core: one replica of a Raft log that is pulled by fetches, as in KRaft.
 
-Floor: quorum. Pure. `step` takes what happened and when, and returns the duties that follow
-(`Ready`); the driver does them in order and tells what has become of them. Nothing in here waits,
-reads a clock or knows a disk. Batches pass through unopened, but for control batches, which may
-say who votes.
+Room: quorum. Pure. `step` takes an event and the time, and returns the work that follows (`Ready`).
+The driver does the work in order and reports the results. Nothing here waits, reads a clock or uses
+a disk. Batches are not decoded, except control batches, which can name voters.
 
-The time given is the node's own life: a gap in which the process stood still is not in it, or a
-node that wakes would take everyone for lost (facts of the driver, not of this room).
+The time is the node's lived time. It does not include periods in which the process stood still.
+Otherwise a node that wakes would take all others for lost.
 """
 
 from __future__ import annotations
@@ -23,13 +22,11 @@ from broker.quorum.election import (
 )
 from broker.quorum.events import (
     Answer,
-    Answered,
     BeginQuorumEpoch,
     BeginQuorumEpochAnswer,
     EndQuorumEpoch,
     EndQuorumEpochAnswer,
     Event,
-    Failed,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
@@ -38,10 +35,12 @@ from broker.quorum.events import (
     Propose,
     Received,
     Request,
+    RequestAnswered,
+    RequestFailed,
     Resign,
+    SnapshotSpoiled,
+    SnapshotStored,
     Snapshotted,
-    Spoiled,
-    Stored,
     Synced,
     Tick,
     Truncated,
@@ -54,8 +53,8 @@ from broker.quorum.events import (
 from broker.quorum.follower import Follower, install
 from broker.quorum.leader import Leader
 from broker.quorum.log_view import LogView
-from broker.quorum.ready import Barrier, Following, Lost, Ready, Reply, Won
-from broker.quorum.replica import Replica, Timing
+from broker.quorum.ready import Barrier, FollowsLeader, HasNoLeader, LeadsEpoch, Ready, Reply
+from broker.quorum.replica import MetadataReplica, QuorumTiming
 from broker.quorum.roles import (
     Move,
     Role,
@@ -73,7 +72,7 @@ from protocol.types import NO_NODE
 
 
 class Quorum:
-    """One replica. It begins as what its disk says it is, and never leads an epoch twice."""
+    """One replica. It starts with the state on its disk, and never leads an epoch twice."""
 
     def __init__(
         self,
@@ -85,31 +84,32 @@ class Quorum:
         voters: VoterHistory,
         chance: Random,
         now_ms: int,
-        timing: Timing | None = None,
+        timing: QuorumTiming | None = None,
         bootstrap: Sequence[int] = (),
     ) -> None:
-        """Begin with what vote file, log and snapshot say.
+        """Take the state from vote file, log and snapshot.
 
-        `bootstrap`: nodes that an observer without any voters asks for the leader. ValueError when
-        the log is ahead of the vote file: then one of them is not this disk's.
+        `bootstrap` names the nodes that an observer without a voter set asks for the leader. Raises
+        ValueError if the log is ahead of the vote file, because then one of them is not of this
+        disk.
         """
         if election.epoch < log.last_epoch:
             raise ValueError(
                 f"the vote file is in epoch {election.epoch}, the log in {log.last_epoch}: "
                 "the vote file was lost or replaced, and this disk must not vote"
             )
-        self.replica = Replica(
-            me, cluster_id, election, log, voters, chance, timing or Timing(), bootstrap
+        self.replica = MetadataReplica(
+            me, cluster_id, election, log, voters, chance, timing or QuorumTiming(), bootstrap
         )
         self.role: Role = Unattached(self.replica, self.replica.rank_wait_ms(), now_ms)
 
     @property
     def next_deadline_ms(self) -> int:
-        """When a `Tick` is due, if nothing happens before."""
+        """When a `Tick` is due if no event comes before."""
         return self.role.deadline_ms
 
     def step(self, event: Event, now_ms: int) -> Ready:
-        """What follows from one event."""
+        """Handle one event, and return the work that follows."""
         self._go(self._handle(event, now_ms), now_ms)
         return self.replica.out.take(self.replica.log.committed_offset)
 
@@ -118,11 +118,11 @@ class Quorum:
         match event:
             case Received(call_id, request):
                 return self._received(call_id, request, now_ms)
-            case Answered(request_id, answer):
+            case RequestAnswered(request_id, answer):
                 if move := self._heard(*leader_of(answer)):
                     return move
                 return role.answered(request_id, answer, now_ms)
-            case Failed(request_id):
+            case RequestFailed(request_id):
                 return role.failed(request_id, now_ms)
             case Tick():
                 return role.tick(now_ms)
@@ -142,7 +142,7 @@ class Quorum:
         return None
 
     def _disk(self, event: Event, now_ms: int) -> Move | None:
-        """What the disk has done, or could not do."""
+        """Handle a report about the disk."""
         role, log = self.role, self.replica.log
         match event:
             case VoteSaved(election):
@@ -153,12 +153,12 @@ class Quorum:
                     role.advance_commit()
             case Truncated():
                 log.truncated()
-            case Stored():
+            case SnapshotStored():
                 assert not isinstance(role, Leader), "a leader lacks what was committed"
                 install(self.replica, event)
                 if isinstance(role, Follower):
                     return role.stored(event, now_ms)
-            case Spoiled():
+            case SnapshotSpoiled():
                 self.replica.storing = False
                 if isinstance(role, Follower):
                     role.spoiled(now_ms)
@@ -170,13 +170,15 @@ class Quorum:
         return None
 
     def _unwritten(self, end_offset: int, now_ms: int) -> Move | None:
-        """A full disk. Nothing of what is undone was ever readable, so nobody else has it."""
+        """Handle a full disk. The undone records were never readable, so no other
+        replica has them.
+        """
         role = self.role
         self.replica.log.unwritten(end_offset)
         self.replica.voters.truncate_to(end_offset)
         if isinstance(role, Follower):
             role.disk_is_full(now_ms)
-        # Without its first record an epoch commits nothing.
+        # An epoch without its first record commits nothing.
         if isinstance(role, Leader) and end_offset < role.epoch_end_offset:
             return role.resign()
         return None
@@ -235,7 +237,7 @@ class Quorum:
         if error is ErrorCode.NONE:
             self._go(self._heard(request.leader_id, request.leader_epoch), now_ms)
             if self.role.leader_id != request.leader_id:
-                # Two leaders in one epoch, or a node that speaks for us.
+                # Two leaders in one epoch, or a node that claims this node's id.
                 error = ErrorCode.INVALID_REQUEST
         self._reply(call_id, BeginQuorumEpochAnswer(error, *self._leader()))
 
@@ -245,7 +247,7 @@ class Quorum:
         if error is ErrorCode.NONE and request.leader_epoch < replica.epoch:
             error = ErrorCode.FENCED_LEADER_EPOCH
         if error is ErrorCode.NONE:
-            # Whoever is not among the preferred comes behind them all.
+            # A voter that is not among the preferred ones waits for all of them.
             keys = [*request.preferred, replica.me]
             wait_ms = keys.index(replica.me) * replica.timing.rank_wait_ms
             if request.leader_epoch > replica.epoch:
@@ -257,7 +259,9 @@ class Quorum:
         self._reply(call_id, EndQuorumEpochAnswer(error, *self._leader()))
 
     def _cannot_serve(self, request: Fetch | FetchSnapshot) -> ErrorCode:
-        """Why a fetch is not for us; the epoch is compared before the role."""
+        """Return the error of a fetch; NONE if this node serves it. The epoch is checked before the
+        role.
+        """
         replica = self.replica
         error = replica.misaddressed(request.cluster_id)
         if error is not ErrorCode.NONE:
@@ -273,7 +277,7 @@ class Quorum:
         return ErrorCode.NONE
 
     def _heard(self, leader_id: int, epoch: int) -> Move | None:
-        """Somebody names a leader, or an epoch without one."""
+        """Handle a leader, or an epoch without one, that another replica names."""
         replica = self.replica
         if epoch < replica.epoch or leader_id == replica.me.node_id:
             return None
@@ -297,7 +301,7 @@ class Quorum:
             before.leave(self.role.leader_id)
             has_lost = before.leader_id != NO_NODE and self.role.leader_id == NO_NODE
             if has_lost or isinstance(before, Leader):
-                self.replica.out.role = Lost(self.replica.epoch)
+                self.replica.out.role = HasNoLeader(self.replica.epoch)
             move = self.role.begin(now_ms)
             self._announce()
 
@@ -325,6 +329,6 @@ class Quorum:
     def _announce(self) -> None:
         role, epoch = self.role, self.replica.epoch
         if isinstance(role, Leader):
-            self.replica.out.role = Won(epoch, role.epoch_end_offset)
+            self.replica.out.role = LeadsEpoch(epoch, role.epoch_end_offset)
         elif isinstance(role, Follower):
-            self.replica.out.role = Following(role.leader_id, epoch)
+            self.replica.out.role = FollowsLeader(role.leader_id, epoch)

@@ -1,7 +1,7 @@
-"""What the quorum's core asks of its driver, as data.
+"""The outputs of the quorum's core for its driver, as data.
 
-Floor: quorum. Pure data. A `Ready` lists duties in the order in which they are done, those of
-earlier ones first; its messages leave at their barriers.
+Room: quorum. Pure data. The driver does the work of a `Ready` in the order of its fields, after
+that of earlier ones. Messages are sent when their barriers are reached.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from broker.quorum.vote_file import ElectionState
 
 
 class Barrier(Enum):
-    """What must be durable before a message leaves, of this Ready and of all before it."""
+    """What must be durable before a message is sent, of this Ready and all earlier ones."""
 
     NOW = auto()
-    """Nothing. What is to append has been written, so that an answer may read it."""
+    """Nothing. Batches to append have been written, so an answer can read them."""
     VOTE = auto()
     """The vote."""
     SYNC = auto()
@@ -28,7 +28,7 @@ class Barrier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to another node; it comes back once, as `Answered` or as `Failed`."""
+    """A request to another node. It comes back once, as `RequestAnswered` or as `RequestFailed`."""
 
     request_id: int
     node_id: int
@@ -38,10 +38,10 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class LogRead:
-    """The driver fills the answer with whole batches of the log between two offsets.
+class BatchesToRead:
+    """The driver fills the answer with whole batches between two offsets.
 
-    At least one if there is one, and no more than `max_bytes` beyond the first.
+    At least one if there is one. Beyond the first, the total is at most `max_bytes`.
     """
 
     start_offset: int
@@ -50,12 +50,12 @@ class LogRead:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRead:
+class PieceToRead:
     """The driver fills the answer with a piece of the snapshot and its size.
 
-    Where there is no such snapshot, or the position lies outside, it sets the error instead
-    (SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE). A snapshot may be deleted once it is not the
-    newest: who was fetching it begins again.
+    If the snapshot does not exist, or the position is outside, it sets the error instead
+    (SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE). A snapshot can be deleted once it is not the
+    newest. A replica that was fetching it starts over.
     """
 
     snapshot_id: SnapshotId
@@ -70,12 +70,12 @@ class Reply:
     call_id: int
     answer: Answer
     barrier: Barrier
-    read: LogRead | SnapshotRead | None = None
+    read: BatchesToRead | PieceToRead | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPiece:
-    """Bytes for the file in which a snapshot is being fetched; at position 0 it begins anew."""
+    """Bytes for the file of a snapshot that is being fetched. Position 0 starts over."""
 
     snapshot_id: SnapshotId
     position: int
@@ -83,56 +83,62 @@ class SnapshotPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class Won:
-    """This node leads the epoch; it may act once it has replayed all below `end_offset`."""
+class LeadsEpoch:
+    """This node leads the epoch. It may act once it has replayed everything below `end_offset`."""
 
     epoch: int
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """This node leads no longer, or has lost sight of the leader."""
+class HasNoLeader:
+    """This node does not lead any more, or knows no leader any more."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
-    """Another node leads the epoch; if this one has led before, it does so no longer."""
+class FollowsLeader:
+    """Another node leads the epoch. If this node led before, it does not any more."""
 
     leader_id: int
     epoch: int
 
 
-RoleChange = Won | Lost | Following
+RoleChange = LeadsEpoch | HasNoLeader | FollowsLeader
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The duties of one step."""
+    """The work that follows from one step."""
 
     vote: ElectionState | None
-    """Write it to the vote file, fsync, rename, fsync the folder; then `VoteSaved`. A write that
-    fails is repeated until it succeeds: nothing that waits for it has left."""
+    """Write the vote file: write, fsync, rename, fsync the folder; then report `VoteSaved`.
+
+    A failed write is repeated until it succeeds, because no message that depends on it has been
+    sent.
+    """
     piece: SnapshotPiece | None
     """Write it; it need not be durable."""
     snapshot: SnapshotId | None
     """All pieces are there: check the whole (`snapshot.check_snapshot`), make it durable, and only
-    then reset the log to its end; then `Stored`. If it is not whole: `Spoiled`."""
+    then reset the log to its end. Report `SnapshotStored`, or `SnapshotSpoiled` if incomplete.
+    """
     truncate_to: int | None
-    """Durable before anything else is appended; then `Truncated`."""
+    """Make it durable before anything else is appended; then report `Truncated`."""
     append: Sequence[bytes]
-    """Write at once, so that it can be read; `Synced` when durable, in the order of the log."""
+    """Write at once, so that it can be read. Report `Synced` when durable, in the
+    order of the log.
+    """
     sends: Sequence[Send]
     replies: Sequence[Reply]
     committed_offset: int
-    """All below is committed, and replayed once `append` is written."""
+    """Everything below is committed. It can be replayed once `append` is written."""
     role: RoleChange | None
 
 
-class Outbox:
-    """Gathers the duties of one step."""
+class ReadyBuilder:
+    """Collects the work of one step."""
 
     __slots__ = ("append", "piece", "replies", "role", "sends", "snapshot", "truncate_to", "vote")
 
@@ -140,7 +146,7 @@ class Outbox:
         self.clear()
 
     def clear(self) -> None:
-        """Begin a step."""
+        """Start a step."""
         self.vote: ElectionState | None = None
         self.piece: SnapshotPiece | None = None
         self.snapshot: SnapshotId | None = None
@@ -151,7 +157,7 @@ class Outbox:
         self.role: RoleChange | None = None
 
     def take(self, committed_offset: int) -> Ready:
-        """The step's duties, and an empty box."""
+        """Return the work of the step, and start empty again."""
         ready = Ready(
             self.vote,
             self.piece,

@@ -1,22 +1,22 @@
-"""What every role of a replica can be asked, and how it asks to become another.
+"""The interface of all roles of a replica, and the moves between roles.
 
-Floor: quorum. Pure. The roles and the legal moves between them, which are Kafka's since KIP-996:
+Room: quorum. Pure. The roles and their legal moves are Kafka's since KIP-996:
 
     Unattached   knows no leader; may have voted in the epoch (Kafka's former "Voted")
-                     -> Prospective when its wait is over, Follower when it hears of a leader
+                 -> Prospective after its wait, Follower when it learns of a leader
     Prospective  asks for pre-votes, in its old epoch
-                     -> Candidate with a majority, else back to Follower or Unattached
+                 -> Candidate with a majority, else back to Follower or Unattached
     Candidate    has raised the epoch, voted for itself and asks for votes
-                     -> Leader with a majority, else Unattached
-    Leader       appends, counts what voters hold, answers
-                     -> Resigned on order, or when no majority fetches
-    Resigned     was leader; hands over, and tries again only after the others
-                     -> Unattached
+                 -> Leader with a majority, else Unattached
+    Leader       appends, tracks what voters have, answers
+                 -> Resigned on request, or when no majority fetches
+    Resigned     was leader; hands over, and starts an election only after the others
+                 -> Unattached
     Follower     fetches from the leader of the epoch
-                     -> Prospective when the leader is lost
+                 -> Prospective when the leader is lost
 
-From each of them a newer epoch leads to Unattached or, where its leader is known, to Follower. An
-observer, which is no voter, is only ever Unattached (and asks around) or Follower.
+From each role a newer epoch leads to Unattached or, if its leader is known, to Follower. An
+observer does not vote. It is only ever Unattached (and asks for the leader) or Follower.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from broker.quorum.voters import ReplicaKey
 
 @dataclass(frozen=True, slots=True)
 class ToUnattached:
-    """Know no leader in the epoch; as a voter, try to become one after the wait."""
+    """Know no leader in the epoch. A voter starts an election after the wait."""
 
     epoch: int
     wait_ms: int
@@ -39,26 +39,28 @@ class ToUnattached:
 
 @dataclass(frozen=True, slots=True)
 class ToProspective:
-    """Ask for pre-votes; `leader_id` is followed again if they are refused, -1: nobody."""
+    """Ask for pre-votes. If they are refused, follow `leader_id` again (-1: none)."""
 
     leader_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToCandidate:
-    """A majority would vote for us: raise the epoch and ask in earnest."""
+    """A majority granted pre-votes: raise the epoch and ask for votes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToLeader:
-    """These have voted for us."""
+    """These replicas have voted for this one."""
 
     granted: Sequence[ReplicaKey]
 
 
 @dataclass(frozen=True, slots=True)
 class ToFollower:
-    """Follow the epoch's leader; `wait_ms`: it is in doubt, try to replace it after the wait."""
+    """Follow the epoch's leader. With `wait_ms` the leader is suspected: start an election after
+    it.
+    """
 
     leader_id: int
     epoch: int
@@ -67,7 +69,7 @@ class ToFollower:
 
 @dataclass(frozen=True, slots=True)
 class ToResigned:
-    """Stop to lead; the first of these holds the most and is to try at once."""
+    """Stop leading. The first of these has the longest log and should start an election at once."""
 
     preferred: tuple[ReplicaKey, ...]
 
@@ -76,30 +78,30 @@ Move = ToUnattached | ToProspective | ToCandidate | ToLeader | ToFollower | ToRe
 
 
 class Role(Protocol):
-    """One role in one epoch. Its methods return the move that is due, if any."""
+    """One role in one epoch. Its methods return the next move, if any."""
 
     leader_id: int
-    """Who leads the epoch, -1 when this replica does not know."""
+    """The leader of the epoch; -1 if this replica does not know it."""
 
     @property
     def deadline_ms(self) -> int:
-        """When `tick` has something to do."""
+        """When to call `tick`."""
 
     @property
     def grants_pre_votes(self) -> bool:
-        """Whether it sees no reason against an election, its log aside."""
+        """Whether this role allows an election. The log is checked separately."""
 
     def begin(self, now_ms: int) -> Move | None:
-        """What the role does first."""
+        """Do the first work of the role."""
 
     def tick(self, now_ms: int) -> Move | None:
-        """What is due by now."""
+        """Do what is due by now."""
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        """An answer came; ids that the role did not give out mean nothing to it."""
+        """Handle an answer. Ids of requests that the role did not send are ignored."""
 
     def failed(self, request_id: int, now_ms: int) -> Move | None:
-        """A request will not be answered."""
+        """Note that a request gets no answer."""
 
     def leave(self, leader_id: int) -> None:
-        """Another role takes over, in an epoch led by `leader_id` (-1: not known)."""
+        """Another role takes over, in an epoch led by `leader_id` (-1: unknown)."""

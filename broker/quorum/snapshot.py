@@ -1,10 +1,9 @@
-"""Snapshots of the metadata log: their names, their frame, and whether one is whole.
+"""Snapshots of the metadata log: file names, layout, and the check that one is complete.
 
-Floor: quorum. Pure. A snapshot is a run of record batches: a control batch with the header record,
-the version and the voters; the image as ordinary batches; a control batch with the footer. Without
-the footer it is not whole, whatever its size: whoever wrote or sent it was cut short, and an image
-with a hole in it would be worse than none. A cluster is born with a snapshot at offset 0 that holds
-voters only.
+Room: quorum. Pure. A snapshot is a sequence of record batches: a control batch with the header
+record, the version and the voters; the image as ordinary batches; a control batch with the footer.
+A snapshot without a footer is incomplete, whatever its size, because the writer or sender was
+interrupted. A cluster starts with a snapshot at offset 0 that holds only the voters.
 """
 
 from __future__ import annotations
@@ -33,23 +32,27 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class SnapshotId(NamedTuple):
-    """All below `end_offset` is in the snapshot; `epoch` is that of the last record below."""
+    """The snapshot covers everything below `end_offset`; `epoch` is the epoch of the
+    last record.
+    """
 
     end_offset: int
     epoch: int
 
 
 BOOTSTRAP = SnapshotId(0, 0)
-"""The snapshot with which a cluster is born."""
+"""The snapshot with which a cluster starts."""
 
 
 def file_name(snapshot_id: SnapshotId) -> str:
-    """The name of a snapshot's file, as Kafka writes it."""
+    """Return the file name of a snapshot, as Kafka writes it."""
     return f"{snapshot_id.end_offset:020}-{snapshot_id.epoch:010}.checkpoint"
 
 
 def read_file_name(name: str) -> SnapshotId | None:
-    """The snapshot that a file holds; None for other files, those half fetched among them."""
+    """Return the snapshot of a file name; None for other files, such as partly
+    fetched snapshots.
+    """
     found = _NAME.fullmatch(name)
     return SnapshotId(int(found[1]), int(found[2])) if found else None
 
@@ -60,9 +63,9 @@ def build_snapshot(
     batches: Iterable[bytearray],
     timestamp_ms: int = NO_TIMESTAMP,
 ) -> bytes:
-    """A whole snapshot around the image's batches, which are numbered through in place.
+    """Return a whole snapshot around the image's batches, whose offsets are set in place.
 
-    `timestamp_ms`: that of the newest record of the log that the snapshot covers.
+    `timestamp_ms` is that of the newest record that the snapshot covers.
     """
     epoch = snapshot_id.epoch
     header = build_control_batch(
@@ -85,10 +88,10 @@ def build_snapshot(
 
 
 def check_snapshot(content: Buffer) -> VoterSet:
-    """The voters in a snapshot that is whole.
+    """Return the voters of a complete snapshot.
 
-    Raises CorruptBatch (or another WireError) when a batch is broken, when the header is not first,
-    when the footer is missing or something stands behind it, or when it names no voters.
+    Raises CorruptBatch or another WireError if a batch is corrupt, if the header is not first, if
+    the footer is missing or not last, or if no voters are named.
     """
     voters: VoterSet | None = None
     end = 0
@@ -97,12 +100,12 @@ def check_snapshot(content: Buffer) -> VoterSet:
     for header, batch in iterate_batches(content):
         check_batch(batch)
         if is_ended:
-            raise CorruptBatch("a snapshot goes on behind its footer")
+            raise CorruptBatch("a snapshot continues after its footer")
         if header.base_offset != offset:
-            raise CorruptBatch(f"a snapshot leaps from {offset} to {header.base_offset}")
+            raise CorruptBatch(f"a snapshot jumps from offset {offset} to {header.base_offset}")
         records = [one for _, one in read_control_batch(batch)] if header.is_control else []
         if end == 0 and not (records and isinstance(records[0], SnapshotHeader)):
-            raise CorruptBatch("a snapshot does not begin with its header")
+            raise CorruptBatch("a snapshot does not start with its header")
         for record in records:
             if isinstance(record, Voters):
                 voters = voters_of(record)

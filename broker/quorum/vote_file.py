@@ -1,8 +1,8 @@
-"""The vote file: in which epoch this replica is, and whom it has voted for.
+"""The vote file: the epoch of this replica, and the candidate that it voted for.
 
-Floor: quorum. Pure. The file is Kafka's `quorum-state` in its JSON, data version 1 (KIP-853: with
-the directory of the candidate, without voters and cluster). It must be durable before anything
-leaves that tells of it: whoever forgets a vote can give a second one in the same epoch.
+Room: quorum. Pure. The file is Kafka's `quorum-state` in JSON, data version 1 (KIP-853: with the
+directory of the candidate, without voters and cluster). It must be durable before any message that
+depends on it is sent. A replica that lost its vote could vote twice in one epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DATA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """One epoch as a replica knows it: its vote and, where it was known by then, the leader."""
+    """One epoch as a replica knows it: its vote and, if known by then, the leader."""
 
     epoch: int
     voted: ReplicaKey | None = None
@@ -27,11 +27,11 @@ class ElectionState:
 
 
 class VoteFileError(ValueError):
-    """The vote file is damaged or of another version; a node that cannot read it must not vote."""
+    """The vote file is damaged or has another version. A node that cannot read it must not vote."""
 
 
 def encode(election: ElectionState) -> bytes:
-    """The file's content."""
+    """Return the file's content."""
     voted = election.voted or ReplicaKey(NO_NODE, ZERO_UUID)
     fields = {
         "leaderId": election.leader_id,
@@ -44,7 +44,7 @@ def encode(election: ElectionState) -> bytes:
 
 
 def decode(content: bytes, path: str = FILE_NAME) -> ElectionState:
-    """Read what `encode` or Kafka wrote; raises VoteFileError, which names the file by `path`."""
+    """Read what `encode` or Kafka wrote. Raises VoteFileError, which names the file by `path`."""
     try:
         fields = json.loads(content)
         version = fields["data_version"]

@@ -1,9 +1,9 @@
-"""Who votes: voters by node and directory, and which set of them holds at the log's end.
+"""The voters, identified by node and directory, and the voter set at the end of the log.
 
-Floor: quorum. Pure. A voter is a node *and* the directory on its disk (KIP-853): a node whose disk
-was emptied comes back under the same id and is a stranger. The set stands in the log and in its
-snapshots, never in configuration. It holds from the moment its record is appended, committed or
-not, and is taken back when the record is truncated.
+Room: quorum. Pure. A voter is a node *and* the directory on its disk (KIP-853). A node whose disk
+was emptied comes back under the same id and is not that voter. The set is in the log and in its
+snapshots, never in the configuration. It is valid once its record is appended, committed or not,
+and is undone when the record is truncated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from protocol.types import NO_OFFSET, Uuid
 
 KRAFT_VERSION = 1
-"""The first version in which the voters stand in the log; older ones are not supported."""
+"""The first version with the voters in the log; older ones are not supported."""
 
 
 class ReplicaKey(NamedTuple):
@@ -26,7 +26,7 @@ class ReplicaKey(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a voter listens, under the listener's name."""
+    """The address of one listener of a voter, with the listener's name."""
 
     name: str
     host: str
@@ -35,7 +35,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A voter with the addresses and the range of versions it was written down with."""
+    """A voter with the addresses and the range of versions in its record."""
 
     key: ReplicaKey
     endpoints: tuple[Endpoint, ...] = ()
@@ -44,7 +44,7 @@ class Voter:
 
 
 class VoterSet:
-    """Voters in the order of their ids; a majority is more than half of them."""
+    """Voters in the order of their ids. A majority is more than half of them."""
 
     __slots__ = ("voters",)
 
@@ -69,29 +69,31 @@ class VoterSet:
         return hash(self.voters)
 
     def __repr__(self) -> str:
-        return f"VoterSet({', '.join(str(key.node_id) for key in self) or 'nobody'})"
+        return f"VoterSet({', '.join(str(key.node_id) for key in self) or 'empty'})"
 
     @property
     def majority(self) -> int:
-        """The least number of voters that is more than half of them."""
+        """The smallest number of voters that is more than half of them."""
         return len(self.voters) // 2 + 1
 
     def others(self, me: ReplicaKey) -> list[ReplicaKey]:
-        """All voters but this replica."""
+        """Return all voters but this replica."""
         return [key for key in self if key != me]
 
     def rank(self, me: ReplicaKey, lost_leader_id: int) -> int:
-        """This voter's place among those left without the leader: who is first tries at once."""
+        """Return this voter's rank among the voters without the lost leader. Rank 0
+        tries at once.
+        """
         left = [key for key in self if key.node_id != lost_leader_id]
         return left.index(me) if me in left else len(left)
 
 
 def reached_by_majority(values: Sequence[int]) -> int:
-    """The greatest number that a majority of voters has reached, each having reached its own."""
+    """Return the greatest value that a majority of voters has reached, given each voter's value."""
     return sorted(values, reverse=True)[len(values) // 2]
 
 
-class _Held(NamedTuple):
+class _VoterSetRecord(NamedTuple):
     """A voter set, and the offset of the record that names it."""
 
     offset: int
@@ -99,35 +101,35 @@ class _Held(NamedTuple):
 
 
 class VoterHistory:
-    """The sets by the offsets of their records; the newest one holds."""
+    """The voter sets by the offsets of their records; the newest is valid."""
 
     __slots__ = ("_entries",)
 
     def __init__(self, voters: VoterSet, offset: int = NO_OFFSET) -> None:
-        """`offset`: where the set's record stands, -1 when it comes from a snapshot."""
-        self._entries = [_Held(offset, voters)]
+        """`offset` is that of the set's record; -1 if the set comes from a snapshot."""
+        self._entries = [_VoterSetRecord(offset, voters)]
 
     @property
     def latest(self) -> VoterSet:
-        """The set that holds."""
+        """The valid set."""
         return self._entries[-1].voters
 
     @property
     def is_from_snapshot(self) -> bool:
-        """Whether no record in the log names the set that holds."""
+        """Whether no record in the log names the valid set."""
         return self._entries[-1].offset == NO_OFFSET
 
     def at(self, end_offset: int) -> VoterSet:
-        """The set that held when the log ended there."""
+        """Return the set that was valid when the log ended at the offset."""
         return next(one.voters for one in reversed(self._entries) if one.offset < end_offset)
 
     def append(self, offset: int, voters: VoterSet) -> None:
-        """A record at that offset names another set."""
+        """Note a record at that offset that names another set."""
         assert offset > self._entries[-1].offset, "voter records come in the log's order"
-        self._entries.append(_Held(offset, voters))
+        self._entries.append(_VoterSetRecord(offset, voters))
 
     def truncate_to(self, end_offset: int) -> None:
-        """Forget the sets whose records stand at or above the offset."""
+        """Forget the sets whose records are at or above the offset."""
         while len(self._entries) > 1 and self._entries[-1].offset >= end_offset:
             self._entries.pop()
 

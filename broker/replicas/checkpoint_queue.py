@@ -1,6 +1,7 @@
-"""Checkpoints in the file thread: one at a time, and the next is for all who have asked by then.
+"""Writes checkpoints in the file thread, one at a time.
 
-Floor: replicas. Clients may ask faster than the disk writes, and go away before they are answered.
+Room: replicas. Requests that arrive during a write share the next checkpoint. So clients that ask
+faster than the disk writes, or disconnect before the answer, cause no extra writes.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ Failed = Callable[[Exception], None]
 
 
 class CheckpointQueue:
-    """Writes the offsets every log starts at, and is safe up to."""
+    """Writes the checkpoint with the start offset and the recovery point of every log."""
 
     def __init__(self, logs: LogManager, worker: Jobs) -> None:
         self._logs = logs
         self._worker = worker
         self._next: list[tuple[Done, Failed]] = []
-        """Who has asked for a checkpoint since the last one began."""
+        """The callers that asked for a checkpoint since the last one started."""
         self._next_frees_room = False
         self._is_writing = False
 
     def write(self, done: Done, failed: Failed, *, frees_room: bool = False) -> None:
-        """Write a checkpoint of all that is so now, then call `done`.
+        """Write a checkpoint of the present state, then call `done`.
 
-        `frees_room`: so that files may go; it may use the reserve on a full disk.
+        `frees_room`: files can be deleted after this checkpoint, so it may use the reserve on a
+        full disk.
         """
         self._next.append((done, failed))
         self._next_frees_room |= frees_room

@@ -1,7 +1,7 @@
-"""Cleaning of compacted partitions: the dirtiest one at a time, in slices, a pause after each.
+"""Cleans compacted partitions: the dirtiest first, in slices, with a pause after each slice.
 
-Floor: replicas. The slices run in the file thread, which is also the one that deletes folders. A
-thread shares the processor with the loop, so it rests twice as long as it has worked.
+Room: replicas. The slices run in the file thread, which also deletes folders. A thread takes
+processor time from the event loop, so it pauses twice as long as it has worked.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 REST_SHARE = 2
-"""Rest for each unit of work."""
+"""Milliseconds of pause for each millisecond of work."""
 
 REST_MS_MIN = 1
 
 
 class Cleaner:
-    """At most one cleaning under way.
+    """Cleans at most one partition at a time.
 
-    A partition in which it met damage, or whose files could not be swapped, is left alone until
-    the next start. `unlink` removes dropped files when they are due.
+    A partition with a damaged log, or whose files could not be replaced, is skipped until the next
+    start. `unlink` deletes dropped files when they are due.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Cleaner:
         self._left_alone: set[Replica] = set()
 
     def look(self) -> None:
-        """Begin with the dirtiest partition, if one is dirty enough."""
+        """Start to clean the dirtiest partition, if one is dirty enough."""
         if self._is_busy or not self._settings.config.log_cleaner_enable:
             return
         now_ms = self._world.clock.now_ms()
@@ -118,11 +118,13 @@ class Cleaner:
             ),
         )
         self._unlink(dropped)
-        # What is dirty elsewhere need not wait for the next look.
+        # Look for the next dirty partition at once.
         self._world.soon(self.look)
 
     def _given_up(self, job: CleaningJob) -> None:
-        """The log has been deleted, or cut, or the job has failed; what it has made goes."""
+        """Delete what the job has written, because the log was deleted or truncated or the job
+        failed.
+        """
         self._is_busy = False
         self._worker.run(job.abandon, lambda _: None, lambda _: None)
 

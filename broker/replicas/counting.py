@@ -1,7 +1,7 @@
-"""How far what is written to the partitions held here counts: synced, in sync, told of.
+"""Advances watermarks: notes what is durable and replicated, and notifies listeners.
 
-Floor: replicas. Roles are another matter (`replicas`): here they are what they are. Whoever follows
-a partition hears of a write before it is synced here, so that all sync at once.
+Room: replicas. Roles do not change here; `replicas` changes them. Listeners are notified of an
+append before it is fsynced here, so that followers fsync at the same time as the leader.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from broker.replicas.flusher import Flusher
-from broker.replicas.hearing import Hearer
 from broker.replicas.replica import Replica
+from broker.replicas.replica_listener import ReplicaListener
 from broker.storage.log import Log
 from broker.world import Clock
 
 
-class Counting:
-    """Counts for all partitions that are held here.
+class WatermarkTracker:
+    """Does this for all partitions of this broker.
 
-    `on_advance`, once it is set, hears of every high watermark that has moved.
+    Once `on_advance` is set, it is called with each replica whose high watermark has moved.
     """
 
     def __init__(
@@ -26,21 +26,23 @@ class Counting:
         clock: Clock,
         flusher: Flusher,
         by_log: Mapping[Log, Replica],
-        hearers: Sequence[Hearer],
+        listeners: Sequence[ReplicaListener],
     ) -> None:
-        """`by_log` and `hearers` are those of `Replicas`, whatever they hold by now."""
+        """`by_log` and `listeners` belong to `Replicas`, which changes them later."""
         self.on_advance: Callable[[Replica], None] = _nobody_waits
         self._clock = clock
         self._flusher = flusher
         self._by_log = by_log
-        self._hearers = hearers
+        self._listeners = listeners
 
     def written(self, replica: Replica) -> None:
-        """Something has been written to the log: it counts now, or once it is synced."""
+        """Note an append. It is durable after the fsync, or at once if the topic does not wait for
+        one.
+        """
         if replica.is_shared:
-            # Before the own sync: followers write and sync at the same time.
-            for hearer in self._hearers:
-                hearer.written(replica)
+            # Before the fsync here, so that followers append and fsync at the same time.
+            for listener in self._listeners:
+                listener.written(replica)
         log = replica.log
         if log.config.is_flushed_before_ack:
             self._flusher.mark(log)
@@ -50,7 +52,7 @@ class Counting:
             self._flusher.mark(log)
 
     def flushed(self, log: Log) -> None:
-        """The log's recovery point has moved."""
+        """Note that the log's recovery point has moved."""
         replica = self._by_log.get(log)
         if replica is not None:
             self._durable_advanced(replica)
@@ -59,44 +61,44 @@ class Counting:
         if replica.advance_durable():
             self._advanced(replica)
         if replica.is_shared:
-            for hearer in self._hearers:
-                hearer.durable_advanced(replica)
+            for listener in self._listeners:
+                listener.durable_advanced(replica)
 
     def _advanced(self, replica: Replica) -> None:
         self.on_advance(replica)
         if replica.is_shared:
-            for hearer in self._hearers:
-                hearer.moved(replica)
+            for listener in self._listeners:
+                listener.moved(replica)
 
     def learned(self, replica: Replica, high_watermark: int) -> None:
-        """Its leader's high watermark is known."""
+        """Note the leader's high watermark, on a follower."""
         if replica.learned(high_watermark):
             self._advanced(replica)
 
     def trimmed(self, replica: Replica) -> None:
-        """The log begins elsewhere: records were deleted."""
+        """Note a new log start offset after records were deleted."""
         replica.state.trimmed(replica.log.log_start_offset)
         if replica.is_shared:
-            for hearer in self._hearers:
-                hearer.moved(replica)
+            for listener in self._listeners:
+                listener.moved(replica)
 
     def flush_overdue(self, now_ms: int) -> None:
-        """Sync the logs that their `flush.ms` or `flush.messages` asks for."""
+        """Fsync the logs whose `flush.ms` or `flush.messages` requires it."""
         for replica in self._by_log.values():
             if replica.log.is_flush_due(now_ms):
                 self._flusher.mark(replica.log)
 
     def flush_all(self) -> None:
-        """Sync everything that is written, whatever its topic's settings."""
+        """Fsync all logs, whatever the settings of their topics."""
         for replica in self._by_log.values():
             if replica.log.recovery_point < replica.log.written_end_offset:
                 self._flusher.mark(replica.log)
 
     def take_over(self, replica: Replica) -> None:
-        """Its state may have moved the high watermark: bring that to the log, and tell of it."""
+        """Apply a moved high watermark to the log and notify the listeners."""
         if replica.take_over():
             self._advanced(replica)
 
 
 def _nobody_waits(replica: Replica) -> None:
-    """Before clients are served."""
+    """The default until clients are served."""

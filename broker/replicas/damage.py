@@ -1,8 +1,9 @@
-"""Logs that are found damaged while they serve: others are to lead them.
+"""Handles logs found damaged while in service: reports them so that other brokers lead them.
 
-Floor: replicas. `Replicas` knows which they are, and puts them aside when the metadata say that
-another leads. Here the controller is told, with every heartbeat, so that it finds that other as
-soon as there is one, and the log is marked, for it may take until after a restart.
+Room: replicas. `Replicas` knows the damaged logs, and puts each one aside when the metadata names
+another leader. This module reports them to the controller with every heartbeat, so that it elects
+another leader as soon as one is possible. It also marks the log on disk, because that can take
+until after a restart.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from broker.replicas.hearing import Deaf
 from broker.replicas.replica import Replica
+from broker.replicas.replica_listener import BaseReplicaListener
 from broker.replicas.replicas import Replicas
 from broker.world import Jobs, World
 from protocol.log import fields
@@ -21,30 +22,30 @@ from protocol.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 MARK_RETRY_MS = 1_000
-"""After the disk has refused to mark a log, it is tried again."""
+"""Wait before a rejected mark is tried again."""
 
-Tell = Callable[[Iterable[TopicPartition]], None]
-"""Hears of all that are damaged and in service, whenever one begins or ceases to be."""
+Report = Callable[[Iterable[TopicPartition]], None]
+"""Gets all damaged partitions that are in service, whenever the set changes."""
 
 
-class Damage(Deaf):
-    """To be put among `Replicas.hearers`."""
+class Damage(BaseReplicaListener):
+    """Add this to `Replicas.listeners`."""
 
-    def __init__(self, world: World, replicas: Replicas, tell: Tell, files: Jobs) -> None:
+    def __init__(self, world: World, replicas: Replicas, report: Report, files: Jobs) -> None:
         """`files` is the thread that renames folders."""
         self._later = world.later
         self._replicas = replicas
-        self._tell = tell
+        self._report = report
         self._files = files
-        self._told: frozenset[TopicPartition] = frozenset()
+        self._reported: frozenset[TopicPartition] = frozenset()
 
     def damaged(self, replica: Replica) -> None:
-        """Have others lead it, and have a start know of it."""
+        """Report the partition, and mark its log so that the next start finds the mark."""
         self._say()
         self._mark(replica)
 
     def _mark(self, replica: Replica) -> None:
-        """Mark its log, as soon as the disk lets us. Out of service, it is out of the way too."""
+        """Mark a damaged log. Repeat until the disk accepts it or the log is out of service."""
         if replica not in self._replicas.damaged:
             return
         mark = self._replicas.logs.damage_mark(replica.log, self._replicas.damaged[replica])
@@ -59,10 +60,10 @@ class Damage(Deaf):
         self._files.run(mark.perform, lambda _: None, failed)
 
     def gone(self, replica: Replica) -> None:
-        """It may have been a damaged one."""
-        if replica.topic_partition in self._told:
+        """Report the new set if the partition was a damaged one."""
+        if replica.topic_partition in self._reported:
             self._say()
 
     def _say(self) -> None:
-        self._told = frozenset(one.topic_partition for one in self._replicas.damaged)
-        self._tell(self._told)
+        self._reported = frozenset(one.topic_partition for one in self._replicas.damaged)
+        self._report(self._reported)

@@ -1,7 +1,7 @@
-"""A follower's Fetch as it goes over the wire.
+"""Builds a follower's Fetch request.
 
-Floor: replicas. Pure. Between brokers topics go by id, and the one who asks says which incarnation
-it is: the version that carries all of it is the only one spoken (decision 0031).
+Room: replicas. Pure. Between brokers, topics are named by id, and the sender names its incarnation
+by its broker epoch. So only the newest Fetch version is used (decision 0031).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from protocol.types import Uuid
 FETCH_VERSION = BETWEEN_BROKERS[ApiKey.FETCH][-1]
 
 MAX_WAIT_MS = 500
-"""`replica.fetch.wait.max.ms`: so long a leader waits for something to tell."""
+"""`replica.fetch.wait.max.ms`: how long a leader waits for new records."""
 
 MAX_BYTES = 10 << 20
-"""`replica.fetch.response.max.bytes`: of one answer, but for a first batch that is larger."""
+"""`replica.fetch.response.max.bytes`: the limit of a response, unless its first batch is larger."""
 
 PARTITION_BYTES_MAX = 1 << 20
 """`replica.fetch.max.bytes`."""
 
 
 def fetch_request(plan: FetchPlan, me: FollowerIdentity, directory_id: Uuid) -> FetchRequest:
-    """What the plan asks for, topic by topic."""
+    """Return the request for a fetch plan."""
     topics: dict[Uuid, FetchTopic] = {}
     for asked in plan.partitions:
         key = asked.key

@@ -1,10 +1,12 @@
-"""Group commit: logs with unflushed bytes are synced in threads, and then told so.
+"""Group commit: threads fsync logs that have unflushed bytes.
 
-Floor: replicas. A log that is marked while its sync is under way is synced once more right after
-it, together with everything written meanwhile; so the slower the disk, the larger the groups. A
-failed sync is final: the kernel may have dropped the pages and would call a second try a success.
-Where only a descriptor was missing to sync something by, it is tried again.
-What renames a log's folder or cuts its files waits by `drain` until no thread works there any more.
+Room: replicas. If a log is marked during its own fsync, it is fsynced again directly afterwards,
+with everything appended in the meantime. So a slower disk gets larger groups. A failed fsync is
+final, because the kernel can drop the pages and report a second try as a success. Only a missing
+file descriptor is a reason to try again.
+
+Code that renames a log's folder or truncates its files first waits, by `drain`, until no thread
+works there.
 """
 
 from __future__ import annotations
@@ -19,15 +21,18 @@ from broker.world import World
 FLUSH_THREADS = 4
 
 RETRY_MS = 1_000
-"""How long logs wait that could not be synced for want of a descriptor."""
+"""Wait before logs are tried again that had no file descriptor for the fsync."""
 
 STOP_S_MAX = 5.0
-"""How long a stop waits for a sync that hangs."""
+"""How long a stop waits for an fsync that hangs."""
 
 
 class Flusher:
-    """Syncs marked logs. `on_flushed(log)` comes in the loop after `log.recovery_point` has moved;
-    `on_failed(error)` means the process must stop."""
+    """Fsyncs marked logs.
+
+    Calls `on_flushed(log)` in the event loop when `log.recovery_point` has moved. Calls
+    `on_failed(error)` when the process must stop.
+    """
 
     def __init__(
         self,
@@ -37,8 +42,9 @@ class Flusher:
         on_timed: Callable[[int], None] = lambda took_ns: None,
         on_refused: Callable[[Log, DiskError], None] = lambda log, error: None,
     ) -> None:
-        """`on_timed` hears how many nanoseconds each group commit took, `on_refused` of a log that
-        has to wait for a descriptor."""
+        """`on_timed` gets the duration of each group commit in nanoseconds. `on_refused` gets each
+        log that must wait for a file descriptor.
+        """
         self._soon = world.soon
         self._later = world.later
         self._turn_ns = world.turn_ns
@@ -47,11 +53,11 @@ class Flusher:
         self._on_timed = on_timed
         self._on_refused = on_refused
         self._refused: dict[Log, None] = {}
-        """Logs that wait for a descriptor, and are marked again in a while."""
+        """Logs that wait for a file descriptor and are marked again later."""
         self._marked: dict[Log, None] = {}
         self._in_flight: set[Log] = set()
         self._drains: list[tuple[Collection[Log], Callable[[], None]]] = []
-        """Logs that are not synced for now, and what is to be called when none is under way."""
+        """Logs that must not be fsynced now, and the callback for when no fsync of them runs."""
         self._idle = [world.jobs(f"flush-{number}") for number in range(FLUSH_THREADS)]
         self._workers = list(self._idle)
         self._is_scheduled = False
@@ -59,21 +65,21 @@ class Flusher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything marked has been synced."""
+        """Whether everything marked has been fsynced."""
         return not (self._marked or self._in_flight or self._refused)
 
     def mark(self, log: Log) -> None:
-        """See to it that what is written in `log` gets to the disk soon."""
+        """Schedule an fsync of everything appended to `log`."""
         self._marked[log] = None
         if not self._is_scheduled:
             self._is_scheduled = True
-            # Other connections' reads of this turn join the same sync.
+            # Wait a turn, so that appends of other connections join the same fsync.
             self._soon(self._start)
 
     def drain(self, logs: Collection[Log], done: Callable[[], None]) -> None:
-        """Call `done` when no sync of these logs is under way; until then none begins.
+        """Call `done` when no fsync of these logs is running. None starts before that.
 
-        Drain before you rename a log's folder or truncate the log. A sync writes indexes and
+        Drain before you rename a log's folder or truncate the log. An fsync writes indexes and
         producer snapshots by their path, and a snapshot that is written after a truncation would
         describe batches that are gone.
         """
@@ -83,7 +89,7 @@ class Flusher:
             done()
 
     def _drained(self) -> None:
-        """Tell those whose logs are under way no more."""
+        """Call the callbacks of drains whose logs are free now."""
         drains, self._drains = self._drains, []
         for logs, done in drains:
             self.drain(logs, done)
@@ -96,7 +102,7 @@ class Flusher:
         return log not in self._in_flight and not any(log in logs for logs, _ in self._drains)
 
     def _share(self, ready: list[Log]) -> None:
-        """Have these synced by the workers that are idle, each a share."""
+        """Divide the logs among the idle workers."""
         while ready and self._idle:
             share = -(-len(ready) // len(self._idle))
             batch, ready = ready[:share], ready[share:]
@@ -147,14 +153,14 @@ class Flusher:
         worker.run(job, done, failed)
 
     def _go_on(self) -> None:
-        """A worker is free: tell who waited for its logs, and sync what was marked meanwhile."""
+        """A worker is free: call waiting drains, and fsync what was marked in the meantime."""
         if self._drains:
             self._drained()
         if self._marked:
             self._start()
 
     def _refuse(self, log: Log, error: DiskError) -> None:
-        """Have a log wait that could not be synced; no sync of it has failed."""
+        """Make a log wait that has no file descriptor. No fsync of it has failed."""
         if not error.is_short:
             self._on_failed(error)
             return
@@ -169,9 +175,10 @@ class Flusher:
             self.mark(log)
 
     def stop(self) -> bool:
-        """End the threads; whether everything they had begun has been synced.
+        """Stop the threads; return whether all their fsyncs have ended.
 
-        What failed, or hangs, must not be synced again: the kernel tells of a failure once.
+        A failed or hanging fsync must not be repeated, because the kernel reports a failure only
+        once.
         """
         self._is_stopped = True
         ended = [worker.stop(STOP_S_MAX) for worker in self._workers]

@@ -1,9 +1,11 @@
-"""The folders of partitions follow the metadata log slowly; roles follow it at once (`replicas`).
+"""Creates and removes the folders of partitions as the metadata requires.
 
-Floor: replicas. A change is done in steps, each of them decided here in the loop, done in the file
-thread and taken over here (`storage/folder_jobs`): folders are put out of the way, a checkpoint
-forgets them, others are made. One change at a time, for a step is decided by what the one before it
-has left. What the disk refuses for want of room is told, kept and tried again.
+Room: replicas. Roles follow the metadata at once (`replicas`), folders follow slowly. A change has
+several steps: rename the folders of deleted topics, write a checkpoint without them, create missing
+folders. Each step is planned in the event loop, runs in the file thread, and its result is taken
+over in the loop (`storage/folder_jobs`). Only one change runs at a time, because the plan of a step
+depends on the result of the step before. What a full disk rejects is reported, remembered and tried
+again.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """The logs of one topic by partition, and why some could not be made."""
+class CreatedLogs:
+    """The logs of one topic by partition, and the reasons why some could not be created."""
 
     topic: TopicImage
     logs: dict[int, Log]
@@ -46,18 +48,20 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What is to be done to folders: these topics' go, and what these others lack is made."""
+class FolderChange:
+    """A change: delete the folders of `removed` topics, and create the missing ones of `wanted`
+    topics.
+    """
 
     removed: Sequence[TopicImage]
     wanted: Sequence[TopicImage]
     image: MetadataImage
-    """With the settings of those that are wanted."""
-    done: Callable[[list[Made]], None]
+    """Holds the settings of the wanted topics."""
+    done: Callable[[list[CreatedLogs]], None]
 
 
 class Folders:
-    """What is done to folders."""
+    """Changes folders."""
 
     def __init__(self, settings: InForce, clock: Clock, logs: LogManager, worker: Jobs) -> None:
         self._settings = settings
@@ -65,14 +69,14 @@ class Folders:
         self._logs = logs
         self._worker = worker
         self._unforgotten: list[DroppedFiles] = []
-        """Folders of deleted partitions that a checkpoint may still name."""
+        """Folders of deleted partitions that a checkpoint can still name."""
         self._not_aside: dict[TopicPartition, DiskError | FolderError] = {}
-        """Damaged logs that were to be put aside and could not be."""
-        self._changes: deque[Change] = deque()
-        """The first is under way."""
+        """Damaged logs that could not be put aside, with the error."""
+        self._changes: deque[FolderChange] = deque()
+        """All changes that are not done. The first one is running."""
 
     def own_indexes(self, topic: TopicImage) -> list[int]:
-        """The partitions of a topic of which this broker is a replica."""
+        """Return the partitions of a topic of which this broker is a replica."""
         node_id = self._settings.config.node_id
         return [
             index
@@ -81,31 +85,35 @@ class Folders:
         ]
 
     def is_missing(self, topic: TopicImage, index: int) -> bool:
-        """Whether a log that is not there should be made: one that is damaged only where its
-        records are to be had from another broker."""
+        """Return whether a missing log should be created.
+
+        A damaged log is created again only if its records can be fetched from another broker.
+        """
         is_offline = TopicPartition(topic.name, index) in self._logs.offline
         return not is_offline or self.is_led_elsewhere(topic.partitions[index])
 
     def is_led_elsewhere(self, partition: PartitionImage) -> bool:
-        """Whether another broker leads it, and this one does not count as having all of it.
+        """Return whether another broker leads the partition and this one is neither in sync nor
+        eligible.
 
-        Whoever leads was in sync or eligible, so it holds all that was ever acknowledged, or was
-        chosen by a person who knew that it may not.
+        That leader was in sync or eligible, so it has all acknowledged records. Otherwise a person
+        elected it and knew that records can be missing.
         """
         me = self._settings.config.node_id
         counts = me in (*partition.in_sync_replicas, *partition.eligible_leader_replicas)
         return partition.leader not in (NO_NODE, me) and not counts
 
-    # At the start, before the thread has anything to do.
+    # At the start, before the file thread has work.
 
     def finish_removals(
         self, image: MetadataImage, removed_ids: set[Uuid], *, is_caught_up: bool
     ) -> list[DroppedFiles]:
-        """Finish what deletions were cut short; returns what may be unlinked.
+        """Finish interrupted deletions; return the files that can be deleted.
 
-        A folder of a topic that the metadata log has removed is one. One whose topic the image does
-        not know is put aside as stray if the broker has replayed its own registration
-        (`is_caught_up`), so all that was committed when the folder was made.
+        They are the folders of topics that the metadata log has removed. A folder whose topic is
+        not in the image is put aside as stray, but only if the broker has replayed its own
+        registration (`is_caught_up`). Then it has also replayed all that was committed when the
+        folder was created.
         """
         strays = []
         for topic_partition, log in self._logs.logs.items():
@@ -131,11 +139,11 @@ class Folders:
         return forgotten
 
     def _put_strays_aside(self, strays: Sequence[TopicPartition]) -> None:
-        """Rename folders that belong to no topic; those that the disk keeps go at the next start.
+        """Rename folders that belong to no topic. What the disk rejects is tried at the next start.
 
-        The checkpoint forgets them first. A start takes a log without its folder for lost, and
-        these must not have it look away: they are there for good, and a later log of the same name
-        may be lost as well.
+        First a checkpoint is written without them. A start takes a log in the checkpoint without
+        its folder for lost. These folders never come back, and a later log of the same name must
+        not be confused with them.
         """
         removal = self._logs.begin_removal(strays, STRAY_SUFFIX)
         if removal is None:
@@ -164,8 +172,8 @@ class Folders:
                 extra=fields(partition=topic_partition, error=refusal),
             )
 
-    def make(self, topic: TopicImage, image: MetadataImage) -> Made:
-        """The logs of a topic, missing ones made."""
+    def make(self, topic: TopicImage, image: MetadataImage) -> CreatedLogs:
+        """Return the logs of a topic; create the missing ones."""
         removal = self._logs.begin_removal(self._to_put_aside(topic), DAMAGED_SUFFIX)
         if removal is not None:
             self._put_aside(removal, removal.perform())
@@ -179,20 +187,20 @@ class Folders:
         removed: Sequence[TopicImage],
         wanted: Sequence[TopicImage],
         image: MetadataImage,
-        done: Callable[[list[Made]], None],
+        done: Callable[[list[CreatedLogs]], None],
     ) -> None:
-        """Remove the folders of some topics, then make what is missing of others."""
-        self._changes.append(Change(removed, wanted, image, done))
+        """Delete the folders of some topics, then create the missing folders of others."""
+        self._changes.append(FolderChange(removed, wanted, image, done))
         if len(self._changes) == 1:
             self._begin()
 
     def retry_forgetting(self) -> None:
-        """Try again to let go of folders that a full disk has kept."""
+        """Try again to delete the folders that a full disk could not remove from the checkpoint."""
         if self._unforgotten:
             self.change((), (), MetadataImage(), lambda made: None)
 
     def unlink(self, files: DroppedFiles) -> None:
-        """Remove dropped files in the thread: freeing a large one takes long."""
+        """Delete dropped files in the file thread, because freeing a large file takes long."""
 
         def failed(error: Exception) -> None:
             logger.warning("files could not be removed", extra=fields(error=error))
@@ -211,16 +219,17 @@ class Folders:
     def _renamed(self, removal: FolderRemoval, done: RenamedFolders) -> None:
         self._unforgotten += self._logs.removed(removal, done)
         for topic_partition, error in done.refused.items():
-            # It goes at the next start.
+            # It is deleted at the next start.
             logger.error(
                 "folder cannot be removed", extra=fields(partition=topic_partition, error=error)
             )
         self._forget()
 
     def _forget(self) -> None:
-        """Write that deleted folders are no longer expected.
+        """Write a checkpoint without the deleted folders.
 
-        Without room for that nothing of them goes yet: a start would take the folders for lost.
+        If the disk has no room for it, the files stay. Otherwise a start would take the folders for
+        lost.
         """
         if not self._unforgotten:
             self._make_all()
@@ -252,15 +261,18 @@ class Folders:
         self._worker.run(removal.perform, renamed, _never)
 
     def _to_put_aside(self, topic: TopicImage) -> list[TopicPartition]:
-        """The damaged logs of a topic whose records are to be had from another broker."""
+        """Return the damaged logs of a topic whose records can be fetched from another broker."""
         own = [(index, TopicPartition(topic.name, index)) for index in self.own_indexes(topic)]
         return [
             one for index, one in own if one in self._logs.offline and self.is_missing(topic, index)
         ]
 
     def _put_aside(self, removal: FolderRemoval, done: RenamedFolders) -> None:
-        """Damaged logs are out of the way, so that they can be made anew; nothing reads or removes
-        them again. One that the disk does not let be renamed stays offline."""
+        """Note the damaged logs that were renamed. They can be created again.
+
+        The renamed folders are never read or deleted. A log whose rename was rejected stays
+        offline.
+        """
         self._logs.removed(removal, done)
         for topic_partition, path in done.paths.items():
             logger.error(
@@ -293,8 +305,9 @@ class Folders:
 
         self._worker.run(job, made, _never)
 
-    def _end(self, made: list[Made]) -> None:
-        # While it is told, this one is still the first: who hears of it may ask for more.
+    def _end(self, made: list[CreatedLogs]) -> None:
+        # During the callback this change is still the first, because the callback can add another
+        # one.
         self._changes[0].done(made)
         self._changes.popleft()
         if self._changes:
@@ -303,21 +316,22 @@ class Folders:
     def _plan(self, topic: TopicImage, image: MetadataImage) -> Making:
         wanted = [TopicPartition(topic.name, index) for index in self.own_indexes(topic)]
         return self._logs.begin_making(
-            # What is offline has its place, and says there why.
+            # An offline log keeps its folder, and the folder says why it is offline.
             [one for one in wanted if one not in self._logs.offline],
             topic.topic_id,
             self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic.name)),
             self._clock.now_ms(),
         )
 
-    def _taken_over(self, topic: TopicImage, making: Making, done: MadeLogs) -> Made:
+    def _taken_over(self, topic: TopicImage, making: Making, done: MadeLogs) -> CreatedLogs:
         logs, refused = self._logs.made(making, done)
         reasons = {topic_partition: str(error) for topic_partition, error in refused.items()}
-        # What could not be put aside is tried again like what could not be made.
+        # Damaged logs that could not be put aside are tried again, like logs that could not be
+        # created.
         for one in self._to_put_aside(topic):
             if one in self._not_aside:
                 reasons[one] = f"{self._logs.offline[one]}; not put aside: {self._not_aside[one]}"
-        return Made(
+        return CreatedLogs(
             topic,
             {topic_partition.partition: log for topic_partition, log in logs.items()},
             reasons,
@@ -337,5 +351,5 @@ def _not_forgotten(error: Exception) -> None:
 
 
 def _never(error: Exception) -> None:
-    """For jobs that deal with every refusal of the disk themselves."""
+    """Raise the error, because these jobs handle every disk error themselves."""
     raise error

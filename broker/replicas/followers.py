@@ -1,12 +1,13 @@
-"""What is followed here: fetched from each leader, appended, synced, and cut where logs part.
+"""Runs the followers of this broker: fetches from leaders, appends, fsyncs, and truncates logs.
 
-Floor: replicas. One `LeaderFetch` for each leader decides; here its fetches go out on a link of
-their own, and what it wants done to logs is done. Records are written in the call that brings them,
-and one group sync of all of them comes before the next fetch, which so is their acknowledgement.
+Room: replicas. One pure `LeaderFetch` for each leader decides. This module sends its fetches on a
+link of their own and carries out its actions on logs. Records are appended in the call that brings
+them. One group fsync of all of them precedes the next fetch, because that fetch acknowledges them.
 
-A log is cut in the file thread, when the flusher is drained of it. Whether it is still to be cut is
-looked at after the drain: its partition may have been given another role meanwhile. While a job
-works in its files the partition keeps the role it had, and takes its newest when the job is done.
+A log is truncated in the file thread, when `Flusher.drain` reports that no fsync of it is running.
+Only then is it checked whether it must still be truncated, because the partition can have changed
+its role in the meantime. While a job works on its files the partition keeps its role, and takes its
+newest role when the job is done.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from functools import partial
 from broker.alarm import Alarm
 from broker.metrics.warnings import Warnings
 from broker.replicas.fetching import FETCH_VERSION, fetch_request
-from broker.replicas.hearing import Deaf
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replica import Replica
+from broker.replicas.replica_listener import BaseReplicaListener
 from broker.replicas.replicas import Replicas
 from broker.replication.follower import LeaderFetch
 from broker.replication.follower_session import FollowerIdentity
@@ -33,7 +34,7 @@ from broker.replication.follower_steps import (
     Reset,
     Truncate,
 )
-from broker.replication.partition import Follower, RoleChange
+from broker.replication.partition import FollowerRole, RoleChange
 from broker.sessions.peers import LinkKind, Peers
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.follower_append import BeginsBelow, GapsUnmarked
@@ -49,15 +50,14 @@ from protocol.types import Uuid
 logger = logging.getLogger(__name__)
 
 REQUEST_MS_MAX = 5_000
-"""How long a leader has for an answer, its wait for records included. One that is gone ends its
-link sooner."""
+"""How long a leader has for a response. The link to a dead leader ends sooner."""
 
 CUT_RETRY_MS = 1_000
-"""After the disk has refused to cut a log, it is tried again."""
+"""Wait before a rejected truncation is tried again."""
 
 
 class _EpochsOf:
-    """The leader epochs of a log as it is at any time: a cut puts others in their place."""
+    """The present leader epochs of a log. A truncation replaces the log's own object."""
 
     __slots__ = ("_log",)
 
@@ -74,8 +74,8 @@ class _EpochsOf:
         return self._log.leader_epochs.end_offset_for(leader_epoch, log_end_offset, current_epoch)
 
 
-class _Line:
-    """One leader, and what is followed there."""
+class _Source:
+    """One leader, and the partitions that are fetched from it."""
 
     __slots__ = ("fetch", "is_pump_wanted", "leader", "replicas")
 
@@ -88,7 +88,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class FollowerPorts:
-    """What followers need around them."""
+    """The parts of the broker that followers use."""
 
     world: World
     peers: Peers
@@ -98,51 +98,51 @@ class FollowerPorts:
     warnings: Warnings
     write_failed: WriteFailed
     trim: Callable[[Log, int, Callable[[], None]], None]
-    """Drops the files below a log's new start; says when that is on the disk (`housekeeping`)."""
+    """Drops the files below a new log start offset, and reports when that is durable."""
 
 
-class Followers(Deaf):
-    """All that is followed here. To be put among `Replicas.hearers`."""
+class Followers(BaseReplicaListener):
+    """All follower partitions of this broker. Add this to `Replicas.listeners`."""
 
     def __init__(self, ports: FollowerPorts, me: FollowerIdentity, directory_id: Uuid) -> None:
-        """`me` names the incarnation under which this broker is registered."""
+        """`me` holds the broker epoch of this incarnation."""
         self._ports = ports
         self._clock = ports.world.clock
         self._me = me
         self._directory_id = directory_id
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _Source] = {}
         self._marking: set[Log] = set()
-        """Logs whose gap mark is being made."""
+        """Logs whose gap mark is being written."""
         self._alarm = Alarm(ports.world, self._on_time)
         self._is_stopped = False
 
     @property
     def followed_count(self) -> int:
-        """How many partitions are fetched, or are waited for."""
+        """How many partitions are fetched or wait to be fetched."""
         return sum(len(line.replicas) for line in self._lines.values())
 
     def stop(self) -> None:
-        """Fetch no more; what was brought is synced as everything is."""
+        """Stop fetching. Records already appended are fsynced as usual."""
         self._is_stopped = True
         self._alarm.stop()
 
-    # What replicas tell.
+    # Notifications from `Replicas`.
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """A role has begun: leave the leader before, and turn to this one."""
-        if isinstance(change.before, Follower):
+        """Note a new role: stop fetching from the former leader and start with the present one."""
+        if isinstance(change.before, FollowerRole):
             self._leave(replica, change.before)
         self._begin(replica)
 
     def gone(self, replica: Replica) -> None:
-        """The partition is held here no more."""
-        if isinstance(replica.state.role, Follower):
+        """Note that this broker has no replica of the partition any more."""
+        if isinstance(replica.state.role, FollowerRole):
             self._leave(replica, replica.state.role)
 
     def durable_advanced(self, replica: Replica) -> None:
-        """More of its log counts: it may be all that was brought, or what a first fetch needs."""
+        """Note that more of the log is durable. Perhaps the next fetch can be sent now."""
         role = replica.state.role
-        if not isinstance(role, Follower) or replica.is_busy or not replica.is_all_durable:
+        if not isinstance(role, FollowerRole) or replica.is_busy or not replica.is_all_durable:
             return
         line = self._lines.get(role.leader)
         if line is not None and replica.partition_id in line.replicas:
@@ -152,35 +152,35 @@ class Followers(Deaf):
             self._begin(replica)
 
     def _begin(self, replica: Replica) -> None:
-        """Follow, once all of the log counts: the first offset asked for is a durable end too."""
+        """Start when the whole log is durable, because the first fetch acknowledges it."""
         role = replica.state.role
-        if not isinstance(role, Follower) or not replica.is_all_durable:
+        if not isinstance(role, FollowerRole) or not replica.is_all_durable:
             return
         log = replica.log
-        line = self._lines.setdefault(role.leader, _Line(role.leader))
+        line = self._lines.setdefault(role.leader, _Source(role.leader))
         line.replicas[replica.partition_id] = replica
         line.fetch.follow(
             Followed(_key(replica), _EpochsOf(log), log.log_start_offset, log.log_end_offset)
         )
         self._pump_soon(line)
 
-    def _leave(self, replica: Replica, role: Follower) -> None:
+    def _leave(self, replica: Replica, role: FollowerRole) -> None:
         line = self._lines.get(role.leader)
         if line is None or line.replicas.pop(replica.partition_id, None) is None:
             return
         line.fetch.drop(Key(*replica.partition_id, role.epoch))
-        # A sync that is owed may have been this partition's.
+        # The line may have waited only for the fsync of this partition.
         self._pump_soon(line)
 
     # Fetches.
 
-    def _pump_soon(self, line: _Line) -> None:
-        """Once this turn has told of all partitions that it changes."""
+    def _pump_soon(self, line: _Source) -> None:
+        """Send a fetch after this turn, when all partitions that change in it are known."""
         if not line.is_pump_wanted:
             line.is_pump_wanted = True
             self._ports.world.soon(self._pump, line)
 
-    def _pump(self, line: _Line) -> None:
+    def _pump(self, line: _Source) -> None:
         line.is_pump_wanted = False
         if self._is_stopped:
             return
@@ -202,7 +202,7 @@ class Followers(Deaf):
         )
 
     def _on_time(self, now_ms: int) -> int | None:
-        """A failure has been waited out."""
+        """Send the fetches whose wait after a failure is over."""
         waiting = [
             (deadline_ms, line)
             for line in self._lines.values()
@@ -214,11 +214,11 @@ class Followers(Deaf):
         later = [deadline_ms for deadline_ms, _ in waiting if deadline_ms > now_ms]
         return min(later, default=None)
 
-    def _failed(self, line: _Line, request_id: int, end: End) -> None:
+    def _failed(self, line: _Source, request_id: int, end: End) -> None:
         line.fetch.failed(request_id, self._clock.monotonic_ms())
         self._pump(line)
 
-    def _answered(self, line: _Line, request_id: int, answer: FetchResponse) -> None:
+    def _answered(self, line: _Source, request_id: int, answer: FetchResponse) -> None:
         now_ms = self._clock.monotonic_ms()
         for action in line.fetch.on_answer(request_id, answer, now_ms):
             replica = line.replicas[action.key.partition]
@@ -227,13 +227,13 @@ class Followers(Deaf):
             elif isinstance(action, Truncate | Reset):
                 self._truncate_soon(line, replica, action)
             else:
-                # The metadata log will say whom to follow.
+                # The metadata log will name the next leader.
                 del line.replicas[action.key.partition]
         self._pump(line)
 
     # Appending.
 
-    def _append(self, line: _Line, replica: Replica, action: Append) -> None:
+    def _append(self, line: _Source, replica: Replica, action: Append) -> None:
         replicas = self._ports.replicas
         if len(action.records):
             try:
@@ -251,7 +251,7 @@ class Followers(Deaf):
         self._trim(line, replica, action)
 
     def _write(self, replica: Replica, records: memoryview) -> bool:
-        """Write what was fetched; False where it is to be asked for again."""
+        """Append fetched records; return False if they must be fetched again."""
         ports, log = self._ports, replica.log
         now_ms = self._clock.now_ms()
         end_offset = log.log_end_offset
@@ -275,14 +275,14 @@ class Followers(Deaf):
     def _warn_unfit(self, replica: Replica, reason: str) -> None:
         self._ports.warnings.warn(
             logger,
-            "records of the leader do not fit",
+            "records of the leader cannot be appended",
             partition=replica.topic_partition,
             log_end_offset=replica.log.log_end_offset,
             reason=reason,
         )
 
     def _mark_gaps(self, log: Log) -> None:
-        """Have it durable that offsets may be missing; what misses some is asked for again."""
+        """Make it durable that offsets can be missing. Records with gaps are fetched again."""
         if log in self._marking:
             return
         self._marking.add(log)
@@ -297,8 +297,8 @@ class Followers(Deaf):
 
         self._ports.files.run(log.gap_mark().perform, marked, failed)
 
-    def _trim(self, line: _Line, replica: Replica, action: Append) -> None:
-        """Begin where the leader does: a follower deletes by nothing else."""
+    def _trim(self, line: _Source, replica: Replica, action: Append) -> None:
+        """Move the log start offset to the leader's. Followers delete records in no other way."""
         log = replica.log
         start_offset = min(action.log_start_offset, log.high_watermark)
         if start_offset <= log.log_start_offset:
@@ -306,20 +306,19 @@ class Followers(Deaf):
         log.advance_log_start(start_offset)
 
         def durable() -> None:
-            # Only now the leader is told, and by it whoever wanted records deleted. If the log has
-            # been cut meanwhile, it may begin lower.
+            # Tell the leader only now. If the log was truncated since, it can start lower.
             line.fetch.trimmed(action.key, min(start_offset, log.log_start_offset))
 
         self._ports.trim(log, start_offset, durable)
 
-    # Cutting.
+    # Truncation.
 
-    def _truncate_soon(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
+    def _truncate_soon(self, line: _Source, replica: Replica, action: Truncate | Reset) -> None:
         begin = partial(self._begin_truncation, line, replica, action)
         self._ports.replicas.begin_truncation(replica, begin)
 
-    def _begin_truncation(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
-        """No thread works in the log's files: cut it, if that is still wanted."""
+    def _begin_truncation(self, line: _Source, replica: Replica, action: Truncate | Reset) -> None:
+        """Truncate the log if that is still wanted. No thread works on its files now."""
         ports, log, key = self._ports, replica.log, action.key
         if not (ports.replicas.holds(replica) and replica.follows_in(key.leader_epoch)):
             return
@@ -342,8 +341,8 @@ class Followers(Deaf):
             self._pump(line)
             return
         logger.info(
-            "log parted from its leader's and is cut" if isinstance(action, Truncate)
-            else "log is begun anew where its leader's begins",
+            "log diverged from its leader's and is truncated" if isinstance(action, Truncate)
+            else "log is reset to the start of its leader's log",
             extra=fields(
                 partition=replica.topic_partition,
                 leader=line.leader,
@@ -355,9 +354,9 @@ class Followers(Deaf):
         replica.is_busy = True
         self._truncate(line, replica, key, job)
 
-    def _truncate(self, line: _Line, replica: Replica, key: Key, job: Truncation) -> None:
+    def _truncate(self, line: _Source, replica: Replica, key: Key, job: Truncation) -> None:
         if not self._ports.replicas.holds(replica):
-            # It was tried before. By now another log may lie in its folder's place.
+            # This is a second try. By now, another log can be in the folder's place.
             return
 
         def truncated(loaded: LoadedLog) -> None:
@@ -367,9 +366,9 @@ class Followers(Deaf):
             self._ports.replicas.end_truncation(replica)
             log = replica.log
             if loaded.truncated_reason:
-                # It was cut where a batch ends: whatever fell besides was not what was written.
+                # A truncation point is a batch boundary. If more was dropped, the log was damaged.
                 self._ports.replicas.found_damaged(replica, loaded.truncated_reason)
-            # In another role by now, it is not known to the line under this key any more.
+            # If the partition has changed its role, the line ignores this key.
             line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
             self._pump(line)
 
@@ -383,10 +382,9 @@ class Followers(Deaf):
     def _truncation_failed(
         self, replica: Replica, error: Exception, again: Callable[[], None]
     ) -> None:
-        """Try again what the disk has refused. A log that is damaged is out of service, and out of
-        the way when an epoch begins."""
+        """Try again after a disk error. A damaged log goes out of service when an epoch starts."""
         logger.error(
-            "log cannot be cut", extra=fields(partition=replica.topic_partition, error=error)
+            "log cannot be truncated", extra=fields(partition=replica.topic_partition, error=error)
         )
         self._ports.replicas.read_failed(replica, error)
         if isinstance(error, DiskError):

@@ -1,7 +1,8 @@
-"""What a broker does by the clock: retention, checkpoints, expiry, unlinking, idle connections.
+"""The periodic work of a broker: retention, checkpoints, expiry, deletion of files, idle
+connections.
 
-Floor: replicas. Each duty has its interval from the configuration and its own deadline; one timer
-of the loop serves them all. Checkpoints and unlinking run in the file thread.
+Room: replicas. Each job has an interval from the configuration and its own deadline. One timer of
+the event loop serves them all. Checkpoints and deletions run in the file thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from broker.replicas.cleaning import Cleaner
 from broker.replicas.folders import Folders
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
-from broker.replication.partition import Follower
+from broker.replication.partition import FollowerRole
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
@@ -31,22 +32,24 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 POINTS_INTERVAL_MS = 1_000
-"""How often the recovery points are written while they move: one small file, two syncs."""
+"""How often changed recovery points are written: one small file, two fsyncs."""
 
 CLEANER_BACKOFF_MS_MIN = 10
 
 SET_AHEAD_MS_MIN = 60_000
-"""A wall clock that gains as much between two looks at producers has been set, not adjusted."""
+"""If the wall clock gains this much between two expiry runs, it was set, not adjusted."""
 
 LOOP_LAG_MS_MAX = 200
-"""A loop that comes so late to its duties has been blocked, or starved of the processor."""
+"""An event loop this late has been blocked, or has lacked processor time."""
 
 WATCH_INTERVAL_MS = 100
-"""Lateness shows only where something is due: no block of both times together is missed."""
+"""The interval of an empty job. A delay is seen only when something is due, so this job lets no
+delay of `LOOP_LAG_MS_MAX` plus this interval go unnoticed.
+"""
 
 
 class Housekeeping:
-    """All duties of one broker: those of its logs are here, others are given by `repeat`."""
+    """The periodic jobs of one broker. Those for logs are here; `repeat` adds others."""
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class Housekeeping:
         self._checkpoints = checkpoints
         self._worker = worker
         self._lead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
-        """How far the wall clock was ahead of the monotonic one when producers were looked at."""
+        """The difference between wall clock and monotonic clock at the last producer expiry."""
         self._ages = Ages(self._clock.now_ms(), self._clock.monotonic_ms())
         self._timers: Timers[Callable[[], object]] = Timers()
         self._checkpointed: object = None
@@ -85,13 +88,13 @@ class Housekeeping:
 
     @property
     def next_deadline_ms(self) -> int:
-        """When `run_due` is wanted next, by the monotonic clock."""
+        """When to call `run_due`, by the monotonic clock."""
         deadline_ms = self._timers.next_deadline_ms
         assert deadline_ms is not None, "the duties repeat for ever"
         return deadline_ms
 
     def run_due(self, now_ms: int) -> None:
-        """Do everything whose time has come."""
+        """Run every job that is due."""
         lag_ms = now_ms - self.next_deadline_ms
         if lag_ms >= LOOP_LAG_MS_MAX:
             self._metrics.loop_lagged(lag_ms)
@@ -99,7 +102,7 @@ class Housekeeping:
             duty()
 
     def repeat(self, interval_ms: int, duty: Callable[[], object]) -> None:
-        """Do this every so often from now on."""
+        """Run `duty` every `interval_ms` from now on."""
 
         def turn() -> None:
             duty()
@@ -108,7 +111,7 @@ class Housekeeping:
         self._timers.add(self._clock.monotonic_ms() + interval_ms, turn)
 
     def unlink(self, files: DroppedFiles) -> None:
-        """Remove dropped files when they are due."""
+        """Delete dropped files when they are due."""
         wait_ms = files.due_ms - self._clock.now_ms()
         if wait_ms > 0:
             due_ms = self._clock.monotonic_ms() + wait_ms
@@ -118,7 +121,9 @@ class Housekeeping:
             self._folders.unlink(files)
 
     def trim(self, log: Log, start_offset: int, durable: Callable[[], None] = lambda: None) -> None:
-        """Drop the files below a log's new start, once that is on the disk, as `durable` hears."""
+        """Drop the files below a log's new start offset once the offset is durable; then call
+        `durable`.
+        """
 
         def drop() -> None:
             durable()
@@ -132,7 +137,7 @@ class Housekeeping:
         self._replicas.counting.flush_overdue(self._clock.now_ms())
 
     def _checkpoint(self) -> None:
-        """Sync what is only in the page cache, and write the recovery points of the last time."""
+        """Fsync all logs, and write a checkpoint of the recovery points of the fsync before."""
         replicas = self._replicas
         replicas.counting.flush_all()
         now = {
@@ -150,10 +155,10 @@ class Housekeeping:
         logger.warning("checkpoint not written", extra=fields(error=error))
 
     def _checkpoint_points(self) -> None:
-        """Write how far everything is synced, when that has moved.
+        """Write the recovery points if they have moved.
 
-        What lies above the points of the file is taken for a torn tail by the start after a
-        crash; what is damaged below them is reported and kept.
+        After a crash, the next start treats damage above the recovery points as a torn tail. It
+        reports damage below them and keeps the files.
         """
         replicas = self._replicas
         points = {log: log.recovery_point for log in replicas.logs.logs.values()}
@@ -169,8 +174,8 @@ class Housekeeping:
         replicas = self._replicas
         waiting: list[tuple[Replica, int]] = []
         for partition in list(replicas):
-            if isinstance(partition.state.role, Follower):
-                # It begins where its leader does (`followers`).
+            if isinstance(partition.state.role, FollowerRole):
+                # A follower's log start offset follows its leader's (`followers`).
                 continue
             try:
                 if expire(partition.log, now_ms, self._ages.of):
@@ -183,7 +188,7 @@ class Housekeeping:
             self._checkpoints.write(done, self._checkpoint_failed, frees_room=True)
 
     def _drop(self, waiting: list[tuple[Replica, int]]) -> None:
-        """Drop the files below log starts that are on the disk."""
+        """Drop the files below log start offsets that are durable."""
         now_ms = self._clock.now_ms()
         for partition, start_offset in waiting:
             if self._replicas.logs.get(partition.topic_partition) is not partition.log:

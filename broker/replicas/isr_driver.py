@@ -1,8 +1,8 @@
-"""Who should be in sync: what leaders propose is asked of the active controller, and answered.
+"""Sends the leaders' proposals of in-sync replicas to the active controller.
 
-Floor: replicas. What is proposed in one turn goes out as one AlterPartition. An answer ends the
-wait for it and says nothing more: who is in sync comes with the metadata log alone (decision 0029).
-So an answer that never comes, or says nothing of a partition, is told to its proposal as such.
+Room: replicas. All proposals of one turn go out in one AlterPartition request. The response only
+ends the wait for it. The in-sync replicas themselves come from the metadata log alone (decision
+0029). A missing response, or one without a partition, counts as an error of that proposal.
 """
 
 from __future__ import annotations
@@ -34,23 +34,24 @@ from protocol.wire.schema import Message
 ALTER_PARTITION_VERSION = BETWEEN_BROKERS[ApiKey.ALTER_PARTITION][-1]
 
 LOOK_MS = 500
-"""How often leaders look for followers that have fallen behind; a tenth of the time after which
-one has (`replica.lag.time.max.ms`)."""
+"""How often leaders look for followers that have fallen behind: a tenth of
+`replica.lag.time.max.ms`.
+"""
 
 Proposed = tuple[Replica, IsrProposal]
 
 
 class AskController(Protocol):
-    """Asks the active controller, whoever that is; one of the two is called once, later."""
+    """Asks the active controller. Exactly one callback is called, once, later."""
 
     def __call__(
         self, request: Message, version: int, answered: Answered, failed: Failed
     ) -> object:
-        """Send it; when nobody answers in time, or nobody is known to be active, it has failed."""
+        """Send the request. It fails after a time-out, or if no active controller is known."""
 
 
 class IsrDriver:
-    """Proposals of all partitions that are led here."""
+    """The proposals of all partitions that this broker leads."""
 
     def __init__(
         self,
@@ -60,8 +61,9 @@ class IsrDriver:
         ask_controller: AskController,
         lived_ms: Callable[[], int],
     ) -> None:
-        """`me` names the incarnation under which this broker is registered; `lived_ms` reads the
-        time by which followers are late."""
+        """`me` holds the broker epoch of this incarnation. `lived_ms` is the time by which a
+        follower's lag is measured.
+        """
         self._world = world
         self._me = me
         self._replicas = replicas
@@ -71,24 +73,25 @@ class IsrDriver:
         self._is_stopped = False
 
     def start(self) -> None:
-        """Look at everything that is led, from now on."""
+        """Check all led partitions regularly from now on."""
         self._world.later(LOOK_MS, self._tick)
 
     def stop(self) -> None:
-        """Propose no more: the broker stops."""
+        """Send no more proposals, because the broker stops."""
         self._is_stopped = True
 
     def heard(self, replica: Replica) -> None:
-        """A follower has come further; it may be one that is not in sync."""
+        """Note a follower's progress. It may be a follower that is not in sync."""
         if replica.state.has_outsiders:
             self.look(replica)
 
     def look(self, replica: Replica) -> None:
-        """Propose what there is to propose for one partition."""
+        """Send the proposal for one partition, if there is one."""
         if self._is_stopped:
             return
         proposal = replica.state.proposal(self._lived_ms())
-        # Whoever is proposed is waited for from here on, and a lag may have been forgiven.
+        # A proposed replica holds back the high watermark from now on; a replica proposed for
+        # removal may not.
         self._replicas.counting.take_over(replica)
         if proposal is None:
             return

@@ -1,6 +1,6 @@
-"""A broker's place in its cluster, as far as what it leads depends on it.
+"""A broker's standing in its cluster, as far as its leaderships depend on it.
 
-Floor: replicas.
+Room: replicas.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from typing import Protocol
 from broker.world import Clock
 
 
-class Place(Protocol):
-    """This broker's place in its cluster, as far as what it leads depends on it."""
+class BrokerPlace(Protocol):
+    """This broker's standing in its cluster, as far as its leaderships depend on it."""
 
     @property
     def lived_ms(self) -> int:
-        """The time by which followers are late, the stalls of this process left out."""
+        """The time by which a follower's lag is measured: without the stalls of this process."""
 
     @property
     def may_read(self) -> bool:
-        """Whether what it leads may be told to readers: nobody can lead it by now but this broker
-        (decision 0057)."""
+        """Whether this broker may answer reads as a leader, because no other broker can have become
+        leader (decision 0057).
+        """
 
 
 class Alone:
-    """The place of a broker that is the only one."""
+    """The standing of a broker without a cluster."""
 
     may_read = True
 

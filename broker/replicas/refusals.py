@@ -1,8 +1,8 @@
-"""What follows when the disk refuses a write.
+"""Handles disk errors of appends.
 
-Floor: replicas. Whoever wanted the write is told to retry: a full disk may have room later. One
-that has failed will not come back under this process: it ends, as after a failed sync, so that
-whoever watches over it sees more than retries.
+Room: replicas. The client must retry, because a full disk can have room later. A failed disk does
+not recover under this process, so the process stops, as after a failed fsync. Then its supervisor
+sees more than retries.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from broker.storage.errors import DiskError
 from protocol.types import TopicPartition
 
 WriteFailed = Callable[[TopicPartition, DiskError, int], None]
-"""Hears of a partition whose write was refused, why, and when (wall clock, ms)."""
+"""Gets the partition whose append was rejected, the error, and the time (wall clock, ms)."""
 
 
 def note_refusals(metrics: Metrics, die: Callable[[str], object]) -> WriteFailed:
-    """Counts refusals, and ends the process when the disk is gone."""
+    """Return a handler that counts rejected appends, and stops the process if the disk failed."""
 
     def write_failed(topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:
         metrics.write_failed(topic_partition, error, now_ms)

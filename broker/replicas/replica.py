@@ -1,9 +1,9 @@
-"""One partition as this broker holds it: its log, its role, and who waits for what of it.
+"""One replica of a partition: its log, its role, and the requests that wait for its offsets.
 
-Floor: replicas. The role, the high watermark and the in-sync replicas are `state`'s; here they meet
-the log, and the lines of those who wait: for what the leader's own disk has (`durable`, acks=1),
-for what all in-sync replicas have (`committed`: acks=all, coordinators, markers), and for what all
-live replicas have deleted (`low_line`).
+Room: replicas. `state` holds the role, the high watermark and the in-sync replicas; this class
+connects it with the log. Requests wait in three sets: `durable` until the leader's own log is
+durable (acks=1), `committed` until all in-sync replicas have the records (acks=all, coordinators,
+markers), and `low_line` until all live replicas have deleted records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from broker.metadata.records import RECOVERED
 from broker.offset_waiters import OffsetWaiters
 from broker.replication.follower_steps import PartitionId
 from broker.replication.leader import Assignment, LogEnds
-from broker.replication.partition import Follower, Leader, PartitionState, RoleChange
+from broker.replication.partition import FollowerRole, LeaderRole, PartitionState, RoleChange
 from broker.storage.log import Log
 from protocol.errors import ErrorCode
 from protocol.types import NO_LEADER_EPOCH, TopicPartition
@@ -23,7 +23,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class Replica:
-    """The log and the state of one partition. Made when its folder is there, until that goes."""
+    """The log and the state of one partition. It exists as long as the partition's folder."""
 
     __slots__ = (
         "_low_line",
@@ -53,54 +53,58 @@ class Replica:
         self.state = state
         self.is_internal = is_internal
         self.is_shared = False
-        """Whether the metadata names other replicas: they have to hear of what is written here."""
+        """Whether the metadata names other replicas. Then listeners are notified of appends."""
         self.is_busy = False
-        """Whether its log is being cut: nothing is read or written, and no role begins.
+        """Whether its log is being truncated. Then nothing is read or appended, and the role does
+        not change.
 
-        The partition keeps its role until the job is done. Then it takes the role of the newest
-        metadata. So every change of a role must go through `Replicas._assign`."""
+        It takes the role of the newest metadata when the job is done. So each change of a role must
+        go through `Replicas._assign`.
+        """
         self.leader_epoch = NO_LEADER_EPOCH
-        """Of the present role. What is kept by partition is kept by this epoch too."""
+        """The leader epoch of the present role. State kept by partition is kept by it too."""
         self.durable = OffsetWaiters()
         self.committed = OffsetWaiters()
         self._low_line = OffsetWaiters()
         self.why_lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        """What is told to those who have written here in a role that is over."""
+        """The error for requests that waited here under a former role."""
         self.bytes_in = 0
-        """What clients have written here since the start of the process."""
+        """Bytes that clients have written here since the start of the process."""
         self.bytes_out = 0
-        """What they have been sent from here."""
+        """Bytes that clients have read here since the start of the process."""
 
     @property
     def partition_id(self) -> PartitionId:
-        """What it is called between brokers."""
+        """The name of the partition between brokers."""
         return PartitionId(self.log.topic_id, self.index)
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker is the partition's leader."""
-        return isinstance(self.state.role, Leader)
+        """Whether this broker leads the partition."""
+        return isinstance(self.state.role, LeaderRole)
 
     def follows_in(self, leader_epoch: int) -> bool:
-        """Whether it still follows the leader of that epoch."""
-        return leader_epoch == self.leader_epoch and isinstance(self.state.role, Follower)
+        """Return whether this broker still follows the leader of that epoch."""
+        return leader_epoch == self.leader_epoch and isinstance(self.state.role, FollowerRole)
 
     def leads_in(self, leader_epoch: int) -> bool:
-        """Whether it is still the leader of that epoch, for what goes on in later turns."""
+        """Return whether this broker still leads in that epoch, for work that continues in later
+        turns.
+        """
         return leader_epoch == self.leader_epoch and self.is_led
 
     def readable_end(self, isolation_level: int) -> int:
-        """Where a client's reading ends: at the high watermark, or before what is undecided."""
+        """Return the end for a client's reads: the high watermark or the last stable offset."""
         if isolation_level == READ_COMMITTED:
             return self.log.last_stable_offset
         return self.log.high_watermark
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch in which the record at an offset was written.
+        """Return the leader epoch in which the record at an offset was written.
 
-        The epoch of the record, not the current one: on a quiet topic a client that knows an older
-        epoch would take the current one for a truncation and wait for ever. Where there is no
-        record, the next one there will be of the current epoch.
+        It is the record's epoch, not the current one. On a quiet topic, a client that knows an
+        older epoch would take the current one for a truncation and wait forever. At an offset
+        without a record, it is the current epoch, which the next record there will have.
         """
         log = self.log
         if not log.log_start_offset <= offset < log.log_end_offset:
@@ -108,18 +112,18 @@ class Replica:
         return log.leader_epochs.epoch_of(offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(largest epoch not above the one asked for, its end offset), or (-1, -1)."""
+        """Return (largest epoch not above the requested one, its end offset), or (-1, -1)."""
         return self.log.end_offset_for_epoch(leader_epoch, self.leader_epoch)
 
-    # What moves it.
+    # Changes.
 
     def assign(
         self, seen: PartitionImage, offset: int, min_in_sync_replicas: int, now_ms: int
     ) -> RoleChange | None:
-        """Follow the metadata log as it is at an offset; None where the role stays.
+        """Apply the metadata as of an offset. Return the role change, or None if the role stays.
 
-        Whoever waits here under the role before is told: nothing is known of it any more. Then
-        `take_over` is due.
+        After a role change, requests that waited under the former role fail with
+        NOT_LEADER_OR_FOLLOWER. The caller then calls `take_over`.
         """
         assignment = Assignment(
             offset=offset,
@@ -149,22 +153,26 @@ class Replica:
         )
 
     def durable_end(self) -> int:
-        """The end of what is durable as the topic's settings ask: fsynced, or only written."""
+        """Return the durable end: what is fsynced, or what is written if the topic does not wait
+        for fsyncs.
+        """
         log = self.log
         if log.config.is_flushed_before_ack:
-            # What is staged does not count, even if the flusher has been fast.
+            # Staged bytes are not durable, even if the flusher was fast.
             return min(log.recovery_point, log.written_end_offset)
         return log.written_end_offset
 
     def advance_durable(self) -> bool:
-        """More of the own log counts: tell it on. Whether the high watermark has moved."""
+        """Note that more of the log is durable. Return whether the high watermark has moved."""
         end_offset = self.durable_end()
         self.state.advance_durable_end(end_offset)
         self.durable.advanced(end_offset)
         return self.take_over()
 
     def take_over(self) -> bool:
-        """Bring the log, and who waits, to the watermarks. Whether the high one has moved."""
+        """Apply the watermarks to the log and to waiting requests. Return whether the high
+        watermark has moved.
+        """
         high_watermark = self.state.high_watermark
         has_moved = high_watermark > self.log.high_watermark
         if has_moved:
@@ -175,10 +183,11 @@ class Replica:
         return has_moved
 
     def low_line(self) -> OffsetWaiters:
-        """Where to wait for the logs of all live replicas to begin at an offset or behind it.
+        """Return where requests wait until the logs of all live replicas start at or above an
+        offset.
 
-        Its mark is taken anew when nobody stands in it: this watermark falls when a replica comes
-        back that has not heard of a deletion.
+        It starts again at the present low watermark when no request waits, because that watermark
+        falls when a replica returns that has not applied a deletion.
         """
         if not self._low_line:
             self._low_line = OffsetWaiters(self.state.low_watermark)
@@ -186,21 +195,23 @@ class Replica:
 
     @property
     def is_all_durable(self) -> bool:
-        """Whether nothing that is written still waits to count."""
+        """Whether the whole log is durable."""
         return self.durable_end() == self.log.log_end_offset
 
     def learned(self, high_watermark: int) -> bool:
-        """A follower's answer names the leader's high watermark. Whether the own one has moved."""
+        """Note the high watermark in a leader's response. Return whether this replica's own has
+        moved.
+        """
         self.state.learned(high_watermark, self.log.written_end_offset)
         return self.take_over()
 
     def truncated(self) -> None:
-        """The log of a follower ends, or begins, elsewhere: what was known of it goes by that."""
+        """Note that a follower's log was truncated or reset."""
         self.state.advance_durable_end(self.durable_end())
         self.learned(self.log.high_watermark)
 
     def gone(self) -> None:
-        """The partition is no more: nothing that was begun here goes on."""
+        """Fail all waiting requests, because the partition is deleted."""
         self.leader_epoch = NO_LEADER_EPOCH
         self._lose(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

@@ -1,8 +1,8 @@
-"""The partitions this broker holds: found by name, in the roles the metadata gives them, committed.
+"""The partitions of this broker: found by name, with the roles that the metadata gives them.
 
-Floor: replicas. A commit of the metadata changes roles in the turn in which it comes; only folders
-are made and renamed in a thread (`folders`). Clients find leaders alone; a miss is looked up among
-all for the reason.
+Room: replicas. A commit of the metadata changes roles in the same turn. Only folders are created
+and renamed in a thread (`folders`). Clients look up led partitions; a miss is explained by a search
+of all partitions.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from broker.config import InForce
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
-from broker.replicas.counting import Counting
+from broker.replicas.counting import WatermarkTracker
 from broker.replicas.flusher import Flusher
-from broker.replicas.folders import Folders, Made
-from broker.replicas.hearing import Hearer
-from broker.replicas.place import Place
+from broker.replicas.folders import CreatedLogs, Folders
+from broker.replicas.place import BrokerPlace
 from broker.replicas.replica import Replica
+from broker.replicas.replica_listener import ReplicaListener
 from broker.replication.follower_steps import PartitionId
-from broker.replication.partition import Leader, Offline, PartitionState, RoleChange
+from broker.replication.partition import LeaderRole, OfflineRole, PartitionState, RoleChange
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import is_damage
 from broker.storage.log import Log
@@ -36,10 +36,10 @@ NOTHING_HELD: Mapping[int, Replica] = {}
 
 
 class Replicas:
-    """Finds partitions and gives them their roles; `counting` counts what is written to them.
+    """Finds partitions and assigns their roles; `counting` advances their watermarks.
 
-    `on_lost` hears of every partition that is not led here any more. `hearers` follow, or serve
-    those who follow, partitions with several replicas.
+    Calls `on_lost` with every replica that is not led here any more. `listeners` are notified of
+    partitions with several replicas.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Replicas:
         flusher: Flusher,
         folders: Folders,
         on_lost: Callable[[Replica], None],
-        place: Place,
+        place: BrokerPlace,
     ) -> None:
-        """`broker_epoch` is the one under which this incarnation is registered."""
+        """`broker_epoch` is the epoch under which this incarnation is registered."""
         self.logs = logs
         self._settings = settings
         self._broker_epoch = broker_epoch
@@ -61,35 +61,41 @@ class Replicas:
         self._folders = folders
         self._on_lost = on_lost
         self.place = place
-        self.hearers: list[Hearer] = []
+        self.listeners: list[ReplicaListener] = []
         self._image = MetadataImage()
-        """The newest in force, or coming into it."""
+        """The newest image that is in force or is being applied."""
         self._held: dict[str, dict[int, Replica]] = {}
         self._led: dict[str, dict[int, Replica]] = {}
-        """Those of which this broker is the leader."""
+        """The partitions that this broker leads."""
         self._by_log: dict[Log, Replica] = {}
         self._by_id: dict[PartitionId, Replica] = {}
-        self.counting = Counting(clock, flusher, self._by_log, self.hearers)
+        self.counting = WatermarkTracker(clock, flusher, self._by_log, self.listeners)
         self._brokers: Mapping[int, int] = {}
         self.unmade: dict[TopicPartition, str] = {}
-        """Partitions of the metadata whose folder the disk has refused so far, with the reason."""
+        """Partitions whose folder the disk could not create yet, with the reason."""
         self.damaged: dict[Replica, str] = {}
-        """What has been found damaged while in service, and why; it stays until others lead it."""
+        """Replicas found damaged while in service, with the reason, until another broker leads
+        them.
+        """
         self._damaged_epochs: dict[Replica, int] = {}
-        """The leader epoch of each in which its damaged log may have been fetched for."""
+        """For each damaged replica, the newest leader epoch in which its damaged log may have
+        fetched.
+        """
         self._elsewhere: set[TopicPartition] = set()
         """Partitions of which this broker is no replica."""
         self.on_led_late: Callable[[], None] = lambda: None
-        """Hears of a leadership that begins behind its commit, when the log has been cut."""
+        """Called when a leadership starts later than its commit, because the log was being
+        truncated.
+        """
 
     def __iter__(self) -> Iterator[Replica]:
         for replicas in self._held.values():
             yield from replicas.values()
 
     def find(self, topic: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH) -> Replica:
-        """The partition that is led here, or why there is none to be had.
+        """Return a partition that this broker leads; raise ApiError with the reason if it does not.
 
-        `current_leader_epoch`: in which the client believes the leader to be; -1 for no check.
+        `current_leader_epoch` is the leader epoch that the client knows; -1 means no check.
         """
         led = self._led.get(topic)
         replica = led.get(index) if led is not None else None
@@ -102,14 +108,16 @@ class Replicas:
     def find_readable(
         self, topic: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
     ) -> Replica:
-        """The same, to tell readers of it: NOT_LEADER_OR_FOLLOWER where another may lead by now."""
+        """Like `find`, for reads. Raises NOT_LEADER_OR_FOLLOWER if another broker can have become
+        leader.
+        """
         replica = self.find(topic, index, current_leader_epoch)
         if not self.place.may_read:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
     def find_held(self, topic: str, index: int) -> Replica:
-        """The partition that is held here in any role, or why it is not."""
+        """Return a partition in any role; raise ApiError with the reason if there is none here."""
         replica = self._held.get(topic, NOTHING_HELD).get(index)
         if replica is None:
             raise ApiError(self._why_not_led(topic, index, NO_LEADER_EPOCH))
@@ -123,31 +131,33 @@ class Replicas:
         if replica is not None:
             return replica.state.refusal(current_leader_epoch)
         if topic_partition in self._elsewhere:
-            # UNKNOWN_TOPIC_OR_PARTITION would tell the client that there is no such partition.
+            # UNKNOWN_TOPIC_OR_PARTITION would tell the client that the partition does not exist.
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def get(self, topic: str, index: int) -> Replica | None:
-        """The partition, where it is led here."""
+        """Return the partition if this broker leads it."""
         led = self._led.get(topic)
         return led.get(index) if led is not None else None
 
     def by_id(self, partition: PartitionId) -> Replica | None:
-        """The partition in any role, as other brokers name it."""
+        """Return the partition in any role, by its name between brokers."""
         return self._by_id.get(partition)
 
     def holds(self, replica: Replica) -> bool:
-        """Whether it is still held here: for what goes on in later turns."""
+        """Return whether the replica is still in service, for work that continues later."""
         return self._by_log.get(replica.log) is replica
 
     def led_of(self, topic: str) -> Collection[Replica]:
-        """The partitions of a topic that are led here."""
+        """Return the partitions of a topic that this broker leads."""
         return self._led.get(topic, NOTHING_HELD).values()
 
-    # The metadata has changed.
+    # Changes of the metadata.
 
     def open_all(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
-        """At start: take all partitions of the image into service; returns what may be unlinked."""
+        """At the start: take all partitions of the image into service. Return the
+        files to delete.
+        """
         self._image = image
         is_caught_up = image.end_offset > self._broker_epoch
         dropped = self._folders.finish_removals(image, removed_ids, is_caught_up=is_caught_up)
@@ -157,13 +167,13 @@ class Replicas:
         return dropped
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
-        """Follow a commit: roles change at once; `done` comes when the folders are there too."""
+        """Apply a commit: roles change at once; `done` is called when the folders exist too."""
         self._image = image
         retired = self._retire(delta.removed)
         self._follow_brokers(image)
         names = delta.touched
         if delta.base.end_offset <= self._broker_epoch < image.end_offset:
-            # What came before the own registration was said of another incarnation.
+            # Earlier records meant another incarnation of this broker.
             names = set(image.topics)
         touched = [image.topics[name] for name in sorted(names) if name in image.topics]
         for topic in touched:
@@ -171,7 +181,7 @@ class Replicas:
         retired += self._give_up_damaged()
         wanted = [topic for topic in touched if self._is_missing_any(topic)]
 
-        def made(all_made: Sequence[Made]) -> None:
+        def made(all_made: Sequence[CreatedLogs]) -> None:
             for one in all_made:
                 self._adopt(one, image)
             done()
@@ -179,33 +189,34 @@ class Replicas:
         if not delta.removed and not wanted:
             done()
             return
-        # A flush under way works in the folder by its path, which a namesake may get.
+        # A running fsync uses the folder's path, which a new topic of the same name can get.
         self._flusher.drain(
             retired, lambda: self._folders.change(delta.removed, wanted, image, made)
         )
 
     def reconfigure(self, image: MetadataImage) -> None:
-        """Put settings of the node in force that were changed at run time, for all topics."""
+        """Apply settings of the broker that were changed at run time to all topics."""
         for topic in image.topics.values():
             self._follow(topic, image)
 
     def retry(self, current: Callable[[], MetadataImage], done: Callable[[], None]) -> None:
-        """Try again to make what the disk has refused; `done` comes when something may have been
-        made, which is in service then."""
+        """Try again to create rejected folders. Calls `done` when new partitions may
+        be in service.
+        """
         image = current()
         names = sorted({one.topic for one in self.unmade})
         topics = [image.topics[name] for name in names if name in image.topics]
 
-        def finish(made: list[Made]) -> None:
+        def finish(made: list[CreatedLogs]) -> None:
             now = current()
             for one in made:
-                # The topic may have gone meanwhile, or be another of the same name. While it is
-                # being deleted it is out of service, and the image does not say so yet.
+                # The topic can have been deleted or replaced since. While it is being deleted it is
+                # out of service, although the image still has it.
                 topic = now.topics.get(one.topic.name)
                 if topic is None or topic.topic_id != one.topic.topic_id:
                     continue
                 if topic.name in self._held:
-                    self._adopt(Made(topic, one.logs, one.refused), now)
+                    self._adopt(CreatedLogs(topic, one.logs, one.refused), now)
             done()
 
         self._folders.retry_forgetting()
@@ -213,7 +224,7 @@ class Replicas:
             self._folders.change((), topics, image, finish)
 
     def _retire(self, topics: Sequence[TopicImage]) -> list[Log]:
-        """Take topics out of service; returns their logs, to be synced no more."""
+        """Take topics out of service. Return their logs, which must not be fsynced any more."""
         retired = []
         for topic in topics:
             for index in range(len(topic.partitions)):
@@ -229,7 +240,7 @@ class Replicas:
         return retired
 
     def _take_out(self, replica: Replica) -> Log:
-        """Take one partition out of service; returns its log, to be synced no more."""
+        """Take one partition out of service. Return its log, which must not be fsynced any more."""
         self._held[replica.topic].pop(replica.index)
         self._led.get(replica.topic, {}).pop(replica.index, None)
         self._by_log.pop(replica.log, None)
@@ -239,12 +250,12 @@ class Replicas:
         replica.log.retire()
         replica.gone()
         self._on_lost(replica)
-        for hearer in self.hearers:
-            hearer.gone(replica)
+        for listener in self.listeners:
+            listener.gone(replica)
         return replica.log
 
     def _follow_brokers(self, image: MetadataImage) -> None:
-        """Tell every partition which brokers may be in sync, when that has changed."""
+        """Give every partition the set of brokers that can be in sync, if the set has changed."""
         brokers = {one.node_id: one.broker_epoch for one in image.brokers.values() if one.is_active}
         if brokers == self._brokers:
             return
@@ -260,8 +271,8 @@ class Replicas:
             for index in self._folders.own_indexes(topic)
         )
 
-    def _adopt(self, made: Made, image: MetadataImage) -> None:
-        """Take logs that are there into service."""
+    def _adopt(self, made: CreatedLogs, image: MetadataImage) -> None:
+        """Take existing logs into service."""
         topic = made.topic
         held = self._held.setdefault(topic.name, {})
         for topic_partition, reason in made.refused.items():
@@ -290,7 +301,7 @@ class Replicas:
         self._follow(topic, image)
 
     def _follow(self, topic: TopicImage, image: MetadataImage) -> None:
-        """Give the partitions of a topic that are held here their roles and settings."""
+        """Apply roles and settings to this broker's partitions of a topic."""
         config = self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
         own = self._folders.own_indexes(topic)
         self._elsewhere.update(
@@ -313,30 +324,31 @@ class Replicas:
 
     def _changed(self, replica: Replica, change: RoleChange) -> None:
         led = self._led.setdefault(replica.topic, {})
-        if isinstance(change.before, Leader):
+        if isinstance(change.before, LeaderRole):
             led.pop(replica.index, None)
             self._on_lost(replica)
-        if isinstance(change.after, Leader):
+        if isinstance(change.after, LeaderRole):
             led[replica.index] = replica
-        if not isinstance(change.after, Offline) and not replica.is_all_durable:
+        if not isinstance(change.after, OfflineRole) and not replica.is_all_durable:
             self._flusher.mark(replica.log)
-        for hearer in self.hearers:
-            hearer.changed(replica, change)
+        for listener in self.listeners:
+            listener.changed(replica, change)
 
-    # A log is damaged.
+    # Damaged logs.
 
     def read_failed(self, replica: Replica, error: Exception) -> None:
-        """A read of its log has failed, which may be because it is damaged."""
+        """Note a failed read of a log. The log may be damaged."""
         if is_damage(error):
             self.found_damaged(replica, str(error))
 
     def found_damaged(self, replica: Replica, reason: str) -> None:
-        """Its log is damaged. It stays in service until others lead: what can be read of it may be
-        all there is."""
+        """Mark a log as damaged. It stays in service until another broker leads, because its
+        readable part can be the only copy.
+        """
         if replica in self.damaged or not self.holds(replica):
             return
         self.damaged[replica] = reason
-        # Not the replica's, which stays behind while its log is being cut.
+        # The image's epoch, not the replica's, which stays behind while its log is being truncated.
         partition = self._image.topics[replica.topic].partitions[replica.index]
         self._damaged_epochs[replica] = partition.leader_epoch
         logger.error(
@@ -345,14 +357,15 @@ class Replicas:
                 partition=replica.topic_partition, reason=reason, is_leader=replica.is_led
             ),
         )
-        for hearer in self.hearers:
-            hearer.damaged(replica)
+        for listener in self.listeners:
+            listener.damaged(replica)
 
     def _give_up_damaged(self) -> list[Log]:
-        """Take damaged ones out of service that another broker leads; returns their logs.
+        """Take damaged replicas out of service that another broker leads. Return their logs.
 
-        Only in the turn in which an epoch of that leader begins. Once it has been asked in an epoch
-        for what is behind the old log, it may propose this broker, whose log is empty by then.
+        This happens only in the turn in which an epoch of that leader starts. If this broker
+        fetched behind the end of its old log earlier in the epoch, the leader could propose it as
+        in sync although its log is now empty.
         """
         given_up = []
         for replica, reason in list(self.damaged.items()):
@@ -369,14 +382,14 @@ class Replicas:
             self.logs.take_offline(replica.log, reason)
         return given_up
 
-    # A log is cut.
+    # Call `ready` when no thread works on the log's files. It decides again whether to truncate.
 
     def begin_truncation(self, replica: Replica, ready: Callable[[], None]) -> None:
-        """Call `ready` when nothing works in the log's files; it looks anew whether to cut."""
+        """Put a truncated log back into service, in its newest role."""
         self._flusher.drain([replica.log], ready)
 
     def end_truncation(self, replica: Replica) -> None:
-        """The log is cut, and open again: it takes the role that the metadata gives it by now."""
+        """Put a truncated log back into service, in the role that the metadata gives it by now."""
         replica.is_busy = False
         replica.truncated()
         topic = self._image.topics.get(replica.topic)

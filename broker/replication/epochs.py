@@ -1,9 +1,10 @@
-"""Where two logs part, by their leader epochs (KIP-101, KIP-279, KIP-320).
+"""Finds where two logs diverge, by their leader epochs (KIP-101, KIP-279, KIP-320).
 
-Floor: replication. Pure. A log is never cut to a high watermark, which may lag behind what is
-committed, but only to where its epochs part from its leader's. The leader compares at every fetch
-and answers with the largest epoch it has that is not above the follower's, and where that ended.
-The follower cuts to where both can agree, and asks again until nothing parts them.
+Room: replication. Pure. A follower never truncates its log to a high watermark, which can lag
+behind what is committed. It truncates only to the point where its epochs diverge from its leader's.
+The leader compares at every fetch. It answers with its largest epoch that is not above the
+follower's, and with the end of that epoch. The follower truncates to the point where both logs can
+agree, and asks again until they do not diverge.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from protocol.types import NO_LEADER_EPOCH, NO_OFFSET
 
 
 class EpochEnd(NamedTuple):
-    """A leader epoch, and the offset at which it ended, exclusive."""
+    """A leader epoch and its end offset, exclusive."""
 
     epoch: int
     end_offset: int
@@ -24,16 +25,16 @@ UNKNOWN = EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 class Epochs(Protocol):
-    """A log's leader epochs, as `broker.storage.leader_epochs` keeps them."""
+    """The leader epochs of a log, as `broker.storage.leader_epochs` keeps them."""
 
     @property
     def latest(self) -> int:
-        """The epoch of the newest batch, -1 without any."""
+        """The epoch of the newest batch; -1 for an empty log."""
 
     def end_offset_for(
         self, leader_epoch: int, log_end_offset: int, current_epoch: int
     ) -> tuple[int, int]:
-        """The largest epoch not above the one asked for, and its end; (-1, -1) when unknown."""
+        """Return the largest epoch not above `leader_epoch`, and its end; (-1, -1) if unknown."""
 
 
 def divergence(
@@ -43,12 +44,12 @@ def divergence(
     fetch_offset: int,
     last_fetched_epoch: int,
 ) -> EpochEnd | None:
-    """What a leader answers to a follower whose log parts from its own; None if it does not.
+    """Return a leader's answer to a follower whose log diverges; None if it does not diverge.
 
-    The follower says where its log ends and of which epoch its last batch is; -1 for an empty log,
-    which parts from nothing. UNKNOWN for an epoch that is above all of the leader's: no honest
-    follower has one, and nothing can be told about it. What is of the leader's own epoch came from
-    this log, so nothing parts the two; whether the offset is in range is another question.
+    The follower reports its log end offset and the epoch of its last batch, -1 for an empty log,
+    which never diverges. The answer is UNKNOWN if that epoch is above all epochs of the leader; no
+    correct follower has one. A batch of the leader's own current epoch came from this log, so
+    nothing diverges. Whether the offset is in range is a separate question.
     """
     if last_fetched_epoch in (NO_LEADER_EPOCH, current_epoch):
         return None
@@ -63,10 +64,11 @@ def divergence(
 def is_comparable(
     epochs: Epochs, log_start_offset: int, log_end_offset: int, fetch_offset: int, last_epoch: int
 ) -> bool:
-    """Whether a leader still has anything to compare a follower's end with.
+    """Return whether the leader can still compare a follower's log end with its own log.
 
-    It has not where the follower ends at the leader's start, and the leader has deleted all of the
-    follower's last epoch: both may have written that epoch's last offsets, each its own.
+    It cannot if the follower ends at the leader's log start offset and the leader has deleted the
+    whole last epoch of the follower. Then each of them can have written the last offsets of that
+    epoch differently.
     """
     if last_epoch == NO_LEADER_EPOCH or fetch_offset > log_start_offset:
         return True
@@ -75,11 +77,11 @@ def is_comparable(
 
 
 def common_end(epochs: Epochs, log_end_offset: int, leaders: EpochEnd) -> int:
-    """How much of its log a follower may keep by a leader's answer, exclusive.
+    """Return how much of its log a follower may keep after a leader's answer, exclusive.
 
-    Both logs may have ended that epoch at different places: the earlier one counts. If the epoch
-    is not in the follower's log at all, what lies below the end of its next older one is kept, and
-    the leader is asked again with that.
+    The epoch can end at different offsets in both logs; the lower one counts. If the follower's log
+    does not have the epoch, it keeps everything up to the end of its next older epoch and asks the
+    leader again.
     """
     own = EpochEnd(*epochs.end_offset_for(leaders.epoch, log_end_offset, NO_LEADER_EPOCH))
     if own == UNKNOWN:

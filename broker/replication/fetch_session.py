@@ -1,13 +1,13 @@
-"""Fetch sessions: what a reader has asked for and been told, so that neither is said again.
+"""Fetch sessions of readers: what a reader has asked for and what it was last sent (KIP-227).
 
-Floor: replication. Pure. KIP-227: a reader names all of its partitions once, by a full request of
-epoch 0, and gets a session; from then on its requests name only what changes, with epochs 1, 2, …
-(1 follows 2147483647), and answers hold only partitions with something to tell: records, an error,
-a moved high watermark or log start. Session id 0 in an answer means that there is none, which every
-reader understands: so nobody is owed a session, and what does not fit is simply not remembered.
+Room: replication. Pure. A reader names all of its partitions once, in a full request with epoch 0,
+and gets a session. Later requests name only changes, with epochs 1, 2, … (1 follows 2147483647).
+Their responses hold only partitions with records, an error, or a moved high watermark or log start
+offset. Session id 0 in a response means that there is no session. Every reader accepts that, so the
+broker never has to keep a session.
 
-Sessions are kept in the order of their use. A new one takes a free place, or that of the session
-that was silent longest, if it was so for two minutes.
+Sessions are ordered by their last use. A new session takes a free place. Without one, it replaces
+the session that was unused longest, if that was for at least two minutes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from protocol.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic, 
 
 NO_SESSION = 0
 FULL_EPOCH = 0
-"""A full request that would like a session."""
+"""A full request that asks for a session."""
 
 FINAL_EPOCH = -1
-"""A full request that wants none, and gives up the one it names."""
+"""A full request that asks for no session and closes the session it names."""
 
 EPOCH_MAX = 2**31 - 1
 EVICTABLE_AFTER_MS = 120_000
@@ -34,7 +34,7 @@ Key = tuple[str, int]
 
 
 class CachedPartition:
-    """One partition of a session: what is asked, and what the reader was told last."""
+    """One partition of a session: what the reader asks for, and what it was last sent."""
 
     __slots__ = ("asked", "high_watermark", "log_start_offset", "topic")
 
@@ -45,7 +45,7 @@ class CachedPartition:
         self.log_start_offset = -1
 
     def is_news(self, answer: PartitionData) -> bool:
-        """Whether an incremental answer must hold this partition."""
+        """Return whether an incremental response must contain this partition."""
         return bool(
             answer.records
             or answer.error_code
@@ -55,14 +55,16 @@ class CachedPartition:
         )
 
     def told(self, answer: PartitionData) -> None:
-        """Remember what the answer says; after an error the partition is told of once more."""
+        """Note what the response contains. After an error, the next response contains the partition
+        again.
+        """
         is_odd = answer.error_code or answer.diverging_epoch is not None
         self.high_watermark = -1 if is_odd else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
 
 class FetchSession:
-    """One reader's partitions, in the order in which they are served."""
+    """The partitions of one reader, in the order in which they are served."""
 
     __slots__ = ("last_used_ms", "next_epoch", "partitions", "session_id")
 
@@ -73,7 +75,9 @@ class FetchSession:
         self.partitions: dict[Key, CachedPartition] = {}
 
     def told(self, topic: str, answer: PartitionData) -> None:
-        """An answer with this part leaves. Who got records goes last, so that nobody starves."""
+        """Note a partition in a response. A partition with records goes to the end, so that none
+        starves.
+        """
         key = (topic, answer.partition_index)
         cached = self.partitions.get(key)
         if cached is None:
@@ -85,7 +89,9 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of a broker. `partition_count_max` bounds their partitions together."""
+    """All sessions of a broker. `partition_count_max` limits the partitions of all sessions
+    together.
+    """
 
     def __init__(self, session_count_max: int, partition_count_max: int, random: Random) -> None:
         self._session_count_max = session_count_max
@@ -106,10 +112,10 @@ class FetchSessions:
         forgotten: Iterable[ForgottenTopic],
         now_ms: int,
     ) -> FetchSession | None:
-        """The session that a request goes on with; None for a full request, which stands alone.
+        """Return the session of an incremental request; None for a full request.
 
-        A full request ends the session it names. Refuses a session that is not known, and an
-        epoch out of turn: the reader then starts over with a full request.
+        A full request closes the session it names. Raises ApiError for an unknown session and for
+        an epoch out of order. Then the reader sends a full request.
         """
         if session_epoch in (FULL_EPOCH, FINAL_EPOCH):
             self.close(session_id)
@@ -159,7 +165,7 @@ class FetchSessions:
         answers: Iterable[tuple[str, PartitionData]],
         now_ms: int,
     ) -> int:
-        """A session for a full request whose answer leaves now; its id, or 0 without room."""
+        """Create a session for a full request. Return its id, or 0 without room."""
         session = FetchSession(NO_SESSION, now_ms)
         for topic, asked in _each(topics):
             session.partitions[topic, asked.partition] = CachedPartition(topic, asked)
@@ -193,7 +199,7 @@ class FetchSessions:
                 return session_id
 
     def close(self, session_id: int) -> None:
-        """Forget a session; one that is not known is none."""
+        """Remove a session. An unknown id is ignored."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= len(session.partitions)

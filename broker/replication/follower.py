@@ -1,20 +1,21 @@
-"""A follower's side of all partitions it follows at one leader: what to fetch, what to do with it.
+"""A follower's side of replication with one leader: what to fetch, and what to do with the
+response.
 
-Floor: replication. Pure. One request is under way at a time, and the next one waits until all that
-the last answer brought is synced: so a fetch offset is always a durable end, and the request that
-asks for more is the acknowledgement of what came before.
+Room: replication. Pure. Only one request is under way, and the next one waits until everything in
+the last response is fsynced. So a fetch offset is always a durable end, and each request
+acknowledges the records before it.
 
-Requests are incremental (KIP-227): the first names every partition, later ones only those that have
-something new to say; an answer with another request's id is not looked at. What is being opened,
-truncated or emptied is not asked for until the driver says that it is done. Between the two sides
-this holds: after an error or a divergence the leader has put the partition out of the session, and
-the follower names it anew.
+Requests are incremental (KIP-227). The first one names every partition, later ones only those with
+changes. A response to another request is ignored. A partition is left out while its log is being
+opened, truncated or reset. One rule holds on both sides: after an error or a divergence, the leader
+has removed the partition from the session, and the follower names it again.
 
-Decides by the leader's answers alone:
-- the log parts from the leader's (KIP-101, KIP-279): Truncate, then ask again, until it does not;
-- nothing left that the leader still has: Reset, drop all and begin at its start;
-- above the leader's end: never a reason to cut. Wait; a later epoch will tell;
-- an older epoch than the leader's: Drop, and wait for the metadata log to say what to follow.
+The follower decides only by the leader's responses:
+
+- The logs diverge (KIP-101, KIP-279): Truncate, and ask again until they agree.
+- Nothing is left that the leader still has: Reset, which drops everything and starts at its start.
+- The follower's end is above the leader's: never truncate for that. Wait; a later epoch decides.
+- The follower's epoch is older than the leader's: Drop, and wait for the metadata log.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from broker.replication.fetch_session import EPOCH_MAX, FULL_EPOCH, NO_SESSION
 from broker.replication.follower_steps import (
     Action,
     Append,
-    Asked,
     Drop,
+    FetchedPartition,
     FetchPlan,
     Followed,
     Key,
@@ -40,7 +41,7 @@ from protocol.types import NO_LEADER_EPOCH, NO_OFFSET
 
 BACKOFF_MIN_MS = 50
 BACKOFF_MAX_MS = 1_000
-"""After each failure in a row twice as long, between these two."""
+"""The wait doubles after each failure in a row, between these two limits."""
 
 
 class _Tracked:
@@ -65,15 +66,17 @@ class _Tracked:
         self.end_offset = one.end_offset
         self.last_epoch = one.epochs.latest
         self.is_busy = False
-        """Something is being done to its log, or it waits out a failure."""
+        """Whether a job works on its log, or it waits after a failure."""
         self.failures = 0
         self.timer: Timer[_Tracked] | None = None
         self.verified_end = NO_OFFSET
-        """What is committed by the leader of this epoch and is here: never cut within it."""
+        """The part of the log that the leader of this epoch has committed. It is
+        never truncated.
+        """
 
 
 class LeaderFetch:
-    """All that is followed at one leader over one link."""
+    """All partitions that are fetched from one leader over one link."""
 
     __slots__ = (
         "_backoff_until_ms",
@@ -93,12 +96,14 @@ class LeaderFetch:
     def __init__(self) -> None:
         self._tracked: dict[PartitionId, _Tracked] = {}
         self._changed: dict[PartitionId, None] = {}
-        """What the next request has to name, in the order in which it came up."""
+        """The partitions that the next request must name, in the order in which they
+        were marked.
+        """
         self._held: dict[PartitionId, _Tracked] = {}
-        """What the leader's session holds, each as it was named last."""
+        """The partitions in the leader's session, as they were last named."""
         self._forgotten: dict[PartitionId, None] = {}
         self._owed: dict[PartitionId, None] = {}
-        """What was appended and is not synced yet."""
+        """The partitions with appended records that are not fsynced yet."""
         self._timers: Timers[_Tracked] = Timers()
         self._session_id = NO_SESSION
         self._session_epoch = FULL_EPOCH
@@ -115,27 +120,28 @@ class LeaderFetch:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `next_fetch` may have something though nothing else happens; None: never."""
+        """When `next_fetch` may return a request without another event; None if never."""
         if self._in_flight is not None or self._owed:
             return None
         return self._backoff_until_ms or self._timers.next_deadline_ms
 
     def follow(self, one: Followed) -> None:
-        """Begin with a partition, in place of an older epoch of it if that is followed here."""
+        """Start to fetch a partition. This replaces an older epoch of the same partition."""
         partition = one.key.partition
         self._take_out(partition)
         self._tracked[partition] = _Tracked(one)
         self._changed[partition] = None
 
     def drop(self, key: Key) -> None:
-        """End with a partition; one that is not followed in this epoch is left alone."""
+        """Stop fetching a partition. Another epoch of the partition is not affected."""
         if self._find(key) is not None:
             self._take_out(key.partition)
 
     def next_fetch(self, now_ms: int) -> FetchPlan | None:
-        """The next request, or None: one is under way, a sync is owed, or a failure is waited out.
+        """Return the next request. None if a request or an fsync is under way, or after a failure.
 
-        Costs what has changed, not what is followed, except in a full request.
+        The cost depends on what has changed, not on the number of partitions, except in a full
+        request.
         """
         if self._in_flight is not None or self._owed:
             return None
@@ -170,9 +176,11 @@ class LeaderFetch:
         )
 
     def on_answer(self, request_id: int, answer: FetchResponse, now_ms: int) -> list[Action]:
-        """What the answer asks for, in its order. A late answer to an older request asks nothing.
+        """Return the actions for a response, in order. A late response to an older request has
+        none.
 
-        The driver does all of it, syncs all appended logs together, and calls `synced` for each.
+        The driver performs all actions, fsyncs all appended logs together, and calls `synced` for
+        each.
         """
         if request_id != self._in_flight:
             return []
@@ -188,8 +196,8 @@ class LeaderFetch:
             for data in topic.partitions:
                 partition = PartitionId(topic.topic_id, data.partition_index)
                 tracked = self._held.get(partition)
-                # What was dropped, or taken up in another epoch, since it was asked for is not
-                # what this part of the answer speaks of.
+                # The partition was dropped, or followed in another epoch, after the request was
+                # sent. This part of the response does not apply to it.
                 if tracked is None or tracked is not self._tracked.get(partition):
                     continue
                 if not tracked.is_busy:
@@ -199,13 +207,15 @@ class LeaderFetch:
         return actions
 
     def failed(self, request_id: int, now_ms: int) -> None:
-        """No answer will come: the link has ended, or the time is up. Then a new session."""
+        """Note that the request gets no response: the link ended or it timed out. Start a new
+        session.
+        """
         if request_id == self._in_flight:
             self._in_flight = None
             self._start_over(now_ms)
 
     def synced(self, key: Key, end_offset: int) -> None:
-        """What `on_answer` had appended is durable up to here."""
+        """Note that the records that `on_answer` had appended are durable up to `end_offset`."""
         tracked = self._find(key)
         if tracked is None:
             return
@@ -213,7 +223,9 @@ class LeaderFetch:
         self._at(tracked, end_offset, tracked.epochs.latest)
 
     def truncated(self, key: Key, end_offset: int, last_epoch: int) -> None:
-        """A Truncate or a Reset is durable; `last_epoch` is that of the last batch left, or -1."""
+        """Note a durable Truncate or Reset. `last_epoch` is the epoch of the last batch left, or
+        -1.
+        """
         tracked = self._find(key)
         if tracked is None:
             return
@@ -222,22 +234,25 @@ class LeaderFetch:
         self._at(tracked, end_offset, last_epoch)
 
     def trimmed(self, key: Key, log_start_offset: int) -> None:
-        """The own log begins here: the leader hears of it by the next request."""
+        """Note this replica's log start offset. The next request reports it to the leader."""
         tracked = self._find(key)
         if tracked is not None and tracked.log_start_offset != log_start_offset:
             tracked.log_start_offset = log_start_offset
             self._changed[key.partition] = None
 
     def refused(self, key: Key, now_ms: int) -> None:
-        """The log has not taken what was to be appended (a bad batch, a full disk): ask again
-        later, from the same offset."""
+        """Note that an append failed (a bad batch, a full disk). Fetch again later from the same
+        offset.
+        """
         tracked = self._find(key)
         if tracked is not None:
             self._owed.pop(key.partition, None)
             self._wait(tracked, now_ms)
 
     def begins_below(self, key: Key, start_offset: int) -> Reset | None:
-        """The log, which is empty, has to begin with a batch of the leader's that begins there."""
+        """Note that the log is empty and must start at the leader's batch that starts at
+        `start_offset`.
+        """
         tracked = self._find(key)
         if tracked is None:
             return None
@@ -278,8 +293,8 @@ class LeaderFetch:
             )
         ):
             return self._reset(tracked, data.log_start_offset)
-        # The leader has not come as far as we have in the metadata log, its disk is in trouble, or
-        # our end is above its own: none of it says anything about our log.
+        # The leader's metadata is behind ours, its disk has a problem, or our end is above its end.
+        # None of these says anything about our log.
         self._wait(tracked, now_ms)
         return None
 
@@ -296,16 +311,18 @@ class LeaderFetch:
             self._wait(tracked, now_ms)
             return None
         assert end_offset >= tracked.verified_end, (
-            f"{tracked.key}: {end_offset} lies below {tracked.verified_end}, which is committed"
+            f"{tracked.key}: {end_offset} is below the committed {tracked.verified_end}"
         )
         if end_offset <= leaders_start:
-            # The leader has deleted all that could tell whether what would be left is the same.
+            # The leader has deleted everything that could show whether the rest of our log agrees.
             return self._reset(tracked, leaders_start)
         tracked.is_busy = True
         return Truncate(tracked.key, end_offset)
 
-    def _ask(self, tracked: _Tracked) -> Asked:
-        return Asked(tracked.key, tracked.end_offset, tracked.last_epoch, tracked.log_start_offset)
+    def _ask(self, tracked: _Tracked) -> FetchedPartition:
+        return FetchedPartition(
+            tracked.key, tracked.end_offset, tracked.last_epoch, tracked.log_start_offset
+        )
 
     def _at(self, tracked: _Tracked, end_offset: int, last_epoch: int) -> None:
         tracked.end_offset = end_offset
@@ -328,7 +345,7 @@ class LeaderFetch:
             self._forgotten[partition] = None
 
     def _wait(self, tracked: _Tracked, now_ms: int) -> None:
-        """Leave a partition out for a while."""
+        """Leave a partition out of requests for a while."""
         partition = tracked.key.partition
         if self._held.pop(partition, None) is not None:
             self._forgotten[partition] = None

@@ -1,16 +1,16 @@
-"""A leader's side of one follower: what it asks for, and which of it is worth a look.
+"""A leader's side of one follower: what it asks for, and which partitions to look at.
 
-Floor: replication. Pure. One session is one follower's link; the link's end ends it. A fetch costs
-what it names and what has been written since, never what is followed: a write marks the partition
-in the session of each follower, and the first mark since the request was parked is the wake-up, so
-one turn of writes wakes a follower once.
+Room: replication. Pure. A session belongs to one follower's link and ends with it. A fetch costs as
+much as it names and as was appended since, not as many partitions as the follower follows. An
+append marks the partition in the session of each follower. The first mark after a request was
+parked wakes the follower, so all appends of one turn wake it once.
 
-Two sets of marks. *Due*: there may be records, or an error to tell; it wakes. *Moved*: only the
-high watermark or the log's start has, which rides along with the next answer: woken by it, each
-follower would be answered twice for every write (KAFKA-9731).
+There are two sets of marks. *Due* means that there can be records or an error to send; it wakes the
+follower. *Moved* means that only the high watermark or the log start offset has moved. It is sent
+with the next response. If it woke the follower, each append would cause two responses (KAFKA-9731).
 
-`hear` judges what a fetch says of one partition before it is believed: the epoch before the role,
-the start of the log, where the logs part, and only then is the follower's end taken for progress.
+`check_fetch` checks one partition of a fetch: first the epoch, then the role, the log start offset,
+and whether the logs diverge. Only after that does the fetch offset count as progress.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocol.messages.fetch import FetchPartition
 
 @dataclass(frozen=True, slots=True)
 class FollowerIdentity:
-    """Who fetches, by the head of the request."""
+    """The follower that fetches, from the header of the request."""
 
     node_id: int
     broker_epoch: int
@@ -44,42 +44,44 @@ class LeaderLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What to answer to one partition of a fetch: an error, a divergence, or records from there."""
+class FetchVerdict:
+    """The answer to one partition of a fetch: an error, a divergence, or records."""
 
     code: ErrorCode = ErrorCode.NONE
     diverging: EpochEnd | None = None
     is_again: bool = False
-    """It has asked for the same before, and there is more: it may not be able to take that."""
+    """The follower asked for the same offset before although there is more. Perhaps it cannot
+    append the records.
+    """
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the follower has to name the partition anew, and nothing is read for it."""
+        """Whether nothing is read. The follower must name the partition again."""
         return self.code is not ErrorCode.NONE or self.diverging is not None
 
 
-GRANTED = Heard()
-GRANTED_AGAIN = Heard(is_again=True)
+GRANTED = FetchVerdict()
+GRANTED_AGAIN = FetchVerdict(is_again=True)
 
 
-def hear(
+def check_fetch(
     state: PartitionState,
     log: LeaderLog,
     asked: FetchPartition,
     follower: FollowerIdentity,
     now_ms: int,
-) -> Heard:
-    """Judge one partition that a fetch names; if it is good, the partition notes the progress.
+) -> FetchVerdict:
+    """Check one partition of a fetch. If it is valid, note the follower's progress.
 
-    An error's answer carries the log start offset all the same: with OFFSET_OUT_OF_RANGE it tells
-    a follower that is not above it from one that is above our end, who must never cut for it.
+    An error response also carries the log start offset. With OFFSET_OUT_OF_RANGE it distinguishes a
+    follower below our start from a follower above our end, which must never truncate for it.
     """
     code = state.refusal(asked.current_leader_epoch)
     if code is not ErrorCode.NONE:
-        return Heard(code)
+        return FetchVerdict(code)
     if not state.is_replica(follower.node_id):
-        # The metadata log has named it, or will, and we have not got there; or it has been removed.
-        return Heard(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        # Our metadata is behind and will name it, or it is not a replica any more.
+        return FetchVerdict(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if asked.fetch_offset < log.log_start_offset or not is_comparable(
         log.epochs,
         log.log_start_offset,
@@ -87,7 +89,7 @@ def hear(
         asked.fetch_offset,
         asked.last_fetched_epoch,
     ):
-        return Heard(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)
     parting = divergence(
         log.epochs,
         log.log_end_offset,
@@ -96,9 +98,9 @@ def hear(
         asked.last_fetched_epoch,
     )
     if parting is not None:
-        return Heard(diverging=parting)
+        return FetchVerdict(diverging=parting)
     if asked.fetch_offset > log.log_end_offset:
-        return Heard(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)
     is_again = state.fetched_end(follower.node_id) == asked.fetch_offset < log.log_end_offset
     state.fetched(
         follower.node_id,
@@ -111,9 +113,9 @@ def hear(
 
 
 class FollowerSession:
-    """One follower's partitions and their marks.
+    """The partitions of one follower, with their marks.
 
-    `session_id` is given by the owner: never 0, and another one for each session.
+    The owner chooses `session_id`: never 0, and a different one for each session.
     """
 
     __slots__ = ("_due", "_moved", "_next_epoch", "is_parked", "partitions", "session_id")
@@ -121,9 +123,9 @@ class FollowerSession:
     def __init__(self, session_id: int) -> None:
         self.session_id = session_id
         self.partitions: dict[PartitionId, FetchPartition] = {}
-        """As each was named last."""
+        """The partitions as they were last named."""
         self.is_parked = False
-        """A request waits for a mark."""
+        """Whether a request waits for a mark."""
         self._due: dict[PartitionId, None] = {}
         self._moved: dict[PartitionId, None] = {}
         self._next_epoch = FULL_EPOCH
@@ -135,11 +137,11 @@ class FollowerSession:
         named: Iterable[tuple[PartitionId, FetchPartition]],
         forgotten: Iterable[PartitionId],
     ) -> list[tuple[PartitionId, FetchPartition]]:
-        """Take in a request; returns what it names, each to be heard before anything is read.
+        """Start a request. Return the partitions that it names.
 
-        Its owner makes another session for each full request (epoch 0). Refuses another session's
-        id and an epoch out of turn, which is how a request that comes late is known; the follower
-        then starts over.
+        The caller must pass each of them to `check_fetch` before it reads. The owner creates a new
+        session for each full request (epoch 0). Raises ApiError for another session's id and for an
+        epoch out of order, which shows a late request. Then the follower starts over.
         """
         if session_epoch != FULL_EPOCH and session_id != self.session_id:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -161,9 +163,10 @@ class FollowerSession:
         return heard
 
     def written(self, partition: PartitionId) -> bool:
-        """There is something to look at: a write, another start, another role of the leader.
+        """Mark a partition as due, after an append, a new start offset or a new role of the leader.
 
-        True for the first one since the request was parked: answer it once this turn is over.
+        Returns True for the first mark since the request was parked: answer it at the end of this
+        turn.
         """
         if partition not in self.partitions:
             return False
@@ -172,36 +175,40 @@ class FollowerSession:
         return wakes
 
     def moved(self, partition: PartitionId) -> None:
-        """The high watermark or the log's start has moved: to be told with the next answer."""
+        """Note a moved high watermark or log start offset; the next response contains it."""
         if partition in self.partitions:
             self._moved[partition] = None
 
     def due(self) -> list[PartitionId]:
-        """What to look at for an answer, longest waiting first. Marks stay until they
-        are `served`, or `looked` at in vain."""
+        """Return the partitions to look at, longest waiting first.
+
+        A mark stays until `served`, or until `looked` if there was nothing to read.
+        """
         return list(self._due)
 
     def also(self) -> list[PartitionId]:
-        """What an answer that leaves anyway tells besides: high watermarks that have moved."""
+        """Return the partitions whose high watermark has moved, for a response that
+        is sent anyway.
+        """
         return [one for one in self._moved if one not in self._due]
 
     def looked(self, partition: PartitionId) -> None:
-        """There was nothing to read: it waits for its next mark."""
+        """Remove the mark, because there was nothing to read."""
         self._due.pop(partition, None)
 
     def served(self, partition: PartitionId) -> None:
-        """An answer tells of it, the high watermark as well; it waits for its next mark.
+        """Remove the marks, because a response contains the partition.
 
-        What an answer has no room for keeps its mark, and so its turn.
+        A partition that does not fit into the response keeps its mark and its place.
         """
         self._due.pop(partition, None)
         self._moved.pop(partition, None)
 
     def put_out(self, partition: PartitionId) -> None:
-        """Forget a partition until it is named anew: it was forgotten, refused, or diverges."""
+        """Remove a partition until it is named again: it was forgotten, refused, or diverges."""
         self.partitions.pop(partition, None)
         self.served(partition)
 
     def park(self) -> None:
-        """Nothing to tell: the request waits for the next mark, or for its time."""
+        """There is nothing to send, so the request waits for the next mark or its time-out."""
         self.is_parked = True

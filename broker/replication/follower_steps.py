@@ -1,6 +1,6 @@
-"""What a follower plans and what it is to do: the data that passes between core and driver.
+"""The data that passes between the core of a follower and its driver.
 
-Floor: replication. Data only.
+Room: replication. Data only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocol.types import Uuid
 
 
 class PartitionId(NamedTuple):
-    """A partition by identity; a name alone is never one (KIP-516)."""
+    """A partition by topic id, because a name can refer to several topics over time (KIP-516)."""
 
     topic_id: Uuid
     partition_index: int
@@ -34,17 +34,17 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A partition to follow, with its log as it is, all of it synced."""
+    """A partition to follow, with its present log, all of which is fsynced."""
 
     key: Key
     epochs: Epochs
-    """Of that log as it is at any later time: after a truncation they are looked up again."""
+    """The present epochs of that log at any later time. They are read again after a truncation."""
     log_start_offset: int
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FetchedPartition:
     """One partition of a request."""
 
     key: Key
@@ -55,30 +55,34 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """A request to send; its answer or its failure is told with its id."""
+    """A request to send. Its response or failure is reported with `request_id`."""
 
     request_id: int
     session_id: int
     session_epoch: int
-    partitions: tuple[Asked, ...]
-    """In a full request (epoch 0) all that can be fetched, else those with news."""
+    partitions: tuple[FetchedPartition, ...]
+    """All partitions that can be fetched in a full request (epoch 0), else those that changed."""
     forgotten: tuple[PartitionId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append these batches, sync, and say `synced`. Without records there is only to learn."""
+    """Append these batches, fsync them, and call `synced`. Without records, only the
+    offsets count.
+    """
 
     key: Key
     records: memoryview | bytes
     high_watermark: int
     log_start_offset: int
-    """The leader's. What lies below it here may go; a follower deletes by nothing else."""
+    """The leader's log start offset. Lower records can be deleted; a follower deletes no others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the log to this end, durably, and say `truncated`. Below the start, it begins there."""
+    """Truncate the log to this end, durably, and call `truncated`. If the end is below the log
+    start offset, the log is empty and starts there.
+    """
 
     key: Key
     end_offset: int
@@ -86,7 +90,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Drop the whole log, durably, begin it anew at this offset, and say `truncated`."""
+    """Drop the whole log durably, start it again at this offset, and call `truncated`."""
 
     key: Key
     start_offset: int
@@ -94,7 +98,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Not followed any more: its epoch has passed. The metadata log will say what comes next."""
+    """Stop following, because the epoch is over. The metadata log will name the next role."""
 
     key: Key
     code: ErrorCode

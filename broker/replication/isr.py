@@ -1,16 +1,16 @@
-"""The in-sync replicas of one partition, as its leader holds them.
+"""The in-sync replicas of one partition, as its leader knows them.
 
-Floor: replication. Pure. What is *committed* comes from the replayed metadata log and from nowhere
-else: an answer to AlterPartition only ends the wait for it. Whoever was proposed under the present
-partition epoch may have been let in without our knowing, so it counts as *joining* until the log
-shows a later partition epoch. Committed and joining together are the maximal in-sync replicas, for
-which the high watermark waits (KIP-497 names the race this closes).
+Room: replication. Pure. The *committed* in-sync replicas come only from the replayed metadata log.
+A response to AlterPartition only ends the wait for it. A replica proposed under the present
+partition epoch can already be in sync without the leader's knowledge. So it is *joining* until the
+log shows a later partition epoch. Committed and joining replicas together are the maximal in-sync
+replicas, and the high watermark waits for all of them (KIP-497 describes the race).
 
-Only one answer says that a proposal has changed nothing and never will: INELIGIBLE_REPLICA, if it
-was the only one made under this partition epoch. A copy whose answer never came may still lie in a
-socket and be taken later, when its members are eligible again. Then the leader proposes what is
-committed already: that uses up the partition epoch, and every older copy is refused by it
-(decision 0029).
+Only one response shows that a proposal changed nothing and never will: INELIGIBLE_REPLICA, if it
+was the only proposal under this partition epoch. If another proposal got no response, its request
+can still be in a socket and be accepted later, when its members are eligible again. Then the leader
+proposes the committed replicas again. That uses up the partition epoch, so every older request is
+refused (decision 0029).
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from dataclasses import dataclass
 from protocol.errors import ErrorCode
 
 PROPOSAL_RETRY_MS = 500
-"""At least between two proposals under the same partition epoch."""
+"""The least wait between two proposals under the same partition epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """What to ask of the active controller by AlterPartition; answered by its number.
+    """A proposal for the active controller, sent by AlterPartition. Its answer comes by number.
 
-    The leader recovery state that goes with it is RECOVERED: whoever proposes has taken over.
+    Its leader recovery state is RECOVERED, because only a leader that has taken over proposes.
     """
 
     number: int
     leader_epoch: int
     partition_epoch: int
     in_sync_replicas: tuple[tuple[int, int], ...]
-    """Node id and broker epoch, by rising id; -1 for a broker epoch that is not known."""
+    """Node id and broker epoch, in the order of ids; -1 for an unknown broker epoch."""
 
 
 class Isr:
-    """Committed members, joining ones, and the one proposal that may be under way."""
+    """The committed and joining replicas, and the proposal that may be under way."""
 
     __slots__ = (
         "_awaits_log",
@@ -55,28 +55,34 @@ class Isr:
         self.settle(committed, partition_epoch)
 
     def settle(self, committed: Sequence[int], partition_epoch: int) -> None:
-        """The log says who is in sync as of a partition epoch; older proposals are decided."""
+        """Take the in-sync replicas of a partition epoch from the log. Older proposals are decided
+        by it.
+        """
         self.committed = tuple(sorted(committed))
         self.partition_epoch = partition_epoch
         self.joining: tuple[int, ...] = ()
         self._in_flight: int | None = None
         self._awaits_log = False
         self._is_unclear = False
-        """Whether a proposal under this partition epoch may be taken without our knowing."""
+        """Whether a proposal under this partition epoch can still be accepted without our
+        knowledge.
+        """
         self._retry_ms: int | None = None
 
     @property
     def maximal(self) -> tuple[int, ...]:
-        """Everybody who may be in sync, by rising id."""
+        """All replicas that can be in sync, in the order of ids."""
         return tuple(sorted({*self.committed, *self.joining})) if self.joining else self.committed
 
     @property
     def needs_void(self) -> bool:
-        """Whether somebody counts as joining who can be let go only by a new partition epoch."""
+        """Whether joining replicas can be removed only by a new partition epoch."""
         return bool(self.joining)
 
     def may_propose(self, now_ms: int) -> bool:
-        """Whether no answer and no replay is awaited, and the last proposal is long enough ago."""
+        """Return whether a proposal can be sent: none is pending, and the last one is long enough
+        ago.
+        """
         return (
             self._in_flight is None
             and not self._awaits_log
@@ -84,14 +90,16 @@ class Isr:
         )
 
     def proposed(self, number: int, members: Sequence[int], now_ms: int) -> None:
-        """A proposal leaves: from this moment on its members may be in sync."""
+        """Note a proposal. From now on its members can be in sync."""
         known = {*self.committed, *self.joining}
         self.joining += tuple(member for member in members if member not in known)
         self._in_flight = number
         self._retry_ms = now_ms + PROPOSAL_RETRY_MS
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """The answer to a proposal, or the reason why there is none; see the module's head."""
+        """Note the response to a proposal, or the error without one; the module docstring has the
+        rules.
+        """
         if number != self._in_flight:
             return
         self._in_flight = None

@@ -1,14 +1,14 @@
-"""A leader's ledger in one leader epoch: its followers, who is in sync, and what is committed.
+"""The leader's state in one leader epoch: its followers, the in-sync replicas, the high watermark.
 
-Floor: replication. Pure. Created when the epoch begins and dropped when it ends, so nothing that
-followers said earlier survives in it.
+Room: replication. Pure. It is created when the epoch starts and dropped when it ends, so it holds
+nothing that followers reported in an earlier epoch.
 
-The high watermark is the least durable end of the leader itself, of the maximal in-sync replicas,
-and of followers that are about to join. It stands still while fewer replicas are in sync than the
-topic demands (KIP-966: so an eligible leader replica holds all of it), and never falls.
+The high watermark is the lowest durable end of the leader, of the maximal in-sync replicas, and of
+followers that are about to join. It does not move while fewer replicas are in sync than the topic
+requires, so an eligible leader replica has everything below it (KIP-966). It never falls.
 
-Times are lived milliseconds: monotonic ones less the gaps in which this process did not run, so
-that a leader does not blame its followers for its own sleep.
+Times are lived ms: monotonic time without the periods in which this process did not run. So a
+leader does not take followers for slow because it stood still itself.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from broker.replication.isr import Isr, IsrProposal
-from broker.replication.progress import NO_BROKER_EPOCH, FollowerStanding, Progress
+from broker.replication.progress import NO_BROKER_EPOCH, FollowerProgress, FollowerStatus
 from protocol.errors import ErrorCode
 from protocol.types import NO_OFFSET
 
 REPLICA_LAG_TIME_MAX_MS = 5_000
-"""`replica.lag.time.max.ms`: every write with acks=all waits for a frozen follower that long."""
+"""`replica.lag.time.max.ms`. Every append with acks=all waits this long for a frozen follower."""
 
 REJOIN_DWELL_MS = 5_000
-"""Who was taken out for its lag stays out that long, lest the in-sync replicas flap."""
+"""A replica removed for its lag stays out for this long, so that the in-sync
+replicas do not flap.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One partition as the replayed metadata log has it."""
+    """One partition as the replayed metadata log describes it."""
 
     offset: int
-    """The end of the metadata log that this was read from, exclusive."""
+    """The end of the replayed metadata log, exclusive."""
     leader: int
-    """NO_NODE when there is none."""
+    """NO_NODE if there is no leader."""
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
@@ -43,22 +45,24 @@ class Assignment:
     min_in_sync_replicas: int
     """The topic's setting, whatever the number of replicas."""
     is_recovering: bool = False
-    """The leader was elected uncleanly and has not reported back: nobody may join."""
+    """Whether the leader was elected uncleanly and has not taken over yet. No replica can join
+    then.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """Where a replica's log begins and ends at the moment of an assignment."""
+    """The start and end offsets of a replica's log at the moment of an assignment."""
 
     log_start_offset: int
     high_watermark: int
-    """Of the checkpoint: a floor."""
+    """From the checkpoint: the real high watermark can be higher."""
     durable_end: int
     log_end_offset: int
 
 
 class LeaderLedger:
-    """What the leader of one epoch knows. `high_watermark` is read after every call."""
+    """The state of one leader epoch. Read `high_watermark` after every call."""
 
     __slots__ = (
         "_brokers",
@@ -93,60 +97,62 @@ class LeaderLedger:
         numbers: Iterator[int],
         now_ms: int,
     ) -> None:
-        """`numbers` names proposals; none twice, also not by the ledger of a later epoch."""
+        """`numbers` yields the numbers of proposals. No number repeats, also not in
+        a later epoch.
+        """
         self.broker_epoch = broker_epoch
         self.epoch = seen.leader_epoch
         self.epoch_start_offset = ends.log_end_offset
         self.high_watermark = high_watermark
-        """At first a floor: the leader before may have committed more."""
+        """At first a lower bound, because the former leader can have committed more."""
         self.durable_end = ends.durable_end
         self.log_start_offset = ends.log_start_offset
         self.replicas: tuple[int, ...] = ()
-        self.progress: dict[int, Progress] = {}
+        self.progress: dict[int, FollowerProgress] = {}
         self.isr = Isr(seen.in_sync_replicas, seen.partition_epoch)
         self._node_id = node_id
         self._brokers = brokers
         self._lag_time_max_ms = lag_time_max_ms
         self._started_ms = now_ms
         self.is_under_min_isr = False
-        """Whether too few replicas are in sync for anything to be committed."""
+        """Whether too few replicas are in sync, so that nothing more is committed."""
         self._is_recovering = False
         self._numbers = numbers
         self._shrunk: tuple[int, ...] = ()
-        """Whom proposals under this partition epoch take out for their lag."""
-        self._counting: tuple[Progress, ...] = ()
-        """The followers whose durable ends bound the high watermark."""
+        """The replicas that proposals under this partition epoch remove for their lag."""
+        self._counting: tuple[FollowerProgress, ...] = ()
+        """The followers whose durable ends limit the high watermark."""
         self.assigned(seen, now_ms)
 
     @property
     def low_watermark(self) -> int:
-        """The least start of the logs of all live replicas; NO_OFFSET while one is not known."""
+        """The lowest log start offset of all live replicas; NO_OFFSET while one is unknown."""
         low = self.log_start_offset
         for node_id, progress in self.progress.items():
             if node_id in self._brokers:
-                # What its process of before has said may not have been on its disk.
+                # The report of an earlier process may not have been durable.
                 is_known = self._is_eligible(node_id)
                 low = min(low, progress.start_offset if is_known else NO_OFFSET)
         return low
 
-    def followers(self, now_ms: int) -> tuple[FollowerStanding, ...]:
-        """Where each follower is, by rising id."""
+    def followers(self, now_ms: int) -> tuple[FollowerStatus, ...]:
+        """Return the state of each follower, in the order of ids."""
         if not self.progress:
             return ()
         return tuple(
-            self._standing(node_id, progress, now_ms)
+            self._status(node_id, progress, now_ms)
             for node_id, progress in sorted(self.progress.items())
         )
 
-    def _standing(self, node_id: int, progress: Progress, now_ms: int) -> FollowerStanding:
+    def _status(self, node_id: int, progress: FollowerProgress, now_ms: int) -> FollowerStatus:
         end = progress.durable_end if progress.has_fetched else None
         lag = None if end is None else max(self.durable_end - end, 0)
         since_ms = now_ms if lag == 0 else progress.last_caught_up_ms
         ago_ms = None if since_ms is None else now_ms - since_ms
-        return FollowerStanding(node_id, end, lag, ago_ms, node_id in self.isr.committed)
+        return FollowerStatus(node_id, end, lag, ago_ms, node_id in self.isr.committed)
 
     def assigned(self, seen: Assignment, now_ms: int) -> None:
-        """Follow the log within the epoch: other replicas, other members, another minimum."""
+        """Apply the metadata within the epoch: other replicas, in-sync replicas or minimum."""
         self.replicas = seen.replicas
         self._is_recovering = seen.is_recovering
         before = self.progress
@@ -161,9 +167,9 @@ class LeaderLedger:
         self._judge_joiners(now_ms)
         self._recount()
 
-    def _newcomer(self, node_id: int, seen: Assignment) -> Progress:
-        # Who is in sync by the log had everything when the epoch began, whatever it says later.
-        return Progress(self._started_ms if node_id in seen.in_sync_replicas else None)
+    def _newcomer(self, node_id: int, seen: Assignment) -> FollowerProgress:
+        # A replica that is in sync by the log had everything when the epoch started.
+        return FollowerProgress(self._started_ms if node_id in seen.in_sync_replicas else None)
 
     def _settle(self, seen: Assignment, now_ms: int) -> None:
         former = self.isr.committed
@@ -177,27 +183,30 @@ class LeaderLedger:
         self._shrunk = ()
 
     def eligible(self, brokers: Mapping[int, int]) -> None:
-        """Which brokers may be in sync, with their epochs: unfenced and not stopping."""
+        """Note which brokers can be in sync, with their epochs: unfenced and not stopping."""
         self._brokers = brokers
         for node_id, progress in self.progress.items():
             progress.is_awaited = progress.is_awaited and self._is_eligible(node_id)
         self._recount()
 
     def advance_durable_end(self, end_offset: int) -> None:
-        """The leader's own log counts up to here: it is synced, or written where that suffices."""
+        """Note that the leader's own log is durable up to `end_offset` (or appended, where that
+        suffices).
+        """
         self.durable_end = end_offset
         self._advance()
 
     def trimmed(self, log_start_offset: int) -> None:
-        """The leader's own log begins here."""
+        """Note the leader's own log start offset."""
         self.log_start_offset = log_start_offset
 
     def fetched(
         self, node_id: int, broker_epoch: int, durable_end: int, start_offset: int, now_ms: int
     ) -> None:
-        """A follower holds everything below `durable_end`, whose log has been compared with ours.
+        """Note that a follower has everything below `durable_end`. Its log agrees with the
+        leader's.
 
-        One that is no replica is not heard: the log will say more, or it has been removed.
+        A fetch of a broker that is not a replica is ignored.
         """
         progress = self.progress.get(node_id)
         if progress is None:
@@ -213,12 +222,13 @@ class LeaderLedger:
             self._advance()
 
     def proposal(self, now_ms: int) -> IsrProposal | None:
-        """What to ask of the controller, if anything. Called at every tick, and after a fetch.
+        """Return the proposal to send, if any. Called at every tick and after a fetch.
 
-        Members that lag are taken out first; then whoever may join is let in.
+        Lagging members are removed first; then replicas that can join are added.
         """
         for progress in self.progress.values():
-            # An idle partition is named in no fetch. Who has everything has it up to this moment.
+            # A fetch does not name an idle partition. A follower with everything is caught up to
+            # this moment.
             if progress.durable_end >= self.durable_end:
                 progress.caught_up_at(now_ms)
         if self._judge_joiners(now_ms):
@@ -240,7 +250,7 @@ class LeaderLedger:
         return None
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """The answer to a proposal; REQUEST_TIMED_OUT or the like where there was none."""
+        """Note the answer to a proposal; an error such as REQUEST_TIMED_OUT if there was none."""
         self.isr.answered(number, code)
         self._recount()
 
@@ -270,13 +280,16 @@ class LeaderLedger:
         return tuple(lagging)
 
     def _is_eligible(self, node_id: int) -> bool:
-        """Unfenced, not stopping, and the incarnation that fetches is the registered one."""
+        """Return whether the broker is unfenced, not stopping, and fetches as the registered
+        incarnation.
+        """
         return self._brokers.get(node_id) == self.progress[node_id].broker_epoch
 
-    def _is_joiner(self, node_id: int, progress: Progress, now_ms: int) -> bool:
-        """Whether the high watermark waits for a follower that is not in sync.
+    def _is_joiner(self, node_id: int, progress: FollowerProgress, now_ms: int) -> bool:
+        """Return whether the high watermark waits for a follower that is not in sync.
 
-        Under load it would otherwise run ahead of every follower, and nobody could ever join.
+        Without this, the high watermark would stay ahead of every follower under load, and none
+        could join.
         """
         return (
             progress.has_fetched
@@ -287,7 +300,9 @@ class LeaderLedger:
         )
 
     def _may_join(self, node_id: int, now_ms: int) -> bool:
-        """Whether a follower may be proposed: it holds all that is, or may be, committed."""
+        """Return whether a follower can be proposed: it has everything that is or
+        can be committed.
+        """
         progress = self.progress[node_id]
         return (
             progress.has_fetched
@@ -297,16 +312,18 @@ class LeaderLedger:
             and self._holds_earlier_epochs(progress)
         )
 
-    def _holds_committed(self, progress: Progress) -> bool:
+    def _holds_committed(self, progress: FollowerProgress) -> bool:
         return progress.durable_end >= self.high_watermark
 
-    def _holds_earlier_epochs(self, progress: Progress) -> bool:
-        # The high watermark taken over from the last epoch is a floor: what that leader has
-        # acknowledged may lie anywhere below the start of this one.
+    def _holds_earlier_epochs(self, progress: FollowerProgress) -> bool:
+        # At the start of an epoch the high watermark is a lower bound. The former leader can have
+        # acknowledged records anywhere below the start of this epoch.
         return progress.durable_end >= self.epoch_start_offset
 
     def _judge_joiners(self, now_ms: int) -> bool:
-        """Look anew at whom the high watermark waits for; whether that has changed."""
+        """Check again for which joining replicas the high watermark waits. Return whether that has
+        changed.
+        """
         has_changed = False
         for node_id, progress in self.progress.items():
             is_awaited = node_id not in self.isr.committed and self._is_joiner(
@@ -317,7 +334,7 @@ class LeaderLedger:
         return has_changed
 
     def _recount(self) -> None:
-        """Whoever counts may have changed: gather them, and look at the high watermark."""
+        """Collect the followers that limit the high watermark, and advance it."""
         members = self._waited_for()
         self._counting = tuple(
             progress

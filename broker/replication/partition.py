@@ -1,12 +1,12 @@
-"""One partition on one broker: which role it has, and how far it is committed.
+"""The replication state of one partition on one broker: its role and its high watermark.
 
-Floor: replication. Pure. A role begins and ends in `assign`, with the replayed metadata log as its
-only source: Leader(epoch), Follower(leader, epoch), or Offline, where there is no leader or no
-replica here. Whoever keeps something by partition keeps it by role and epoch, and drops it when
-`assign` answers with a RoleChange.
+Room: replication. Pure. `assign` alone changes the role, from the replayed metadata log:
+Leader(epoch), Follower(leader, epoch), or Offline (no leader, or this broker is no replica). State
+that others keep by partition belongs to one role and epoch. They drop it when `assign` returns a
+RoleChange.
 
-`high_watermark` and `low_watermark` are read after every call: a confirmed shrink, a broker that
-is fenced, even a tick may move them. Within an epoch the high watermark never falls.
+Read `high_watermark` and `low_watermark` after every call, because even a confirmed shrink, a
+fenced broker or a tick can move them. Within an epoch the high watermark never falls.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from broker.replication.leader import (
     LeaderLedger,
     LogEnds,
 )
-from broker.replication.progress import FollowerStanding
+from broker.replication.progress import FollowerStatus
 from protocol.errors import ErrorCode
 from protocol.types import NO_LEADER_EPOCH, NO_NODE, NO_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
-    """Takes writes, answers fetches."""
+class LeaderRole:
+    """Appends records and answers fetches."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Follower:
+class FollowerRole:
     """Fetches from the leader."""
 
     leader: int
@@ -44,25 +44,25 @@ class Follower:
 
 
 @dataclass(frozen=True, slots=True)
-class Offline:
-    """Nobody leads, or this broker holds no replica. The log stays as it is."""
+class OfflineRole:
+    """There is no leader, or this broker is no replica. The log stays as it is."""
 
     epoch: int
 
 
-Role: TypeAlias = Leader | Follower | Offline
+Role: TypeAlias = LeaderRole | FollowerRole | OfflineRole
 
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """One role ended and another began; the same leader in a later epoch is another role."""
+    """One role ended and another started. The same leader in a later epoch is another role."""
 
     before: Role
     after: Role
 
 
 class PartitionState:
-    """The state of one partition at one incarnation of a broker."""
+    """The state of one partition in one incarnation of a broker."""
 
     __slots__ = (
         "_broker_epoch",
@@ -84,7 +84,7 @@ class PartitionState:
         lag_time_max_ms: int = REPLICA_LAG_TIME_MAX_MS,
     ) -> None:
         """`broker_epoch` is the offset at which this incarnation was registered."""
-        self.role: Role = Offline(NO_LEADER_EPOCH)
+        self.role: Role = OfflineRole(NO_LEADER_EPOCH)
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._lag_time_max_ms = lag_time_max_ms
@@ -92,7 +92,7 @@ class PartitionState:
         self._brokers: Mapping[int, int] = {}
         self._leading: LeaderLedger | None = None
         self._high_watermark = NO_OFFSET
-        """While not leading; a leader's is in its ledger."""
+        """While not leading. A leader's high watermark is in its ledger."""
         self._durable_end = NO_OFFSET
         self._seen_offset = NO_OFFSET
 
@@ -102,59 +102,61 @@ class PartitionState:
 
     @property
     def high_watermark(self) -> int:
-        """Everything below it is held by all in-sync replicas; NO_OFFSET before any assignment."""
+        """All in-sync replicas have everything below it; NO_OFFSET before the first assignment."""
         return self._high_watermark if self._leading is None else self._leading.high_watermark
 
     @property
     def low_watermark(self) -> int:
-        """On a leader, where the logs of all live replicas begin; NO_OFFSET where not known."""
+        """On a leader: the lowest log start offset of all live replicas; NO_OFFSET if unknown."""
         return NO_OFFSET if self._leading is None else self._leading.low_watermark
 
     @property
     def durable_end(self) -> int:
-        """What counts in the own log, exclusive: for acks=1 on a leader."""
+        """The durable end of this replica's log, exclusive. On a leader, acks=1 waits for it."""
         return self._durable_end
 
     @property
     def is_high_watermark_floor(self) -> bool:
-        """Whether the leader before may have committed more than is known here.
+        """Whether the former leader can have committed more than is known here.
 
-        Until the high watermark has passed the start of the epoch a client that asks for the
-        latest offset gets OFFSET_NOT_AVAILABLE, or it would see the end go back (KIP-207).
+        Until the high watermark has passed the start of the epoch, a client that asks for the
+        latest offset gets OFFSET_NOT_AVAILABLE. Otherwise it would see the end go back (KIP-207).
         """
         leading = self._leading
         return leading is not None and leading.high_watermark < leading.epoch_start_offset
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether a write with acks=all is refused: NOT_ENOUGH_REPLICAS."""
+        """Whether an append with acks=all is refused with NOT_ENOUGH_REPLICAS."""
         return self._leading is not None and self._leading.is_under_min_isr
 
     @property
     def in_sync_replicas(self) -> tuple[int, ...]:
-        """On a leader, who is in sync by the replayed log."""
+        """On a leader: the in-sync replicas by the replayed log."""
         return () if self._leading is None else self._leading.isr.committed
 
     @property
     def maximal_in_sync_replicas(self) -> tuple[int, ...]:
-        """On a leader, who is or may be in sync."""
+        """On a leader: all replicas that are or can be in sync."""
         return () if self._leading is None else self._leading.isr.maximal
 
     @property
     def has_outsiders(self) -> bool:
-        """On a leader, whether a replica is not in sync by the replayed log."""
+        """On a leader: whether a replica is not in sync by the replayed log."""
         leading = self._leading
         return leading is not None and len(leading.isr.committed) < len(leading.replicas)
 
-    def followers(self, now_ms: int) -> tuple[FollowerStanding, ...]:
-        """On a leader, where each follower is; nobody else knows."""
+    def followers(self, now_ms: int) -> tuple[FollowerStatus, ...]:
+        """On a leader: the state of each follower. Empty on other brokers."""
         return () if self._leading is None else self._leading.followers(now_ms)
 
     def refusal(self, current_leader_epoch: int) -> ErrorCode:
-        """Why a request for the leader of that epoch is not served here; NONE where it is.
+        """Return the error for a request to the leader of that epoch; NONE if this broker serves
+        it.
 
-        The epoch is judged before the role: who knows an older leader must learn of the newer one,
-        and who knows a newer one must wait for us. -1 asks for no judgement of the epoch.
+        The epoch is checked before the role. A client that knows an older leader must learn of the
+        newer one, and a client that knows a newer leader must wait for this broker. -1 skips the
+        check of the epoch.
         """
         if current_leader_epoch != NO_LEADER_EPOCH:
             if current_leader_epoch < self.role.epoch:
@@ -164,21 +166,21 @@ class PartitionState:
         return ErrorCode.NONE if self._leading is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def fetched_end(self, node_id: int) -> int:
-        """On a leader, where a follower's log ended at its last fetch; NO_OFFSET: not known."""
+        """On a leader: a follower's log end at its last fetch; NO_OFFSET if unknown."""
         leading = self._leading
         progress = None if leading is None else leading.progress.get(node_id)
         return NO_OFFSET if progress is None else progress.durable_end
 
     def is_replica(self, node_id: int) -> bool:
-        """On a leader, whether another node is a replica by the replayed log."""
+        """On a leader: whether another node is a replica by the replayed log."""
         return self._leading is not None and node_id in self._leading.progress
 
     def assign(self, seen: Assignment, ends: LogEnds, now_ms: int) -> RoleChange | None:
-        """Follow the metadata log. None where the role stays, and where the news is old.
+        """Apply the metadata log. Return None if the role stays or the metadata is old.
 
-        What is older than the registration of this incarnation tells of its predecessor, which led
-        and was in sync with another memory: it is ignored. So when the log first shows the own
-        registration, every partition is assigned, also those that nothing later touches.
+        Metadata older than this incarnation's registration describes the former incarnation, which
+        led and was in sync with other data. It is ignored. So when the log first shows this
+        registration, every partition must be assigned, also those that later records do not touch.
         """
         if seen.offset <= self._broker_epoch or seen.offset < self._seen_offset:
             return None
@@ -193,58 +195,68 @@ class PartitionState:
         self.role = role
         self._high_watermark = floor
         self._durable_end = ends.durable_end
-        self._leading = self._lead(seen, ends, floor, now_ms) if isinstance(role, Leader) else None
+        self._leading = (
+            self._lead(seen, ends, floor, now_ms) if isinstance(role, LeaderRole) else None
+        )
         return change
 
     def eligible(self, brokers: Mapping[int, int]) -> None:
-        """Which brokers are unfenced and not stopping, each with its broker epoch."""
+        """Note which brokers are unfenced and not stopping, each with its broker epoch."""
         self._brokers = brokers
         if self._leading is not None:
             self._leading.eligible(brokers)
 
     def advance_durable_end(self, end_offset: int) -> None:
-        """The own log is synced up to here; with `flush=interval`, written."""
+        """Note that this replica's log is durable up to `end_offset`; with `flush=interval`,
+        appended.
+        """
         self._durable_end = end_offset
         if self._leading is not None:
             self._leading.advance_durable_end(end_offset)
 
     def trimmed(self, log_start_offset: int) -> None:
-        """The own log begins here: records were deleted."""
+        """Note this replica's log start offset after records were deleted."""
         if self._leading is not None:
             self._leading.trimmed(log_start_offset)
 
     def fetched(
         self, node_id: int, broker_epoch: int, durable_end: int, start_offset: int, now_ms: int
     ) -> None:
-        """A follower's fetch that `refusal` let pass, and whose log does not part from ours."""
+        """Note a follower's fetch that `refusal` allowed and whose log agrees with the leader's."""
         if self._leading is not None:
             self._leading.fetched(node_id, broker_epoch, durable_end, start_offset, now_ms)
 
     def proposal(self, now_ms: int) -> IsrProposal | None:
-        """Whom the in-sync replicas should lose or gain. At every tick and after a fetch."""
+        """Return a change of the in-sync replicas to propose, if any. At every tick and after a
+        fetch.
+        """
         return None if self._leading is None else self._leading.proposal(now_ms)
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """The controller's answer to a proposal, or why there is none. Its ISR is not looked at:
-        that comes with the log, in order with the other settings it must be judged by."""
+        """Note the controller's answer to a proposal, or the error without one.
+
+        The in-sync replicas in the answer are ignored. They come with the metadata log, in order
+        with the other metadata by which they must be checked.
+        """
         if self._leading is not None:
             self._leading.answered(number, code)
 
     def learned(self, high_watermark: int, end_offset: int) -> None:
-        """A follower's answer names the leader's high watermark; ours ends with our log.
+        """Note the leader's high watermark in a follower's fetch response. This replica's ends with
+        its log.
 
-        After an unclean election the log may have been cut below what was committed once.
+        After an unclean election the log can have been truncated below what was once committed.
         """
-        assert self._leading is None, "a leader learns its high watermark from nobody"
+        assert self._leading is None, "a leader does not learn its high watermark"
         known = min(high_watermark, end_offset)
         self._high_watermark = min(max(self._high_watermark, known), end_offset)
 
     def _role_in(self, seen: Assignment) -> Role:
         if seen.leader == NO_NODE or self._node_id not in seen.replicas:
-            return Offline(seen.leader_epoch)
+            return OfflineRole(seen.leader_epoch)
         if seen.leader == self._node_id:
-            return Leader(seen.leader_epoch)
-        return Follower(seen.leader, seen.leader_epoch)
+            return LeaderRole(seen.leader_epoch)
+        return FollowerRole(seen.leader, seen.leader_epoch)
 
     def _lead(self, seen: Assignment, ends: LogEnds, floor: int, now_ms: int) -> LeaderLedger:
         return LeaderLedger(

@@ -1,7 +1,7 @@
-"""How far one follower has come, as its leader knows it in one leader epoch.
+"""The progress of one follower, as its leader knows it in one leader epoch.
 
-Floor: replication. Pure. Nothing of it outlives the epoch: what a follower said in an earlier one
-may have been truncated since (KIP-101).
+Room: replication. Pure. It is dropped with the epoch, because records that a follower reported in
+an earlier epoch can have been truncated since (KIP-101).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from protocol.types import NO_OFFSET
 
 NO_BROKER_EPOCH = -1
-"""The follower has not fetched in this epoch; a controller takes it for "not known"."""
+"""The follower has not fetched in this epoch. A controller takes it as "not known"."""
 
 
 @dataclass(frozen=True, slots=True)
-class FollowerStanding:
-    """One follower as its leader sees it, for people who look; ages in lived ms.
+class FollowerStatus:
+    """One follower as its leader sees it, for operators; ages in lived ms.
 
-    `end_offset` and `lag` are None until it has fetched in this epoch, `caught_up_ago_ms` while it
-    has not had everything in this epoch.
+    `end_offset` and `lag` are None until its first fetch in this epoch, `caught_up_ago_ms` until it
+    first had everything in this epoch.
     """
 
     node_id: int
@@ -29,8 +29,8 @@ class FollowerStanding:
     is_in_sync: bool
 
 
-class Progress:
-    """One follower. `durable_end` is what its last fetch said is durable there, exclusive."""
+class FollowerProgress:
+    """One follower. `durable_end` is the durable end that its last fetch reported, exclusive."""
 
     __slots__ = (
         "_fetched_ms",
@@ -47,11 +47,13 @@ class Progress:
         self.broker_epoch = NO_BROKER_EPOCH
         self.durable_end = NO_OFFSET
         self.start_offset = NO_OFFSET
-        """Where its log begins; NO_OFFSET until it has said so."""
+        """Its log start offset; NO_OFFSET until it reports one."""
         self.last_caught_up_ms = last_caught_up_ms
-        """When it last held all that the leader counts; None: never in this epoch."""
+        """When it last had everything that is durable at the leader; None if never
+        in this epoch.
+        """
         self.joins_after_ms = 0
-        """Until then it does not come back into the in-sync replicas."""
+        """Until then it cannot join the in-sync replicas again."""
         self.is_awaited = False
         """Whether the high watermark waits for it although it is not in sync yet."""
         self._fetched_ms = 0
@@ -59,16 +61,16 @@ class Progress:
 
     @property
     def has_fetched(self) -> bool:
-        """Whether anything is known of it in this epoch."""
+        """Whether it has fetched in this epoch."""
         return self.durable_end != NO_OFFSET
 
     def fetched(
         self, broker_epoch: int, durable_end: int, start_offset: int, leader_end: int, now_ms: int
     ) -> bool:
-        """Note what a fetch says; False for one of an incarnation that has been replaced.
+        """Note a fetch; return False if it comes from a replaced incarnation.
 
-        Under load the leader's end moves between two fetches; so who reaches now what the leader
-        had at the last fetch was caught up then.
+        Under load the leader's end moves between two fetches. So a follower that reaches the end of
+        the last fetch only now was caught up at that time.
         """
         if broker_epoch < self.broker_epoch:
             return False
@@ -84,12 +86,12 @@ class Progress:
         return True
 
     def caught_up_at(self, when_ms: int) -> None:
-        """It held everything at that time; a later time already known stays."""
+        """Note that it had everything at that time. A later time already known stays."""
         if self.last_caught_up_ms is None or self.last_caught_up_ms < when_ms:
             self.last_caught_up_ms = when_ms
 
     def is_caught_up(self, now_ms: int, lag_time_max_ms: int) -> bool:
-        """Whether it held everything within the lag time."""
+        """Return whether it had everything within the lag time."""
         return (
             self.last_caught_up_ms is not None
             and now_ms - self.last_caught_up_ms <= lag_time_max_ms

@@ -50,7 +50,7 @@ class RequestingSession(Protocol):
     parked_fetch: WaitingFetch | None
     """The session's Fetch that waits for data."""
     template: Any
-    """The last Produce, with which the next one is compared (`reception.Lane`)."""
+    """The last Produce, with which the next one is compared (`reception.RequestTemplate`)."""
     has_staged: bool
     """True if batches of this session are staged for the write at the end of its read."""
 

@@ -1,7 +1,7 @@
-"""The group coordinator's driver: members' requests answered, generations stored, time kept.
+"""Runs the group coordinator: answers members' requests, stores generations and keeps deadlines.
 
-Floor: shards. What groups decide comes as effects out of their shard and is done in order: an
-answer goes to whoever waits for it, a generation is written and the group told when it is
+Room: shards. The groups of a shard return effects, which are performed in order. An answer goes to
+the request that waits for it. A generation is appended, and the group is notified when it is
 committed. A waiting request is kept as the function that answers it.
 """
 
@@ -17,11 +17,11 @@ from typing import Any, cast
 from broker.alarm import Alarm
 from broker.config import InForce
 from broker.coordinators.ages import Ages
-from broker.coordinators.expiry import Doomed
+from broker.coordinators.expiry import ExpiredKey
 from broker.coordinators.group_records import decode_offset_key
-from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
+from broker.coordinators.group_terms import GroupAnswer, GroupLimits, Moment, StoreGroup
 from broker.coordinators.offsets import GroupShard
-from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
+from broker.coordinators.outcome import CoordinatorRecord, ShardOutcome, fitting
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.metrics.warnings import Warnings
 from broker.shards.loaded_shard import LoadedShard, Refused, Reply, ShardPorts
@@ -41,8 +41,9 @@ OF_A_MEMBER = frozenset(
         ErrorCode.GROUP_MAX_SIZE_REACHED,
     }
 )
-"""What a group says of who is in it. FENCED_INSTANCE_ID and the last two end a consumer; the others
-have it give up what it has."""
+"""Errors about members. FENCED_INSTANCE_ID and the last two stop a consumer; after the others it
+gives up its partitions.
+"""
 
 
 class GroupCoordinator(CoordinatorDriver[GroupShard]):
@@ -87,29 +88,35 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """Topics that were removed while a shard was being loaded."""
 
     def moment(self) -> Moment:
-        """The time as groups want it."""
+        """Return the time in the form that groups use."""
         clock = self._ports.clock
         return Moment(clock.monotonic_ms(), clock.now_ms())
 
     def topic_with(self, topic: str, index: int) -> Uuid | None:
-        """The id of the topic, if offsets of this partition may be committed."""
+        """Return the id of the topic if the partition exists, so that its offsets
+        may be committed.
+        """
         known = self._ports.image().topics.get(topic)
         return known.topic_id if known is not None and 0 <= index < len(known.partitions) else None
 
     def find(self, key: str) -> LoadedShard[GroupShard]:
-        """Where a group's facts lie; refuses while that is loading, or is not here."""
+        """Return the shard of a group. Raises ApiError while it is loading, or if it
+        is not here.
+        """
         if self._is_stopping:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return super().find(key)
 
     def told(self, refusal: ErrorCode) -> ErrorCode:
-        """The same of what is said of members; the rest is no harm, and none when it is NONE."""
+        """Apply `told` to errors about members. Other errors do no harm if this
+        broker was deposed.
+        """
         return super().told(refusal) if refusal in OF_A_MEMBER else refusal
 
-    # Coming and going of shards.
+    # Loading and dropping of shards.
 
     def on_loaded(self, loaded: LoadedShard[GroupShard], shard: GroupShard) -> None:
-        """Members of before have one session time-out to be heard of.
+        """Start the groups. Their members have one session time-out to give a sign of life.
 
         A committed offset is stored with the id of its topic. Offsets of a topic that was removed
         and created again under the same name are dropped here, because at the removal possibly no
@@ -123,21 +130,22 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             known = topics.get(topic)
             return None if known is None else known.topic_id
 
-        # What a topic left behind that was removed while this was not loaded, or before a crash.
+        # Offsets of topics that were removed while this shard was not loaded, or before a crash.
         records = shard.strange(topic_id_of)
-        # Nothing has been committed since: who has made the topic again begins without offsets.
+        # No offsets have been committed since, so a new topic of the same name starts without
+        # offsets.
         records += shard.of_topics(self._removed_unseen.pop(loaded, set()))
         self._forget_removed(loaded, shard, records)
 
     def on_dropped(self, loaded: LoadedShard[GroupShard]) -> None:
-        """Members that wait in a shard that goes are sent to look elsewhere."""
+        """Tell members that wait in a dropped shard to look elsewhere."""
         self._removed_unseen.pop(loaded, None)
         if loaded.shard is not None:
             loaded.shard.members.unload(self.moment())
             self.perform(loaded)
 
     def stop(self) -> None:
-        """The broker stops: nobody waits here any longer, and nobody new may begin to."""
+        """Stop: answer all waiting members, and accept no new ones."""
         self._is_stopping = True
         for loaded, _ in self.loaded():
             self.on_dropped(loaded)
@@ -145,13 +153,13 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     # Effects and time.
 
     def perform(self, loaded: LoadedShard[GroupShard]) -> None:
-        """Do what the groups of a shard want done; to be called after every request to one."""
+        """Perform the effects of a shard's groups. Call this after every request to one."""
         shard = loaded.shard
         assert shard is not None
         outbox = shard.members.outbox
         while outbox:
             effect = outbox.popleft()
-            if isinstance(effect, Answer):
+            if isinstance(effect, GroupAnswer):
                 reply = effect.reply
                 if (code := self.told(reply.error)) is not reply.error:
                     reply = replace(reply, error=code)
@@ -162,7 +170,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         if deadline_ms is not None:
             self._alarm.wake_by(deadline_ms)
 
-    def _store(self, loaded: LoadedShard[GroupShard], shard: GroupShard, store: Store) -> None:
+    def _store(self, loaded: LoadedShard[GroupShard], shard: GroupShard, store: StoreGroup) -> None:
         def committed() -> None:
             store.group.stored(store, ErrorCode.NONE, self.moment())
             self.perform(loaded)
@@ -174,7 +182,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
                 group=store.group.group_id,
                 error=error,
             )
-            # Larger than a batch may be: trying again would not help.
+            # The record is larger than a batch may be, so a retry would not help.
             is_hopeless = error.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             code = (
                 ErrorCode.UNKNOWN_SERVER_ERROR
@@ -185,54 +193,62 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             self.perform(loaded)
 
         try:
-            self.submit_own(loaded, Outcome([store.record], None), committed)
+            self.submit_own(loaded, ShardOutcome([store.record], None), committed)
         except ApiError as error:
             refused(error)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `on_time` is wanted next, by the monotonic clock."""
+        """When to call `on_time`, by the monotonic clock."""
         deadlines = (shard.members.timers.next_deadline_ms for shard in self.shards())
         return min((one for one in deadlines if one is not None), default=None)
 
     def on_time(self, now_ms: int) -> None:
-        """End the sessions and the waits whose time is up."""
+        """End the sessions and waits whose deadline has passed."""
         for loaded, shard in self.loaded():
             deadline_ms = shard.members.timers.next_deadline_ms
             if deadline_ms is not None and deadline_ms <= now_ms:
                 shard.members.ring(self.moment())
                 self.perform(loaded)
 
-    # Forgetting.
+    # Deleting.
 
     def expire(self, now_ms: int) -> None:
-        """Write tombstones for the offsets and groups whose time is over at this date."""
+        """Write tombstones for the offsets and groups that have expired at this date."""
         self._ages.look(now_ms, self._ports.clock.monotonic_ms())
         for loaded, shard in self.loaded():
             self._expire_some(loaded, shard, deque(shard.expiry.due(now_ms)), now_ms)
 
     def _expire_some(
-        self, loaded: LoadedShard[GroupShard], shard: GroupShard, doomed: deque[Doomed], now_ms: int
+        self,
+        loaded: LoadedShard[GroupShard],
+        shard: GroupShard,
+        doomed: deque[ExpiredKey],
+        now_ms: int,
     ) -> None:
-        """As many as one batch holds, and when that is committed the next."""
+        """Write tombstones, one batch at a time. The next follows when the last one
+        is committed.
+        """
         if not doomed or not self.serves(loaded):
             return
         count = fitting((len(one.key) for one in doomed), loaded.batch_bytes_max)
         records = shard.expiry.tombstones([doomed.popleft() for _ in range(count)], now_ms)
-        # What is being committed anew has its time before it.
+        # A key that is being committed again has not expired.
         busy = loaded.keys_under_way()
 
         def committed() -> None:
             self._ports.soon(self._expire_some, loaded, shard, doomed, now_ms)
 
-        outcome = Outcome([one for one in records if one.key not in busy], None)
+        outcome = ShardOutcome([one for one in records if one.key not in busy], None)
         try:
             self.submit_own(loaded, outcome, committed)
         except ApiError as error:
             _not_forgotten(error)
 
     def topics_removed(self, names: Collection[str]) -> None:
-        """Write tombstones for the offsets of topics that are gone, also those on their way."""
+        """Write tombstones for the offsets of removed topics, including offsets that are being
+        written.
+        """
         for loaded in self._shards.values():
             if loaded.shard is None:
                 self._removed_unseen.setdefault(loaded, set()).update(names)
@@ -247,13 +263,16 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     def _forget_removed(
         self, loaded: LoadedShard[GroupShard], shard: GroupShard, records: list[CoordinatorRecord]
     ) -> None:
-        """Write tombstones for what removed topics leave behind. It is void at once, whatever
-        becomes of them: a new topic of the name must begin without offsets."""
+        """Drop the offsets of removed topics and write their tombstones.
+
+        The offsets are void at once, even if the tombstones fail, because a new topic of the same
+        name must start without offsets.
+        """
         shard.void(records, loaded.replica.log.log_end_offset)
         self._forget(loaded, records)
 
     def retry(self) -> None:
-        """Try again to write the tombstones of removed topics that a full disk has refused."""
+        """Try again to write the tombstones of removed topics that a full disk rejected."""
         for loaded, shard in self.loaded():
             voided = shard.voided()
             if voided:
@@ -261,34 +280,37 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
                 self._forget(loaded, [one for one in voided if one.key not in busy])
 
     def _forget(self, loaded: LoadedShard[GroupShard], records: list[CoordinatorRecord]) -> None:
-        """Write tombstones that nobody waits for."""
+        """Write tombstones that no request waits for."""
         try:
             for batch in self._batches(loaded, records):
-                self.submit_own(loaded, Outcome(batch, None), lambda: None)
+                self.submit_own(loaded, ShardOutcome(batch, None), lambda: None)
         except ApiError as error:
             _not_forgotten(error)
 
     def submit_tombstones(
         self,
         loaded: LoadedShard[GroupShard],
-        outcome: Outcome[Any],
+        outcome: ShardOutcome[Any],
         reply: Reply,
         refused: Refused,
     ) -> None:
-        """Append tombstones in as many batches as they take; `reply` comes when the last one is
-        committed. What follows a refused batch is not written."""
+        """Append tombstones in as many batches as needed. `reply` is called when the last one is
+        committed.
+
+        Batches after a rejected one are not written.
+        """
         *batches, last = self._batches(loaded, outcome.records)
         try:
             for batch in batches:
-                self.submit_own(loaded, Outcome(batch, None), lambda: None)
-            self.submit(loaded, Outcome(last, outcome.reply), reply, refused)
+                self.submit_own(loaded, ShardOutcome(batch, None), lambda: None)
+            self.submit(loaded, ShardOutcome(last, outcome.reply), reply, refused)
         except ApiError as error:
             refused(error)
 
     def _batches(
         self, loaded: LoadedShard[GroupShard], records: Sequence[CoordinatorRecord]
     ) -> Iterator[Sequence[CoordinatorRecord]]:
-        """Tombstones in as many batches as they take; at least one, if an empty one."""
+        """Yield tombstones in as many batches as needed; at least one, possibly empty."""
         while True:
             count = fitting((len(one.key) for one in records), loaded.batch_bytes_max)
             yield records[:count]

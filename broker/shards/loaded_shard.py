@@ -1,6 +1,6 @@
-"""A shard that is loaded: its partition's leader epoch, and who waits for what is written for it.
+"""A loaded shard: its leader epoch, and the requests that wait for its records.
 
-Floor: shards, below `shard_driver`. What waits ends once, by a commit or with the shard.
+Room: shards, below `shard_driver`. Each wait ends once, by a commit or with the shard.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import HEADER_BYTES
 
 LOAD_BYTES = 64 << 10
-"""Replayed in one turn of the loop: a few milliseconds."""
+"""How much is replayed in one turn of the event loop: a few milliseconds of work."""
 
 S = TypeVar("S", bound=Shard)
 
@@ -31,7 +31,7 @@ Refused = Callable[[ApiError], None]
 
 @dataclass(frozen=True, slots=True)
 class ShardPorts:
-    """What a coordinator needs around it."""
+    """The parts of the broker that coordinators use."""
 
     clock: Clock
     soon: Soon
@@ -42,39 +42,40 @@ class ShardPorts:
 
 
 class ProducerEpoch(NamedTuple):
-    """Whose transaction a batch belongs to."""
+    """The producer id and epoch of a transactional batch."""
 
     producer_id: int
     producer_epoch: int
 
 
 class LoadedShard(Generic[S]):
-    """A shard in one leader epoch, and what is written for it but not committed."""
+    """A shard in one leader epoch, and its records that are not committed yet."""
 
     __slots__ = ("leader_epoch", "replica", "shard", "under_way")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.leader_epoch = replica.leader_epoch
-        """Under which it was loaded. Whatever it decides goes out under this epoch, and none that
-        the partition has got since."""
+        """The leader epoch in which it was loaded. All its decisions are written under this epoch,
+        never under a later one.
+        """
         self.shard: S | None = None
-        """None while it is being loaded, or when its log cannot be read."""
+        """None while it is being loaded, and if its log cannot be read."""
         self.under_way: deque[Sequence[CoordinatorRecord]] = deque()
-        """What is written and not committed, batch by batch."""
+        """Records that are written and not committed, batch by batch."""
 
     @property
     def batch_bytes_max(self) -> int:
-        """What the records of one batch may take: no more than is worked off in one turn."""
+        """The limit for the records of one batch: no more than one turn can process."""
         return min(self.replica.log.config.max_message_bytes - HEADER_BYTES, LOAD_BYTES)
 
     def keys_under_way(self) -> set[bytes]:
-        """The keys that are written and not committed: the shard does not know of them yet."""
+        """Return the keys that are written and not committed. The shard does not know them yet."""
         return {record.key for records in self.under_way for record in records}
 
 
-class Replay:
-    """What is done when something in the shard's log is committed; dropped with the shard."""
+class ReplayWait:
+    """A wait that runs a function at a commit in the shard's log. It is dropped with the shard."""
 
     __slots__ = ("_do",)
 
@@ -85,11 +86,11 @@ class Replay:
         self._do()
 
     def lost(self, code: ErrorCode) -> None:
-        """The shard is dropped, and loaded anew by whoever leads it next."""
+        """Do nothing, because the next leader loads the shard again."""
 
 
-class Answering:
-    """A client that waits for a commit."""
+class ClientWait:
+    """A client's wait for a commit."""
 
     __slots__ = ("_refused", "_reply", "_value")
 
@@ -102,7 +103,7 @@ class Answering:
         self._reply(self._value)
 
     def lost(self, code: ErrorCode) -> None:
-        """As Kafka tells its clients: ask again, here or where the coordinator is by then."""
+        """Tell the client what Kafka does: ask again, here or at the new coordinator."""
         is_late = code is ErrorCode.REQUEST_TIMED_OUT
         told = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else ErrorCode.NOT_COORDINATOR
         self._refused(ApiError(told, "not committed in time" if is_late else ""))

@@ -1,13 +1,12 @@
-"""Markers for partitions that other brokers lead: sent there, and sent again until they stand.
+"""Sends transaction markers to the brokers that lead the partitions, until they are written.
 
-Floor: shards. One request to each broker is under way; what is wanted meanwhile goes out together
-with the next. A marker whose answer says that it does not stand yet, or never comes, is sent again
-after a while, for as long as its shard serves and the metadata name the same leader. Whoever wants
-a marker learns how that ends as from `markers`: committed, gone with its partition, to be written
-elsewhere, or refused for good.
+Room: shards. Only one request to each broker is under way. Markers that are added in the meantime
+go with the next one. A marker that was rejected or got no answer is sent again after a while, as
+long as its shard is led here and the metadata names the same leader. The waiter gets the same
+results as from `markers`: committed, partition deleted, led by another broker, or fenced.
 
-Nothing but the metadata says that a partition is gone. A broker that does not know it may have
-older ones, so that is no end.
+Only the metadata shows that a partition is deleted. A broker that does not know the partition may
+have older metadata, so its answer does not end the wait.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ ANSWER_MS_MAX = 1_500
 
 AGAIN_MS_MIN = 20
 AGAIN_MS_MAX = 640
-"""The wait before a marker is sent again, and how far it doubles from one time to the next."""
+"""The first and the longest wait before a marker is sent again; it doubles each time."""
 
 REQUEST_MARKERS_MAX = 1_000
-"""Partitions' markers in one request; what is left goes with the next."""
+"""The most markers in one request. The others go with the next one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -51,46 +50,48 @@ class WantedMarker:
     marker: TxnMarker
     waiter: OffsetWaiter
     serves: Callable[[], bool]
-    """Whether the shard that has decided this is still led here: else it must not be sent."""
+    """Returns whether the shard that decided the transaction is still led here. Otherwise the
+    marker must not be sent.
+    """
     refused: Callable[[ErrorCode], None]
-    """Hears of each time that it could not be written, and will be tried again."""
+    """Called each time the marker could not be written and will be sent again."""
     again_ms: int = AGAIN_MS_MIN
     """The wait before it is sent again."""
 
 
 @dataclass(slots=True)
-class _Line:
-    """What one broker is to write."""
+class _BrokerMarkers:
+    """The markers for one broker."""
 
     ready: dict[WantedMarker, None] = field(default_factory=dict)
     resting: dict[WantedMarker, None] = field(default_factory=dict)
     is_asked: bool = False
-    """Whether a request is under way, or about to be."""
+    """Whether a request is under way or about to be sent."""
 
 
 class MarkerSender:
-    """All markers of this broker's shards for partitions led elsewhere."""
+    """The markers of this broker's shards for partitions that other brokers lead."""
 
     def __init__(
         self, world: World, peers: Peers, leader_of: Callable[[TopicPartition], int | None]
     ) -> None:
-        """`leader_of`: as the metadata have it; None for a partition that is gone."""
+        """`leader_of` returns the leader by the metadata; None for a deleted partition."""
         self._world = world
         self._peers = peers
         self._leader_of = leader_of
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _BrokerMarkers] = {}
         self._is_stopped = False
 
     def send(self, node_id: int, wanted: WantedMarker) -> None:
-        """Have a marker written by the broker that leads its partition; the waiter hears later."""
-        line = self._lines.setdefault(node_id, _Line())
+        """Have a marker written by the partition's leader. The waiter is notified later."""
+        line = self._lines.setdefault(node_id, _BrokerMarkers())
         line.ready[wanted] = None
         self._ask_soon(node_id, line)
 
     def moved(self) -> None:
-        """The metadata have moved: give back what is not to be written there any more.
+        """Note changed metadata: give back the markers whose partitions have another leader now.
 
-        What is under way stays until it is answered, or will not be: it may be written yet.
+        Markers in a request under way stay until it ends, because they can still be written.
         """
         for node_id, line in self._lines.items():
             for some in (line.ready, line.resting):
@@ -99,10 +100,10 @@ class MarkerSender:
                     self._give_back(wanted)
 
     def stop(self) -> None:
-        """Send nothing more: the broker stops."""
+        """Send nothing more, because the broker stops."""
         self._is_stopped = True
 
-    # Inside.
+    # Internals.
 
     def _give_back(self, wanted: WantedMarker) -> None:
         is_gone = self._leader_of(wanted.partition) is None
@@ -110,13 +111,13 @@ class MarkerSender:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
 
-    def _ask_soon(self, node_id: int, line: _Line) -> None:
-        # In the next turn, so that what is wanted in this one goes together.
+    def _ask_soon(self, node_id: int, line: _BrokerMarkers) -> None:
+        # In the next turn, so that all markers of this turn go in one request.
         if line.ready and not line.is_asked:
             line.is_asked = True
             self._world.soon(self._ask, node_id, line)
 
-    def _ask(self, node_id: int, line: _Line) -> None:
+    def _ask(self, node_id: int, line: _BrokerMarkers) -> None:
         asked = _take(line.ready)
         if not asked or self._is_stopped:
             line.is_asked = False
@@ -134,7 +135,7 @@ class MarkerSender:
     def _answered(
         self,
         node_id: int,
-        line: _Line,
+        line: _BrokerMarkers,
         asked: dict[tuple[int, TopicPartition], WantedMarker],
         answer: WriteTxnMarkersResponse,
     ) -> None:
@@ -158,7 +159,7 @@ class MarkerSender:
     def _failed(
         self,
         node_id: int,
-        line: _Line,
+        line: _BrokerMarkers,
         asked: dict[tuple[int, TopicPartition], WantedMarker],
         end: End,
     ) -> None:
@@ -166,7 +167,7 @@ class MarkerSender:
         self._ended(node_id, line, [(wanted, code) for wanted in asked.values()])
 
     def _ended(
-        self, node_id: int, line: _Line, ends: Sequence[tuple[WantedMarker, ErrorCode]]
+        self, node_id: int, line: _BrokerMarkers, ends: Sequence[tuple[WantedMarker, ErrorCode]]
     ) -> None:
         line.is_asked = False
         for wanted, code in ends:
@@ -178,8 +179,10 @@ class MarkerSender:
                 self._rest(node_id, line, wanted, code)
         self._ask_soon(node_id, line)
 
-    def _rest(self, node_id: int, line: _Line, wanted: WantedMarker, code: ErrorCode) -> None:
-        """Send it again in a while, if it is to be written there then."""
+    def _rest(
+        self, node_id: int, line: _BrokerMarkers, wanted: WantedMarker, code: ErrorCode
+    ) -> None:
+        """Send the marker again after a while, if that broker is still the leader then."""
         if not wanted.serves():
             return
         if self._leader_of(wanted.partition) != node_id:
@@ -190,14 +193,14 @@ class MarkerSender:
         self._world.later(wanted.again_ms, partial(self._rested, node_id, line, wanted))
         wanted.again_ms = min(2 * wanted.again_ms, AGAIN_MS_MAX)
 
-    def _rested(self, node_id: int, line: _Line, wanted: WantedMarker) -> None:
+    def _rested(self, node_id: int, line: _BrokerMarkers, wanted: WantedMarker) -> None:
         if line.resting.pop(wanted, wanted) is None:
             line.ready[wanted] = None
             self._ask_soon(node_id, line)
 
 
 def _take(ready: dict[WantedMarker, None]) -> dict[tuple[int, TopicPartition], WantedMarker]:
-    """What goes in one request: at most one marker of a producer for each partition."""
+    """Take the markers of the next request: at most one per producer and partition."""
     taken: dict[tuple[int, TopicPartition], WantedMarker] = {}
     for wanted in list(ready):
         if len(taken) >= REQUEST_MARKERS_MAX:
@@ -212,7 +215,7 @@ def _take(ready: dict[WantedMarker, None]) -> dict[tuple[int, TopicPartition], W
 
 
 def _request(wanted: Iterable[WantedMarker]) -> WriteTxnMarkersRequest:
-    """By transaction and topic."""
+    """Return the request, grouped by transaction and topic."""
     grouped: dict[TxnMarker, dict[str, list[int]]] = {}
     for one in wanted:
         topics = grouped.setdefault(one.marker, {})

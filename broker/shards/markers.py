@@ -1,8 +1,8 @@
-"""Transaction markers: written into the partitions led here, and waited for.
+"""Writes transaction markers into the partitions that this broker leads.
 
-Floor: shards. Whoever writes one learns how its wait ends: committed, gone with its partition
-(UNKNOWN_TOPIC_OR_PARTITION: nobody can be misled by what it held), or not led here any more
-(NOT_LEADER_OR_FOLLOWER: it must be written where the leader is by then).
+Room: shards. The waiter gets one of three results: committed; the partition is deleted
+(UNKNOWN_TOPIC_OR_PARTITION, so no reader can see its records); or this broker does not lead it any
+more (NOT_LEADER_OR_FOLLOWER, so the new leader must write the marker).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import Marker
 
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-"""Refusals for good: somebody newer has ended the transaction there already."""
+"""Final errors: a newer coordinator or producer has already ended the transaction there."""
 
 
 class TxnMarker(NamedTuple):
-    """How one producer's transaction has ended."""
+    """The outcome of one producer's transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -31,12 +31,12 @@ class TxnMarker(NamedTuple):
 
 
 class OffsetShards(Protocol):
-    """Where offsets wait that a transaction has committed (`groups`)."""
+    """Holds the pending offsets of transactions (`groups`)."""
 
     def marker_written(
         self, replica: Replica, offset: int, producer: ProducerEpoch, marker: Marker
     ) -> None:
-        """A transaction's marker stands in one of the offsets topic's partitions."""
+        """Note a transaction's marker in one of the partitions of the offsets topic."""
 
 
 class Markers:
@@ -53,11 +53,12 @@ class Markers:
         waiter: OffsetWaiter,
         deadline_ms: int | None = None,
     ) -> None:
-        """Write a marker; the waiter hears when it is committed, perhaps before this returns.
+        """Write a marker. The waiter is notified when it is committed, possibly before this
+        returns.
 
-        Refuses with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED what is older than
-        the log knows, and with KAFKA_STORAGE_ERROR when the disk does. Without a deadline the
-        waiter waits for as long as the partition is led here.
+        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker that is older
+        than the log's state, and KAFKA_STORAGE_ERROR for a disk error. Without a deadline, the wait
+        lasts as long as this broker leads the partition.
         """
         log = replica.log
         now_ms = self._ports.clock.now_ms()
@@ -91,8 +92,10 @@ class Markers:
     def write_once(
         self, replica: Replica, marker: TxnMarker, waiter: OffsetWaiter, deadline_ms: int
     ) -> None:
-        """The same for whoever may ask again because no answer has come, or one of a wait that
-        took too long: a marker that stands here already is waited for, and not written again."""
+        """Write a marker unless it is already in the log; then only wait for its commit.
+
+        For senders that repeat a request after a lost answer or a time-out.
+        """
         log = replica.log
         state = log.producer_state
         known = state.known_marker(
@@ -101,7 +104,7 @@ class Markers:
         if known is None:
             self.write(replica, marker, waiter, deadline_ms)
             return
-        # It may also be that of the transaction before, where this one has written nothing.
+        # It can also be the marker of the former transaction, if this one has appended nothing.
         state.verifications.void(marker.producer_id)
         end_offset = known.offset + 1 if known.offset >= 0 else log.log_end_offset
         self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)

@@ -1,8 +1,7 @@
-"""The partitions that take no markers now: told once, then from time to time, and when it is over.
+"""Logs partitions that reject transaction markers: once, then now and then, and when it is over.
 
-Floor: shards. Any number of decided transactions may wait for one partition, and each of them is
-tried again every two seconds, for as long as the partition is away: a line for every try would
-bury the log, and say nothing more than the first one.
+Room: shards. Many decided transactions can wait for one partition, and each is tried again every
+two seconds. A log line for every try would flood the log without new information.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from protocol.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 REMINDER_MS = 600_000
-"""How often an outage is told again: readers of committed data stand still as long as it lasts."""
+"""How often a lasting outage is logged again. Readers of committed data wait during the outage."""
 
 MOVING = frozenset(
     {
@@ -25,14 +24,14 @@ MOVING = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""What is refused while another broker becomes the leader; by itself it ends soon."""
+"""Errors while another broker becomes the leader. They usually pass quickly."""
 
 MOVING_MS = 5_000
-"""How long that may take before it is told."""
+"""How long such errors can last before they are logged."""
 
 
 class Outage:
-    """Since when a partition has refused, and when that is told next; by the monotonic clock."""
+    """Since when a partition rejects markers, and when that is logged next; monotonic times."""
 
     __slots__ = ("is_told", "since_ms", "told_next_ms")
 
@@ -43,13 +42,13 @@ class Outage:
 
 
 class Outages:
-    """All partitions that have refused a marker and taken none since."""
+    """All partitions that have rejected a marker and accepted none since."""
 
     def __init__(self) -> None:
         self._open: dict[TopicPartition, Outage] = {}
 
     def refused(self, partition: TopicPartition, error: ApiError, now_ms: int) -> None:
-        """A marker could not be written, and will be tried again."""
+        """Note a rejected marker, which will be tried again."""
         outage = self._open.setdefault(partition, Outage(now_ms))
         patience_ms = MOVING_MS if error.code in MOVING and not outage.is_told else 0
         if now_ms < outage.told_next_ms + patience_ms:
@@ -62,7 +61,7 @@ class Outages:
         )
 
     def over(self, partition: TopicPartition, now_ms: int) -> None:
-        """A marker has been written, or none is wanted any more."""
+        """Note that a marker was written, or that none is needed any more."""
         outage = self._open.pop(partition, None)
         if outage is not None and outage.is_told:
             logger.info(

@@ -1,7 +1,6 @@
-"""Producer ids for idempotent and transactional producers, out of blocks allocated through the
-metadata log.
+"""Producer ids for idempotent and transactional producers, from blocks of the metadata log.
 
-Floor: shards. Who asks while no block is at hand waits for the next one.
+Room: shards. A request without a free id waits for the next block.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Refused = Callable[[ApiError], None]
 
 
 class ProducerIds:
-    """Hands out each id once."""
+    """Returns each id once."""
 
     def __init__(self, metadata: Metadata, node_id: int, broker_epoch: int) -> None:
         self._metadata = metadata
@@ -30,7 +29,7 @@ class ProducerIds:
         self._waiting: deque[tuple[Given, Refused]] = deque()
 
     def take(self, given: Given, refused: Refused) -> None:
-        """Call `given` with a producer id that nobody has had, perhaps before this returns."""
+        """Call `given` with an unused producer id, possibly before this returns."""
         producer_id = next(self._left, None)
         if producer_id is not None:
             given(producer_id)
@@ -51,5 +50,5 @@ class ProducerIds:
     def _refused(self, error: ApiError) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, refused in waiting:
-            # Retriable for every client, unlike the storage error, which some take as fatal here.
+            # Every client retries this error. Some clients take the storage error as fatal here.
             refused(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message))

@@ -1,6 +1,6 @@
-"""What a shard's log holds, read back into the shard, and what a marker just written looks like.
+"""Replays a shard's log, and builds the header of a new marker.
 
-Floor: shards, below `shard_driver`. Batches reach the shard whole, with their header.
+Room: shards, below `shard_driver`. The shard gets whole batches with their headers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MARKER_ATTRIBUTES = 0x30
 
 
 def marker_header(offset: int, producer: ProducerEpoch, leader_epoch: int) -> BatchHeader:
-    """What the log says around a marker, as far as a shard may ask."""
+    """Return the header of a marker, with the fields that a shard may read."""
     return BatchHeader(
         base_offset=offset,
         batch_length=0,
@@ -42,13 +42,13 @@ def marker_header(offset: int, producer: ProducerEpoch, leader_epoch: int) -> Ba
 
 
 def replay_slice(log: Log, shard: Shard, offset: int) -> int:
-    """Replay the batches from `offset` on, a slice's worth; returns where the next slice begins.
+    """Replay one slice of batches from `offset` on. Return the offset of the next slice.
 
-    CorruptionError for a batch that is not what was written: nobody may act on that.
+    Raises CorruptionError for a damaged batch, which must not be used.
     """
     found = log.read(offset, LOAD_BYTES, log.log_end_offset).region
     if found is None:
-        # A cleaning has left nothing from here to the end.
+        # After a cleaning, no records are left from here to the end.
         return log.log_end_offset
     check_region(found)
     for header, batch in iterate_batches(found.read()):

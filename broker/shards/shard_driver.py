@@ -1,15 +1,15 @@
-"""A coordinator at work: its shards loaded by replay, its outcomes appended, then replayed.
+"""Runs the shards of a coordinator: loads them by replay, appends outcomes and replays them.
 
-Floor: shards. Each partition of the coordinator's internal topic is one shard, for one leader
-epoch. It is loaded, a slice a turn, when its partition is led here, up to the log's end, and serves
-when the high watermark has got there: what lies above may vanish with its leader, and nothing may
-be decided on it. Until then everything in it answers COORDINATOR_LOAD_IN_PROGRESS.
+Room: shards. Each partition of the coordinator's internal topic is one shard, for one leader epoch.
+When this broker becomes the leader, the shard is loaded up to the log's end, one slice per turn. It
+serves requests once the high watermark has reached that end, because records above can be lost with
+their leader. Until then requests get COORDINATOR_LOAD_IN_PROGRESS.
 
-An outcome's records are appended as one batch, and when that is committed they are replayed into
-the shard and the reply leaves. A client's wait has a deadline; a replay has none, for the shard
-must know of every decision that its log holds, whatever its client was told. Only the end of the
-leadership ends that wait, and the shard with it. Batches reach the shard whole, with their header:
-what is replayed from the log and what was just written look alike.
+An outcome's records are appended as one batch. When it is committed, the records are replayed into
+the shard and the reply is sent. A client's wait has a deadline. A replay has none, because the
+shard must apply every decision in its log, whatever its client was told. Only the end of the
+leadership ends that wait, together with the shard. The shard gets whole batches with their headers,
+so replayed batches and new ones look the same.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
-from broker.coordinators.outcome import Outcome
+from broker.coordinators.outcome import ShardOutcome
 from broker.coordinators.placing import shard_of
 from broker.replicas.replica import Replica
 from broker.shards.loaded_shard import (
-    Answering,
+    ClientWait,
     LoadedShard,
     ProducerEpoch,
     Refused,
-    Replay,
+    ReplayWait,
     Reply,
     S,
     ShardPorts,
@@ -52,17 +52,19 @@ from protocol.wire.records import (
 logger = logging.getLogger(__name__)
 
 OFFSETS_SEQUENCE = 0
-"""The first sequence of every batch that is written in a producer's name. Nobody checks it, but it
-is what Kafka writes there, and what DescribeProducers counts from."""
+"""The first sequence of each batch that is written for a producer.
+
+No reader checks it, but Kafka writes this value, and DescribeProducers counts from it.
+"""
 
 COMMIT_MS_MAX = 5_000
-"""How long a client waits for a commit, as Kafka's `offsets.commit.timeout.ms`."""
+"""How long a client waits for a commit: Kafka's `offsets.commit.timeout.ms`."""
 
 
 class CoordinatorDriver(Generic[S]):
     """All shards of one coordinator on this broker.
 
-    `too_large` is the refusal of an outcome that is larger than a batch may be.
+    `too_large` is the error for an outcome that is larger than a batch may be.
     """
 
     def __init__(
@@ -80,30 +82,31 @@ class CoordinatorDriver(Generic[S]):
         self._too_large = too_large
         self._shards: dict[int, LoadedShard[S]] = {}
         self._unread: dict[LoadedShard[S], tuple[S, int]] = {}
-        """Those whose log the disk did not let be read, and the offset at which they go on."""
+        """Shards whose log could not be read, with the offset at which to continue."""
 
     def loaded(self) -> Iterator[tuple[LoadedShard[S], S]]:
-        """The shards that are loaded, each with its place."""
+        """Yield the loaded shards, each with its `LoadedShard`."""
         for loaded in list(self._shards.values()):
             if loaded.shard is not None:
                 yield loaded, loaded.shard
 
     def shards(self) -> Iterator[S]:
-        """The shards that are loaded."""
+        """Yield the loaded shards."""
         for _, shard in self.loaded():
             yield shard
 
     @property
     def is_loading(self) -> bool:
-        """Whether a shard is not there yet, so that a list of all would have a hole."""
+        """Whether a shard is still loading, so that a list of all groups would be incomplete."""
         return any(loaded.shard is None for loaded in self._shards.values())
 
     def find(self, key: str) -> LoadedShard[S]:
-        """Where a group's or a transaction's facts lie; refuses while that is loading, or is not
-        here at all."""
+        """Return the shard of a group or transaction. Raises ApiError while it is loading, or if it
+        is not here.
+        """
         topic = self._ports.image().topics.get(self._topic)
         if topic is None:
-            # Another broker may have made it already, and sent a client here.
+            # Another broker may know the new topic already, and have sent a client here.
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         loaded = self._shards.get(shard_of(key, len(topic.partitions)))
         if loaded is None:
@@ -113,28 +116,31 @@ class CoordinatorDriver(Generic[S]):
         return loaded
 
     def coordinator_id(self, key: str) -> int:
-        """The broker that leads where a group's or a transaction's facts lie; NO_NODE if none."""
+        """Return the broker that coordinates a group or transaction; NO_NODE if none."""
         topic = self._ports.image().topics.get(self._topic)
         if topic is None:
             return NO_NODE
         return topic.partitions[shard_of(key, len(topic.partitions))].leader
 
     def partition_of(self, key: str) -> TopicPartition:
-        """Where a group's or a transaction's facts lie, whoever leads that; refuses while there is
-        no such topic."""
+        """Return the partition that stores a group or transaction. Raises ApiError if the topic is
+        missing.
+        """
         topic = self._ports.image().topics.get(self._topic)
         if topic is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return TopicPartition(self._topic, shard_of(key, len(topic.partitions)))
 
     def shard(self, key: str) -> S:
-        """The shard that holds a group or a transaction, to read from."""
+        """Return the shard of a group or transaction, to read from."""
         shard = self.find(key).shard
         assert shard is not None
         return shard
 
     def readable(self, key: str) -> S:
-        """The same, to tell what it holds: NOT_COORDINATOR where another may have it by now."""
+        """Like `shard`, for reads. Raises NOT_COORDINATOR if another broker may
+        coordinate by now.
+        """
         shard = self.shard(key)
         if not self.may_tell:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
@@ -142,33 +148,36 @@ class CoordinatorDriver(Generic[S]):
 
     @property
     def may_tell(self) -> bool:
-        """Whether what a shard holds may be told to clients: as a leader may answer reads, only
-        while it is sure that no other broker has its place."""
+        """Whether clients may get answers from this broker's shards.
+
+        As for reads from a leader, that requires that no other broker can have become the leader.
+        """
         return self._ports.replicas.place.may_read
 
     def told(self, refusal: ErrorCode) -> ErrorCode:
-        """What a client is told of a refusal by what a shard holds: NOT_COORDINATOR in doubt.
+        """Return the error to send to a client: NOT_COORDINATOR if this broker may have been
+        deposed.
 
-        A member or producer that has come since, at the next coordinator, is not known here; the
-        refusal itself could end it.
+        This broker may not know members or producers that came later, at the next coordinator. The
+        error itself could end them.
         """
         return refusal if self.may_tell else ErrorCode.NOT_COORDINATOR
 
     def serves(self, loaded: LoadedShard[S]) -> bool:
-        """Whether a shard is still here, for what goes on in later turns."""
+        """Return whether a shard is still here, for work that continues in later turns."""
         return self._shards.get(loaded.replica.index) is loaded
 
     # Loading.
 
     def follow(self) -> None:
-        """Load the shards of partitions that have come to be led here; `resigned` drops them."""
+        """Load the shards of partitions that this broker now leads. `resigned` drops shards."""
         for replica in list(self._ports.replicas.led_of(self._topic)):
             if replica.index not in self._shards:
                 loaded = self._shards[replica.index] = LoadedShard[S](replica)
                 self._load_slice(loaded, self._make_shard(), replica.log.log_start_offset)
 
     def _load_slice(self, loaded: LoadedShard[S], shard: S, offset: int) -> None:
-        """Replay a little, and the rest in later turns: a log must not be read in two threads."""
+        """Replay one slice, and the rest in later turns. A log must not be read in two threads."""
         if not self.serves(loaded):
             return
         log = loaded.replica.log
@@ -189,13 +198,15 @@ class CoordinatorDriver(Generic[S]):
         self._ports.soon(self._load_slice, loaded, shard, offset)
 
     def load_again(self) -> None:
-        """Go on with what could not be read for a while, for want of descriptors, say."""
+        """Continue to load shards whose log could not be read, for example for lack of file
+        descriptors.
+        """
         unread, self._unread = self._unread, {}
         for loaded, (shard, offset) in unread.items():
             self._load_slice(loaded, shard, offset)
 
     def _await_commit(self, loaded: LoadedShard[S], shard: S, end_offset: int) -> None:
-        """The log's end is reached: serve as soon as all of that is committed."""
+        """Serve requests once everything up to the log's end is committed."""
         replica = loaded.replica
         if replica.log.high_watermark >= end_offset:
             loaded.shard = shard
@@ -203,19 +214,21 @@ class CoordinatorDriver(Generic[S]):
             return
 
         def committed() -> None:
-            # A marker may have been written meanwhile.
+            # A marker can have been written in the meantime.
             self._load_slice(loaded, shard, end_offset)
 
-        replica.committed.await_(end_offset, Replay(committed), None)
+        replica.committed.await_(end_offset, ReplayWait(committed), None)
 
     def on_loaded(self, loaded: LoadedShard[S], shard: S) -> None:
-        """A shard has been loaded; for coordinators that have something to go on with."""
+        """Note a loaded shard. Coordinators override this to resume work."""
 
     def on_dropped(self, loaded: LoadedShard[S]) -> None:
-        """A shard is not led here any more; for coordinators that have something to give up."""
+        """Note a dropped shard. Coordinators override this to end waits."""
 
     def resigned(self, replica: Replica) -> None:
-        """A partition of the topic is not led here any more, or not in the epoch it was."""
+        """Drop the shard of a partition that this broker does not lead any more, or not in this
+        epoch.
+        """
         loaded = self._shards.get(replica.index)
         if loaded is not None and loaded.replica is replica:
             del self._shards[replica.index]
@@ -226,24 +239,23 @@ class CoordinatorDriver(Generic[S]):
     def submit(
         self,
         loaded: LoadedShard[S],
-        outcome: Outcome[Any],
+        outcome: ShardOutcome[Any],
         reply: Reply,
         refused: Refused,
         producer: ProducerEpoch | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Append an outcome's records; `reply` comes when they are committed and replayed.
+        """Append an outcome's records. `reply` is called when they are committed and replayed.
 
-        `refused` comes instead where that takes too long, or the shard is dropped before. What must
-        follow the decision whatever its client was told is `then`, which comes behind the reply.
-        Raises ApiError where nothing has been written.
+        `refused` is called instead after a time-out, or if the shard is dropped before. `then` is
+        for work that must follow the decision in any case; it is called after the reply. Raises
+        ApiError if nothing was written.
 
-        With `producer` they are part of that producer's transaction: the log keeps it open until a
-        marker comes. Such a batch is replayed as soon as it is written, not only once it is
-        committed, for it takes nothing into force, and whoever asks for stable facts must know at
-        once that something is under way.
+        With `producer` the records are part of that producer's transaction, which stays open until
+        a marker comes. Such a batch is replayed as soon as it is written, because it changes
+        nothing yet, and a query for stable offsets must know at once that a commit is pending.
 
-        A reply to which nothing is written tells what the shard holds, as a read does.
+        A reply without records tells what the shard has, like a read.
         """
         if not outcome.records:
             if not self.may_tell:
@@ -255,37 +267,37 @@ class CoordinatorDriver(Generic[S]):
         end_offset = self._append(loaded, outcome, producer)
         ports = self._ports
         deadline_ms = ports.clock.monotonic_ms() + COMMIT_MS_MAX
-        answering = Answering(reply, outcome.reply, refused)
+        answering = ClientWait(reply, outcome.reply, refused)
         ports.waits.await_(loaded.replica.committed, end_offset, answering, deadline_ms)
         if then is not None:
-            loaded.replica.committed.await_(end_offset, Replay(then), None)
+            loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
         ports.replicas.counting.written(loaded.replica)
 
     def submit_own(
-        self, loaded: LoadedShard[S], outcome: Outcome[Any], then: Callable[[], None]
+        self, loaded: LoadedShard[S], outcome: ShardOutcome[Any], then: Callable[[], None]
     ) -> None:
-        """The same for what no client waits for: `then` comes however long the commit takes.
+        """Like `submit`, without a client: `then` is called after the commit, however long it
+        takes.
 
-        It does not come if the shard is dropped before. Raises ApiError where nothing has been
-        written.
+        It is not called if the shard is dropped before. Raises ApiError if nothing was written.
         """
         if not outcome.records:
             then()
             return
         end_offset = self._append(loaded, outcome)
-        loaded.replica.committed.await_(end_offset, Replay(then), None)
+        loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
         self._ports.replicas.counting.written(loaded.replica)
 
     def _append(
         self,
         loaded: LoadedShard[S],
-        outcome: Outcome[Any],
+        outcome: ShardOutcome[Any],
         producer: ProducerEpoch | None = None,
     ) -> int:
-        """Write an outcome's records, to be replayed once they are committed.
+        """Append an outcome's records, to be replayed once they are committed.
 
-        Returns the end of their batch, to wait for; then `counting.written` is due. Raises ApiError
-        where nothing has been written.
+        Returns the end of their batch. The caller then calls `counting.written`. Raises ApiError if
+        nothing was written.
         """
         replica = loaded.replica
         if not replica.leads_in(loaded.leader_epoch):
@@ -321,14 +333,15 @@ class CoordinatorDriver(Generic[S]):
                 loaded.shard.replay_batch(header, records)
 
         loaded.under_way.append(records)
-        replica.committed.await_(end_offset, Replay(committed), None)
+        replica.committed.await_(end_offset, ReplayWait(committed), None)
         return end_offset
 
     def marker_written(
         self, replica: Replica, offset: int, producer: ProducerEpoch, marker: Marker
     ) -> None:
-        """A transaction's marker stands in one of the topic's partitions; replay it once it is
-        committed. A shard that is still loading will meet it in the log."""
+        """Replay a marker once it is committed. A shard that is still loading finds
+        it in the log.
+        """
         loaded = self._shards.get(replica.index)
         if loaded is None or loaded.replica is not replica or loaded.shard is None:
             return
@@ -338,9 +351,9 @@ class CoordinatorDriver(Generic[S]):
             if loaded.shard is not None:
                 loaded.shard.replay_marker(header, marker)
 
-        replica.committed.await_(offset + 1, Replay(committed), None)
+        replica.committed.await_(offset + 1, ReplayWait(committed), None)
 
     def write_failed(self, replica: Replica, error: DiskError, now_ms: int) -> ApiError:
-        """Note that the disk has refused; what to tell whoever wanted to write."""
+        """Note a disk error, and return the error for the client."""
         self._ports.write_failed(replica.topic_partition, error, now_ms)
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))

@@ -1,8 +1,8 @@
-"""The transaction coordinator's driver: decisions made durable, then markers, then completion.
+"""Runs the transaction coordinator: commits decisions, then writes markers, then completes.
 
-Floor: shards. A decided transaction is an `Ending` until its last marker is committed and that is
-in the log. What cannot be written now, for a full disk or a partition that is not there, is tried
-again by `retry`; a decision is never given up.
+Room: shards. A decided transaction is an `Ending` until its last marker is committed and its
+completion is in the log. A marker that cannot be written now, because of a full disk or a missing
+partition, is tried again by `retry`. A decision is never dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 
 from broker.config import InForce
 from broker.coordinators.ages import Ages
-from broker.coordinators.outcome import Outcome, fitting
+from broker.coordinators.outcome import ShardOutcome, fitting
 from broker.coordinators.txn import TxnShard, refuse_timeout
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.metadata.image import TRANSACTIONS_TOPIC, MetadataImage
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class MarkerWait:
-    """A marker of a transaction, until it is committed."""
+    """The wait for one marker of a transaction."""
 
     __slots__ = ("_coordinator", "_ending", "_topic_partition")
 
@@ -51,16 +51,16 @@ class MarkerWait:
         self._coordinator.marker_lost(self._ending, self._topic_partition, code)
 
     def refused(self, code: ErrorCode) -> None:
-        """It could not be written elsewhere, and is tried again."""
+        """Note that another broker could not write the marker; it will be sent again."""
         self._coordinator.marker_refused(self._topic_partition, code)
 
     def serves(self) -> bool:
-        """Whether the shard that has decided the transaction is still led here."""
+        """Return whether the shard that decided the transaction is still led here."""
         return self._coordinator.serves(self._ending.loaded)
 
 
 class Ending:
-    """A decided transaction whose markers are on their way."""
+    """A decided transaction whose markers are being written."""
 
     __slots__ = ("is_completing", "loaded", "shard", "transaction", "unwritten", "waiting_count")
 
@@ -72,7 +72,7 @@ class Ending:
         self.transaction = transaction
         self.unwritten = set(transaction.partitions)
         self.waiting_count = 0
-        """Markers written and not committed."""
+        """The number of markers that are written and not committed."""
         self.is_completing = False
 
 
@@ -86,7 +86,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         markers: Markers,
         sender: MarkerSender | None = None,
     ) -> None:
-        """`sender` is for partitions that other brokers lead, where there are any."""
+        """`sender` is for partitions that other brokers lead; None for a broker
+        without a cluster.
+        """
         self._markers = markers
         self._sender = sender
         self._ages = Ages(ports.clock.now_ms(), ports.clock.monotonic_ms())
@@ -109,37 +111,38 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._outages = Outages()
 
     def on_loaded(self, loaded: LoadedShard[TxnShard], shard: TxnShard) -> None:
-        """Finish what was decided before the last stop: a decision is a promise."""
+        """Finish the transactions that were decided before the last stop."""
         shard.begin(self._ports.clock.monotonic_ms())
         for transaction in shard.preparing():
             self._end(Ending(loaded, shard, transaction))
 
     def on_dropped(self, loaded: LoadedShard[TxnShard]) -> None:
-        """What this shard had decided is ended by whoever leads it next."""
+        """Forget this shard's transactions. Its next leader finishes them."""
         for ending in [one for one in self._endings if one.loaded is loaded]:
             del self._endings[ending]
 
     def write_failed(self, replica: Replica, error: DiskError, now_ms: int) -> ApiError:
-        """As Kafka has it: the client looks its coordinator up again, and then tries again."""
+        """Return Kafka's error: the client looks up its coordinator and tries again."""
         super().write_failed(replica, error, now_ms)
         return ApiError(ErrorCode.NOT_COORDINATOR, str(error))
 
     def refuse_timeout(self, timeout_ms: int) -> None:
-        """INVALID_TRANSACTION_TIMEOUT, whichever broker coordinates the transactional id."""
+        """Raise INVALID_TRANSACTION_TIMEOUT, whichever broker coordinates the transactional id."""
         refuse_timeout(timeout_ms, self._timeout_ms_max)
 
     def decide(
         self,
         transactional_id: str,
-        judge: Callable[[TxnShard], Outcome[Sequence[Transaction]]],
+        judge: Callable[[TxnShard], ShardOutcome[Sequence[Transaction]]],
         reply: Callable[[Sequence[Transaction]], None],
         refused: Refused,
     ) -> None:
-        """Let the id's shard judge; `reply` comes with what has moved, once that is durable.
+        """Let the id's shard decide. `reply` is called with the moved transactions once that is
+        durable.
 
-        The markers of a transaction that is decided by it are written after the reply has left.
-        A refusal waits for nothing, so it tells what the shard holds, as a read does: of a
-        coordinator that may have been deposed it would be the end of a producer it does not know.
+        The markers of a decided transaction are written after the reply. An error is sent at once,
+        so it is like a read: from a deposed coordinator it could end a producer that this broker
+        does not know.
         """
         try:
             loaded = self.find(transactional_id)
@@ -154,11 +157,11 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self,
         loaded: LoadedShard[TxnShard],
         shard: TxnShard,
-        outcome: Outcome[Sequence[Transaction]],
+        outcome: ShardOutcome[Sequence[Transaction]],
         reply: Callable[[Sequence[Transaction]], None],
         refused: Refused,
     ) -> None:
-        """Write a decision; its markers follow the reply, whether or not that came in time."""
+        """Write a decision. Its markers follow the reply, even if that came too late."""
         then = partial(self._end_decided, loaded, shard, outcome)
         try:
             self.submit(loaded, outcome, reply, refused, then=then)
@@ -170,10 +173,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self,
         loaded: LoadedShard[TxnShard],
         shard: TxnShard,
-        outcome: Outcome[Sequence[Transaction]],
+        outcome: ShardOutcome[Sequence[Transaction]],
         then: Callable[[], None],
     ) -> ApiError | None:
-        """The same for what no client has asked for; why it cannot be written now, if so."""
+        """Like `_submit`, without a client. Return the error if it cannot be written now."""
 
         def committed() -> None:
             self._end_decided(loaded, shard, outcome)
@@ -190,13 +193,13 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self,
         loaded: LoadedShard[TxnShard],
         shard: TxnShard,
-        outcome: Outcome[Sequence[Transaction]],
+        outcome: ShardOutcome[Sequence[Transaction]],
     ) -> None:
         for one in outcome.reply:
             if one.state.is_preparing:
                 self._end(Ending(loaded, shard, one))
 
-    # Markers, and what follows them.
+    # Markers and completion.
 
     def _end(self, ending: Ending) -> None:
         self._endings[ending] = None
@@ -206,7 +209,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         now_ms = self._ports.clock.monotonic_ms()
         for topic_partition in sorted(ending.unwritten):
             ending.unwritten.discard(topic_partition)
-            # Counted first: the marker may be committed before `write` returns.
+            # Counted first, because the marker can be committed before `write` returns.
             ending.waiting_count += 1
             try:
                 is_written = self._write_marker(ending, topic_partition)
@@ -220,7 +223,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._complete_if_written(ending)
 
     def _write_marker(self, ending: Ending, topic_partition: TopicPartition) -> bool:
-        """Have a marker written; whether it is, and not on its way to another broker."""
+        """Have a marker written. Return False if it was handed to another broker."""
         transaction = ending.transaction
         marker = TxnMarker(
             transaction.producer_id,
@@ -241,10 +244,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         return True
 
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
-        """Whether a refused marker need not be written at all.
+        """Return whether a rejected marker need not be written at all.
 
         A decided transaction is never given up: a marker is written again after every refusal. It
-        ends only when the metadata show that its partition is gone, or when a newer producer or
+        ends only when the metadata shows that its partition is gone, or when a newer producer or
         coordinator epoch has ended the transaction there. The answer of another broker alone never
         shows that a partition is gone.
         """
@@ -257,7 +260,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         return False
 
     def marker_settled(self, ending: Ending, topic_partition: TopicPartition) -> None:
-        """A marker is committed, here or elsewhere, or is wanted no more."""
+        """Note that a marker is committed, here or elsewhere, or is not needed any more."""
         self._outages.over(topic_partition, self._ports.clock.monotonic_ms())
         self._marker_ended(ending)
 
@@ -266,11 +269,12 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._complete_if_written(ending)
 
     def marker_lost(self, ending: Ending, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """A marker was not committed where it was written, or to be written."""
+        """Note that a marker was not committed where it was written or sent."""
         if code in FENCED:
             _tell_fenced(topic_partition, code)
         elif code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            # Led elsewhere by now: only there the marker can be known to stand.
+            # Another broker leads the partition now; only that leader knows whether it has the
+            # marker.
             ending.unwritten.add(topic_partition)
             self._ports.soon(self._write_again, ending)
             self._marker_ended(ending)
@@ -278,7 +282,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self.marker_settled(ending, topic_partition)
 
     def marker_refused(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """A broker elsewhere has not written a marker, and will be asked again."""
+        """Note that another broker has not written a marker and will be asked again."""
         now_ms = self._ports.clock.monotonic_ms()
         self._outages.refused(topic_partition, ApiError(code), now_ms)
 
@@ -290,7 +294,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         if ending.unwritten or ending.waiting_count or ending.is_completing:
             return
         if not self.serves(ending.loaded):
-            # Whoever leads the shard by now finds the decision in its log, and ends it.
+            # The shard's new leader finds the decision in its log and finishes it.
             return
         ending.is_completing = True
 
@@ -303,7 +307,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         ending.is_completing = error is None
 
     def moved(self) -> None:
-        """The metadata have moved: markers go where their partitions are led now."""
+        """Note changed metadata: send markers to the present leaders."""
         if self._sender is not None:
             self._sender.moved()
             self.retry()
@@ -313,10 +317,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         for ending in list(self._endings):
             self._write_markers(ending)
 
-    # By the clock.
+    # Periodic work.
 
     def abort_overdue(self) -> None:
-        """Abort the transactions that are open for longer than their producers allowed."""
+        """Abort the transactions that have exceeded their producers' time-outs."""
         clock = self._ports.clock
         for loaded, shard in self.loaded():
             for outcome in shard.abort_overdue(clock.now_ms(), clock.monotonic_ms()):
@@ -332,14 +336,14 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
                 _note(self._submit_own(loaded, shard, outcome, lambda: None))
 
     def expire(self) -> None:
-        """Give up the transactional ids that nobody has used for long."""
+        """Delete the transactional ids that have not been used for long."""
         now_ms = self._ports.clock.now_ms()
         self._ages.look(now_ms, self._ports.clock.monotonic_ms())
         for loaded, shard in self.loaded():
             self._expire_some(loaded, shard, deque(shard.expired(now_ms)))
 
     def _expire_some(self, loaded: LoadedShard[TxnShard], shard: TxnShard, ids: deque[str]) -> None:
-        """As many as one batch holds, and when that is committed the next."""
+        """Delete ids, one batch at a time. The next follows when the last one is committed."""
         if not ids or not self.serves(loaded):
             return
         count = fitting((len(one.encode()) for one in ids), loaded.batch_bytes_max)
@@ -353,8 +357,11 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
 
 def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> int | None:
-    """Who leads a partition as the metadata have it, NO_NODE if nobody; None for one that is gone:
-    a topic may also have been made again with fewer partitions."""
+    """Return the leader of a partition by the metadata, NO_NODE if it has none; None if it is
+    deleted.
+
+    A topic can also have been created again with fewer partitions.
+    """
     topic = image.topics.get(topic_partition.topic)
     if topic is None or topic_partition.partition >= len(topic.partitions):
         return None
@@ -362,7 +369,7 @@ def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> int | No
 
 
 def _tell_fenced(topic_partition: TopicPartition, code: ErrorCode) -> None:
-    """Somebody newer has ended the transaction there already."""
+    """Log that a newer coordinator or producer has already ended the transaction there."""
     logger.warning("transaction marker fenced", extra=fields(partition=topic_partition, code=code))
 
 

@@ -1,6 +1,7 @@
-"""The way to the coordinators of transactions, for whoever writes in one: here, or another broker.
+"""Asks the coordinator of a transaction whether it contains a partition: here, or on another
+broker.
 
-Floor: shards. Fills `produce/verification.Verifier`. What is asked of another broker goes over the
+Room: shards. Implements `produce/verification.Verifier`. Questions to other brokers go over the
 link QUICK, as an AddPartitionsToTxn that adds nothing (KIP-890).
 """
 
@@ -25,12 +26,14 @@ from protocol.types import TopicPartition
 VERIFY_VERSION = BETWEEN_BROKERS[ApiKey.ADD_PARTITIONS_TO_TXN][-1]
 
 VERIFY_MS_MAX = 1_000
-"""How long an answer is waited for; then the client is told to try again. A coordinator answers
-from what it knows, and whoever has died is found out sooner by the end of its link."""
+"""How long to wait for an answer. After that the client must try again.
+
+A coordinator answers from memory, and the end of its link reveals a dead one sooner.
+"""
 
 
 class LocalVerifier:
-    """That of a broker which is alone: every coordinator is here."""
+    """For a broker without a cluster: every coordinator is here."""
 
     def __init__(self, transactions: TxnCoordinator) -> None:
         self._transactions = transactions
@@ -59,7 +62,7 @@ class LocalVerifier:
 
 
 class ClusterVerifier(LocalVerifier):
-    """That of one broker of several."""
+    """For a broker in a cluster."""
 
     def __init__(
         self, transactions: TxnCoordinator, node_id: int, peers: Peers, clock: Clock
@@ -70,7 +73,8 @@ class ClusterVerifier(LocalVerifier):
         self._clock = clock
 
     def is_elsewhere(self, transactional_id: str) -> bool:
-        # Also where nobody is, for now: what is open in a log may go on meanwhile.
+        # Also if there is no coordinator now, because a transaction that is open in the log can
+        # continue.
         return self._transactions.coordinator_id(transactional_id) != self._node_id
 
     def ask(

@@ -213,7 +213,7 @@ class Segments:
             segment.write([one.batch for one in run], size_bytes, stretches=self.stretches)
         except DiskError:
             # Only written batches were added to the segment, so its current state is the old one.
-            self._take_back(self._standing())
+            self._take_back(self._state())
             raise
         segment.written_ms = now_ms
         for one in run:
@@ -222,7 +222,7 @@ class Segments:
 
     def write_runs(self, staged: Sequence[StagedBatch], interval_bytes: int, now_ms: int) -> None:
         """Do the same for batches of which some begin a new segment."""
-        standing = self._standing()
+        before = self._state()
         starts = [number for number, one in enumerate(staged) if one.segment_base != NO_SEGMENT]
         try:
             if starts[0]:
@@ -231,18 +231,18 @@ class Segments:
                 self.roll(staged[start].segment_base, interval_bytes, now_ms)
                 self.write_run(staged[start:end], now_ms)
         except DiskError:
-            self._take_back(standing)
+            self._take_back(before)
             raise
 
-    def _standing(self) -> SegmentsState:
+    def _state(self) -> SegmentsState:
         return SegmentsState(len(self._row), self.closed_bytes, self.active.state())
 
-    def _take_back(self, standing: SegmentsState) -> None:
+    def _take_back(self, before: SegmentsState) -> None:
         """Return to the state before a failed write.
 
         The files are truncated and removed at once if the disk permits, else by `repair`.
         """
-        count, self.closed_bytes, state = standing
+        count, self.closed_bytes, state = before
         for segment in self._row[count:]:
             self._repairs.update((path, -1) for path in segment.paths())
         del self._row[count:], self._base_offsets[count:]

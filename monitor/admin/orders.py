@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from protocol.client.admin_types import TopicSpec
-from protocol.client.group_offset_reset import Target, target_of
+from protocol.client.group_offset_reset import ResetTarget, target_of
 
 FIELD_CHARS_MAX = 10_000
 SETTINGS_MAX = 100
@@ -48,7 +48,7 @@ class DeleteRecords:
 
     topic: str
     partitions: tuple[int, ...] | None
-    below: Target
+    below: ResetTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ResetOffsets:
 
     group_id: str
     topics: tuple[str, ...]
-    target: Target
+    target: ResetTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def _numbers(text: str) -> tuple[int, ...] | None:
     return tuple(sorted({int(part) for part in parts})) or None
 
 
-def _target(words: Mapping[str, str], name: str, now_ms: int) -> Target:
+def _target(words: Mapping[str, str], name: str, now_ms: int) -> ResetTarget:
     try:
         return target_of(words.get(name, "").strip(), now_ms)
     except ValueError as error:

@@ -1,8 +1,9 @@
-"""Our asyncio client of Kafka's protocol: collector, monitor, command line and brokers use it.
+"""An asyncio client of Kafka's protocol, for the collector, the monitor, the command line and
+brokers.
 
-Floor: on top of `protocol`'s messages and wire. `connection` is the only file with a socket in it.
-Pure are `producer_core`, `transaction_core`, `group_core` with `group_leader` and `group_requests`,
-`fetch_core`, `record_buffer`, `assignment`, `assignors`, `sticky`, `partitioner`, `metadata` and
-`backoff`. It speaks to Apache Kafka as well as to our own broker, and never above the versions it
-was tested with.
+Room: client, above `protocol`'s messages and wire. Only `connection` uses a socket. These modules
+are pure: `producer_core`, `transaction_core`, `group_core` with `group_leader` and
+`group_requests`, `fetch_core`, `record_buffer`, `assignment`, `assignors`, `sticky`, `partitioner`,
+`metadata` and `backoff`. The client works with Apache Kafka and with our own broker. It never uses
+versions above those it was tested with.
 """

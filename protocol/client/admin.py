@@ -1,9 +1,9 @@
-"""Questions about a cluster and changes to it: topics, settings, offsets, groups.
+"""Administration of a cluster: topics, settings, offsets, groups.
 
-Floor: client. Changes go to the controller and are repeated only for errors that pass by
-themselves; when an earlier attempt ended without an answer, "exists already" (or "is gone already")
-counts as done. Changes raise the first refusal after all items have their answer; questions about
-many things give each its own error instead.
+Room: client. Changes go to the controller. They are repeated only after transient errors. If an
+earlier attempt ended without an answer, "already exists" (or "does not exist") counts as success.
+Changes raise the first error after all items have their answer. Queries about several things return
+an error for each instead.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,10 +52,10 @@ Outcome: TypeAlias = tuple[str, int, str | None]
 
 
 class Admin:
-    """Administration over one cluster's connections; holds nothing itself.
+    """Administration over the connections of one cluster; it has no state of its own.
 
-    Every method takes `timeout_ms` for all its attempts together (the cluster's request time-out by
-    default) and may raise BrokerUnreachable, ConnectionLost and UnsupportedVersion.
+    In every method, `timeout_ms` covers all attempts together (by default the cluster's request
+    time-out). Every method can raise BrokerUnreachable, ConnectionLost and UnsupportedVersion.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -70,15 +70,15 @@ class Admin:
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Create topics; raises ApiError for the first that is refused."""
+        """Create topics. Raises ApiError for the first topic that is refused."""
         await self._create(specs, validate_only, frozenset(), timeout_ms)
 
     async def ensure_topics(
         self, specs: Sequence[TopicSpec], *, timeout_ms: int | None = None
     ) -> tuple[str, ...]:
-        """Create those topics that are missing, wait until all have leaders, return the created.
+        """Create the missing topics, wait until all have leaders, and return the created names.
 
-        Topics that exist are left as they are, whatever their partitions and settings.
+        Existing topics are not changed, whatever their partitions and settings.
         """
         names = [spec.name for spec in specs]
         current = await self.cluster.metadata(names, refresh=True, timeout_ms=timeout_ms)
@@ -130,7 +130,7 @@ class Admin:
         await self._change(request, outcomes, allowed, ErrorCode.TOPIC_ALREADY_EXISTS, timeout_ms)
 
     async def delete_topics(self, names: Collection[str], *, timeout_ms: int | None = None) -> None:
-        """Delete topics; raises ApiError for the first that is refused."""
+        """Delete topics. Raises ApiError for the first topic that is refused."""
         request = ByVersion(
             ApiKey.DELETE_TOPICS,
             lambda version: DeleteTopicsRequest(
@@ -154,9 +154,10 @@ class Admin:
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Let topics grow to so many partitions; raises ApiError for the first that is refused.
+        """Raise the partition counts of topics. Raises ApiError for the first topic that is
+        refused.
 
-        `assignments` are the nodes of each partition that is added.
+        `assignments` are the nodes of each added partition.
         """
         chosen = assignments or {}
         request = CreatePartitionsRequest(
@@ -208,7 +209,7 @@ class Admin:
                     done.add(name)
                 elif name not in done:
                     refusals.append(ApiError(code, f"{name}: {message or code.description}"))
-            # A refusal for good is what the caller must hear of, before any that may pass.
+            # Permanent errors come first, because the caller must see them before transient ones.
             refusals.sort(key=lambda error: error.code.retriable)
             if refusals:
                 raise refusals[0]
@@ -235,7 +236,9 @@ class Admin:
         with_synonyms: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """The settings in effect (None: all); raises ApiError for the first resource refused."""
+        """Return the settings in effect (None: all). Raises ApiError for the first resource
+        refused.
+        """
         return await describe_configs(
             self.cluster, resources, names, with_synonyms=with_synonyms, timeout_ms=timeout_ms
         )
@@ -247,7 +250,7 @@ class Admin:
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Set settings, or with None return them to their default; others stay as they are.
+        """Change settings; None restores the default. Settings that are not named do not change.
 
         Raises ApiError for the first resource refused.
         """
@@ -255,7 +258,7 @@ class Admin:
             self.cluster, changes, validate_only=validate_only, timeout_ms=timeout_ms
         )
 
-    # --- questions ----------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------
 
     async def list_offsets(
         self,
@@ -264,23 +267,25 @@ class Admin:
         isolation_level: int = 0,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Offsets by timestamp, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP, each with its own error."""
+        """Return offsets by timestamp, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP, each
+        with its error.
+        """
         return await list_offsets(
             self.cluster, timestamps, isolation_level=isolation_level, timeout_ms=timeout_ms
         )
 
     async def list_groups(self, *, timeout_ms: int | None = None) -> ListedGroups:
-        """All groups of all coordinators; a broker that does not answer is named in `failures`."""
+        """Return all groups of all coordinators. Brokers that do not answer are in `failures`."""
         return await list_groups(self.cluster, timeout_ms=timeout_ms)
 
     async def describe_groups(
         self, group_ids: Collection[str], *, timeout_ms: int | None = None
     ) -> dict[str, GroupDescription]:
-        """State and members of groups, each with its own error."""
+        """Return state and members of groups, each with its own error."""
         return await describe_groups(self.cluster, group_ids, timeout_ms=timeout_ms)
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-        """Who is in the cluster, asked now; of brokers before Kafka 2.8 by Metadata."""
+        """Ask which brokers are in the cluster. Brokers before Kafka 2.8 are asked by Metadata."""
 
         async def attempt(left_ms: int) -> ClusterDescription:
             try:

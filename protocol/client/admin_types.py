@@ -1,6 +1,6 @@
-"""What administration asks for and gets: topics, settings, offsets, groups.
+"""Inputs and results of administration: topics, settings, offsets, groups.
 
-Floor: client. Data only.
+Room: client. Data only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from protocol.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 
 
 class ResourceType(IntEnum):
-    """What settings belong to."""
+    """The kinds of resources that have settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -23,7 +23,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a setting comes from, strongest first but for the last."""
+    """The source of a setting, strongest first except for UNKNOWN."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -38,25 +38,25 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """One owner of settings: a topic by name, a broker by id."""
+    """A resource with settings: a topic by name, a broker by id."""
 
     type: ResourceType
     name: str
 
     @classmethod
     def topic(cls, name: str) -> "ConfigResource":
-        """A topic's settings."""
+        """Return the resource of a topic."""
         return cls(ResourceType.TOPIC, name)
 
     @classmethod
     def broker(cls, node_id: int) -> "ConfigResource":
-        """A broker's settings."""
+        """Return the resource of a broker."""
         return cls(ResourceType.BROKER, str(node_id))
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A place where a setting could come from, and what stands there."""
+    """A possible source of a setting, and its value there."""
 
     name: str
     value: str | None
@@ -65,9 +65,9 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting in effect; `source` is a ConfigSource, or a newer broker's number.
+    """One setting in effect. `source` is a ConfigSource, or a number of a newer broker.
 
-    `synonyms` are there if they were asked for, strongest first.
+    `synonyms` are only filled if they were requested, strongest first.
     """
 
     name: str
@@ -79,15 +79,15 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether the value is the default."""
         return self.source == ConfigSource.DEFAULT_CONFIG
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to create; None leaves partitions or replicas to the cluster's defaults.
+    """A topic to create. None means the cluster's default for partitions or replicas.
 
-    `assignments`, the nodes of each partition from 0 on, stand in place of both.
+    `assignments`, the nodes of each partition from 0 on, replace both.
     """
 
     name: str
@@ -99,7 +99,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAt:
-    """An offset found by time; `offset` -1 without an error: nothing is that recent."""
+    """An offset found by time. `offset` -1 without an error: no record is that recent."""
 
     offset: int = NO_OFFSET
     timestamp_ms: int = NO_TIMESTAMP
@@ -109,7 +109,7 @@ class OffsetAt:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One group as its coordinator lists it."""
+    """One group in its coordinator's list."""
 
     group_id: str
     protocol_type: str
@@ -127,7 +127,7 @@ class ListedGroups:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member of a group; subscription and assignment as the client encoded them."""
+    """One member of a group; subscription and assignment are as the client encoded them."""
 
     member_id: str
     client_id: str
@@ -139,7 +139,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One group; one that does not exist is `Dead` without an error."""
+    """One group. A group that does not exist is `Dead` without an error."""
 
     group_id: str
     state: str = ""
@@ -152,7 +152,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """Who is in the cluster."""
+    """The brokers of a cluster."""
 
     cluster_id: str | None
     controller_id: int

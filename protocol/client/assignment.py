@@ -1,7 +1,7 @@
-"""Subscriptions and assignments of a group's members, as the clients of Kafka encode them.
+"""Subscriptions and assignments of a group's members, as Kafka's clients encode them.
 
-Floor: client. Pure. What the leader of a group reads of the others and writes for them; Java,
-librdkafka and the Python clients agree on these bytes, so a group may mix them.
+Room: client. Pure. The leader of a group reads the members' subscriptions and writes their
+assignments. Java, librdkafka and the Python clients use the same bytes, so a group can mix them.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ Assignment: TypeAlias = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What the leader knows of one member. `owned` was given to it in `generation_id`."""
+    """The leader's knowledge of one member. It got `owned` in `generation_id`."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -44,7 +44,7 @@ class MemberSubscription:
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Java's order of members: static ones first, by their lasting name."""
+        """Java's order of members: static members first, by instance id."""
         if self.group_instance_id is not None:
             return (False, self.group_instance_id)
         return (True, self.member_id)
@@ -56,7 +56,7 @@ def encode_subscription(
     generation_id: int,
     user_data: bytes | None = None,
 ) -> bytes:
-    """A member's metadata for JoinGroup."""
+    """Return a member's metadata for JoinGroup."""
     message = ConsumerProtocolSubscription(
         topics=sorted(topics),
         user_data=user_data,
@@ -76,11 +76,11 @@ def decode_subscription(
     *,
     trusts_user_data: bool = False,
 ) -> MemberSubscription:
-    """Read a member's metadata; WireError for bytes that are none.
+    """Read a member's metadata. Raises WireError for malformed bytes.
 
-    What is owned since when stands in fields of its own from versions 1 and 2 on, before that in
-    the assignor's user data; and there alone for an assignor whose members have given everything
-    back by the time they join (`trusts_user_data`).
+    From versions 1 and 2 on, owned partitions and generation are in fields of their own. Before
+    that they are in the assignor's user data. They are only there for an assignor whose members
+    give all partitions back before they join (`trusts_user_data`).
     """
     message, version = _decode(ConsumerProtocolSubscription, metadata)
     owned = [
@@ -104,7 +104,7 @@ def decode_subscription(
 
 
 def encode_assignment(tps: Iterable[TopicPartition]) -> bytes:
-    """One member's partitions for SyncGroup."""
+    """Return one member's partitions for SyncGroup."""
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolTopicPartition(topic=topic, partitions=partitions)
@@ -115,7 +115,7 @@ def encode_assignment(tps: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(assignment: bytes) -> frozenset[TopicPartition]:
-    """Read what SyncGroup brought: nothing at all if the leader left us out."""
+    """Read the assignment from SyncGroup; empty if the leader left this member out."""
     if not assignment:
         return frozenset()
     message, _ = _decode(ConsumerProtocolAssignment, assignment)
@@ -127,7 +127,7 @@ def decode_assignment(assignment: bytes) -> frozenset[TopicPartition]:
 
 
 def encode_sticky_data(owned: Collection[TopicPartition], generation_id: int) -> bytes:
-    """What the assignor `sticky` of Java and librdkafka puts into a subscription's user data."""
+    """Return the user data of the assignor `sticky` of Java and librdkafka."""
     by_topic = _by_topic(owned)
     parts = [_INT32.pack(len(by_topic))]
     for topic, partitions in by_topic.items():
@@ -138,12 +138,12 @@ def encode_sticky_data(owned: Collection[TopicPartition], generation_id: int) ->
 
 
 def encode_generation(generation_id: int) -> bytes:
-    """What Java's assignor `cooperative-sticky` puts there."""
+    """Return the user data of Java's assignor `cooperative-sticky`."""
     return _INT32.pack(generation_id)
 
 
 def decode_sticky_data(data: bytes) -> tuple[list[TopicPartition], int]:
-    """Read either of the two; what is neither says nothing, as with Java's leader."""
+    """Read either user data. Anything else counts as empty, as in Java's leader."""
     if len(data) == _INT32.size:
         return [], _INT32.unpack(data)[0]
     held: list[TopicPartition] = []
@@ -160,7 +160,7 @@ def decode_sticky_data(data: bytes) -> tuple[list[TopicPartition], int]:
             for _ in range(count):
                 held.append(TopicPartition(topic, _INT32.unpack_from(data, position)[0]))
                 position += _INT32.size
-        # The first form of it had no generation.
+        # The first version of this format had no generation.
         generation_id = (
             _INT32.unpack_from(data, position)[0] if position < len(data) else NO_GENERATION
         )
@@ -170,7 +170,7 @@ def decode_sticky_data(data: bytes) -> tuple[list[TopicPartition], int]:
 
 
 def _count(packed: Packed, data: bytes, position: int) -> int:
-    """A size or number of things; a negative one would lead back to what was read already."""
+    """Return a size or count. A negative one would point back to bytes already read."""
     (count,) = packed.unpack_from(data, position)
     if count < 0:
         raise ValueError(f"found {count}, expected a count")
@@ -178,7 +178,7 @@ def _count(packed: Packed, data: bytes, position: int) -> int:
 
 
 def _decode(cls: type[M], data: bytes) -> tuple[M, int]:
-    """The message and the version it says it has."""
+    """Return the message and the version in its bytes."""
     try:
         (version,) = _VERSION.unpack_from(data)
     except StructError:

@@ -1,8 +1,8 @@
-"""Who reads what: the assignors of Kafka's consumers, as pure functions.
+"""The assignors of Kafka's consumers, as pure functions.
 
-Floor: client. Pure. The leader of a group calls one of them with what all members want; members of
-other clients' making may be among them. Range and round robin give exactly what Java's give, so it
-does not matter who leads.
+Room: client. Pure. The leader of a group calls one with the subscriptions of all members. Members
+can be clients of other makers. Range and round robin give the same result as Java's, so it does not
+matter which member leads.
 """
 
 from collections import defaultdict
@@ -25,7 +25,9 @@ PartitionCounts = Mapping[str, int]
 
 
 def assign_range(members: Members, partition_counts: PartitionCounts) -> Assignment:
-    """Of each topic a run of neighbouring partitions per member; the first get one more."""
+    """Give each member a run of neighbouring partitions per topic; the first members
+    get one more.
+    """
     assignment: Assignment = {member.member_id: [] for member in members}
     subscribers: dict[str, list[str]] = defaultdict(list)
     for member in sorted(members, key=lambda member: member.order):
@@ -43,14 +45,14 @@ def assign_range(members: Members, partition_counts: PartitionCounts) -> Assignm
 
 
 def assign_round_robin(members: Members, partition_counts: PartitionCounts) -> Assignment:
-    """All partitions of all topics, one after the other to the next member that wants it."""
+    """Give the partitions of all topics in turn to the next member that wants the topic."""
     assignment: Assignment = {member.member_id: [] for member in members}
     topics = sorted({topic for member in members for topic in member.topics})
     wants = {member.member_id: frozenset(member.topics) for member in members}
     turns = cycle([member.member_id for member in sorted(members, key=lambda m: m.order)])
     for topic in topics:
         for partition in range(partition_counts.get(topic, 0)):
-            # Somebody wants it, or the topic would not be here.
+            # The loop ends, because at least one member subscribes to the topic.
             member_id = next(turns)
             while topic not in wants[member_id]:
                 member_id = next(turns)
@@ -59,17 +61,19 @@ def assign_round_robin(members: Members, partition_counts: PartitionCounts) -> A
 
 
 def assign_cooperative_sticky(members: Members, partition_counts: PartitionCounts) -> Assignment:
-    """As sticky, but what changes hands is given to nobody until its owner has let it go."""
+    """As sticky, but a partition that moves is given to no member until its owner
+    has released it.
+    """
     return withhold_moving(members, assign_sticky(members, partition_counts))
 
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
-    """One way to assign, by the name that all members must have in common (KIP-429).
+    """One assignment strategy, by the name that all members must share (KIP-429).
 
-    `is_cooperative`: members keep what they own while they rejoin. `user_data`: what a member puts
-    into its subscription for this assignor, from what it had last and since when.
-    `trusts_user_data`: the leader looks there for what a member had.
+    `is_cooperative`: members keep their partitions while they rejoin. `user_data`: returns what a
+    member adds to its subscription, from its last partitions and their generation.
+    `trusts_user_data`: the leader reads a member's owned partitions from there.
     """
 
     name: str
@@ -96,4 +100,4 @@ COOPERATIVE_STICKY = Assignor(
 ASSIGNORS: Mapping[str, Assignor] = MappingProxyType(
     {assignor.name: assignor for assignor in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE_STICKY)}
 )
-"""By name, as `partition.assignment.strategy` has them."""
+"""By name, as in `partition.assignment.strategy`."""

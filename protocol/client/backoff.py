@@ -1,6 +1,6 @@
-"""How long to wait before trying again: exponential, bounded, with jitter.
+"""Waits between retries: exponential, bounded, with jitter.
 
-Floor: client. Pure: chance is passed in.
+Room: client. Pure: the random source is passed in.
 """
 
 import random
@@ -9,10 +9,9 @@ JITTER = 0.2
 
 
 class Backoff:
-    """The waits of one thing that fails: from `base_ms`, doubled each time, up to `max_ms`.
+    """The waits after failures of one thing: from `base_ms`, doubled each time, up to `max_ms`.
 
-    Each is changed by up to a fifth either way, so that clients that failed together do not come
-    back together.
+    Each wait varies by up to a fifth, so that clients that failed together do not retry together.
     """
 
     def __init__(self, base_ms: int, max_ms: int, rng: random.Random) -> None:
@@ -22,8 +21,8 @@ class Backoff:
         self._rng = rng
 
     def next_ms(self) -> int:
-        """Count one more failure and return the wait that follows it."""
-        # The shift is bounded too: it would grow for ever.
+        """Count a failure, and return the wait that follows it."""
+        # The shift is bounded, or the number would grow forever.
         wait_ms = min(self.max_ms, self.base_ms << min(self.failures, 30))
         self.failures += 1
         return max(1, round(wait_ms * self._rng.uniform(1 - JITTER, 1 + JITTER)))

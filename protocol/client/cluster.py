@@ -1,9 +1,9 @@
-"""A cluster as its clients use it: who leads what, and a way to send each broker a request.
+"""A cluster as its clients see it: leaders, coordinators, and requests to each broker.
 
-Floor: client. Nodes are addressed by id; where an id lives is learnt from metadata, and from the
-bootstrap servers as long as nothing else is known or reachable. One metadata request is on its way
-at a time, whoever needs it. Nothing is repeated here except the search for metadata and
-coordinators: whether a request may be sent again is for its caller to say.
+Room: client. Nodes are addressed by id. Their addresses come from metadata, and from the bootstrap
+servers while nothing else is known or reachable. Only one metadata request is under way at a time.
+Only the search for metadata and coordinators is repeated here. The caller decides whether to repeat
+a request.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from protocol.client.backoff import Backoff
 from protocol.client.connection import ByVersion, Connection
 from protocol.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, raise_for
 from protocol.client.metadata import ClusterMetadata, MetadataCache, TopicMetadata
-from protocol.client.nodes import Link, LinkSettings
+from protocol.client.nodes import LinkSettings, NodeLink
 from protocol.client.refresher import Refresher
 from protocol.client.retry import repeat
 from protocol.errors import ApiError, ErrorCode
@@ -42,19 +42,19 @@ T = TypeVar("T")
 
 
 class CoordinatorType(IntEnum):
-    """What a coordinator coordinates, by Kafka's numbers."""
+    """The kinds of coordinators, by Kafka's numbers."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 def monotonic_ms() -> int:
-    """The clock of clients, in milliseconds."""
+    """Return the clock of clients, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
 def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
-    """Hosts and ports of "host:port,[::1]:port,host"; ValueError says what is wrong."""
+    """Return hosts and ports of "host:port,[::1]:port,host". Raises ValueError with the reason."""
     addresses = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         host, colon, port = part.rpartition(":")
@@ -65,12 +65,12 @@ def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
             raise ValueError(f"found {part!r}, expected host:port")
         addresses.append((host, int(port)))
     if not addresses:
-        raise ValueError(f"found {text!r}, expected host:port, or several with commas between")
+        raise ValueError(f"found {text!r}, expected host:port, or several separated by commas")
     return addresses
 
 
 class Cluster:
-    """One client's view of one cluster. Lives in the loop in which `start` was awaited."""
+    """One client's view of one cluster. It must be used in the event loop in which `start` ran."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Cluster:
         )
         self._cache = MetadataCache(metadata_max_age_ms)
         self._addresses: dict[int, tuple[str, int]] = {}
-        self._links: dict[tuple[int, str], Link] = {}
+        self._links: dict[tuple[int, str], NodeLink] = {}
         self._bootstrap = [self._new_link(host, port) for host, port in self.bootstrap_servers]
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
         self._purposes = 0
@@ -102,15 +102,15 @@ class Cluster:
         self._is_closed = False
 
     async def start(self, deadline_ms: int | None = None) -> None:
-        """Return once one broker has told who is in the cluster.
+        """Return once a broker has named the cluster's brokers.
 
-        Tries for `deadline_ms` milliseconds (None: for ever), then raises BrokerUnreachable with
-        the last reason.
+        Tries for `deadline_ms` milliseconds (None: forever), then raises BrokerUnreachable with the
+        last reason.
         """
         await self._refresher.ask((), False, deadline_ms)
 
     async def close(self) -> None:
-        """End all connections; whoever still waits gets ClientClosed."""
+        """Close all connections. Waiting calls raise ClientClosed."""
         self._is_closed = True
         await self._refresher.close()
         links = [*self._links.values(), *self._bootstrap]
@@ -122,7 +122,7 @@ class Cluster:
 
     @property
     def current(self) -> ClusterMetadata:
-        """The latest picture, without asking anybody."""
+        """The newest metadata, without a request."""
         return self._cache.current
 
     async def metadata(
@@ -133,11 +133,12 @@ class Cluster:
         allow_auto_topic_creation: bool = False,
         timeout_ms: int | None = None,
     ) -> ClusterMetadata:
-        """A picture that holds these topics (None: all there are).
+        """Return metadata with these topics (None: all topics).
 
-        What is known but aged is returned at once and renewed behind the scenes; `refresh` asks
-        and waits in any case. A topic that does not exist is in the picture with its error. Raises
-        BrokerUnreachable when nobody answers within `timeout_ms` (the request time-out by default).
+        Known but old metadata is returned at once and refreshed in the background. With `refresh`,
+        a request is made in any case. A topic that does not exist is included with its error.
+        Raises BrokerUnreachable if no broker answers within `timeout_ms` (by default the request
+        time-out).
         """
         topics = None if topics is None else tuple(topics)
         if not refresh and self._cache.is_known(topics):
@@ -149,14 +150,15 @@ class Cluster:
         return self._cache.current
 
     def renew_if_aged(self, topics: Collection[str]) -> None:
-        """Ask for these topics behind the scenes if what is known of them is old."""
+        """Refresh these topics in the background if their metadata is old."""
         if not self._is_closed and not self._cache.is_fresh(topics, self.now_ms()):
             self._refresher.ask_later(topics)
 
     async def topic(self, name: str, *, timeout_ms: int | None = None) -> TopicMetadata:
-        """What is known of a topic that should exist, asked for until it has partitions.
+        """Return the metadata of a topic that should exist; ask until it has partitions.
 
-        Raises ApiError when it still has none after `timeout_ms`, BrokerUnreachable as `metadata`.
+        Raises ApiError if it still has none after `timeout_ms`, and BrokerUnreachable as `metadata`
+        does.
         """
 
         async def attempt(left_ms: int) -> TopicMetadata:
@@ -170,10 +172,10 @@ class Cluster:
         return await self.repeat(attempt, timeout_ms)
 
     async def leader(self, tp: TopicPartition, *, timeout_ms: int | None = None) -> int:
-        """The node that leads a partition.
+        """Return the node that leads a partition.
 
-        Asks again until `timeout_ms` is over, then raises ApiError with the code that says why
-        there is none; at once if waiting cannot help. Raises BrokerUnreachable as `metadata` does.
+        Asks until `timeout_ms` is over, then raises ApiError with the reason. If waiting cannot
+        help, it raises at once. Raises BrokerUnreachable as `metadata` does.
         """
         wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self.now_ms() + wait_ms
@@ -191,11 +193,11 @@ class Cluster:
         return node_id
 
     def forget_leader(self, tp: TopicPartition) -> None:
-        """Trust what is known of the partition's leader no longer, after an answer that says so."""
+        """Forget the partition's leader, after an answer that shows that it is out of date."""
         self._cache.forget_leader(tp)
 
     def forget_node(self, node_id: int) -> None:
-        """Trust none of a node's leaderships any longer, after it has gone away."""
+        """Forget all leaderships of a node, after it has gone away."""
         self._cache.forget_node(node_id)
 
     async def coordinator(
@@ -205,9 +207,9 @@ class Cluster:
         key_type: CoordinatorType = CoordinatorType.GROUP,
         timeout_ms: int | None = None,
     ) -> int:
-        """The node that coordinates a group, or a transactional id.
+        """Return the node that coordinates a group or a transactional id.
 
-        Asks again while there is none; after `timeout_ms` raises the last ApiError or
+        Asks again while there is none. After `timeout_ms` it raises the last ApiError or
         BrokerUnreachable.
         """
         known = self._coordinators.get((key_type, key))
@@ -220,7 +222,7 @@ class Cluster:
     def forget_coordinator(
         self, key: str, key_type: CoordinatorType = CoordinatorType.GROUP
     ) -> None:
-        """Look for the coordinator again, after an answer that says so."""
+        """Look up the coordinator again, after an answer that shows that it is out of date."""
         self._coordinators.pop((key_type, key), None)
 
     # --- requests -----------------------------------------------------------------------------
@@ -228,11 +230,10 @@ class Cluster:
     async def request(
         self, node_id: int | None, message: Message | ByVersion, *, timeout_ms: int | None = None
     ) -> Any:
-        """Send a request to a node (None: to any that can be reached) and return the answer.
+        """Send a request to a node (None: any reachable node) and return the answer.
 
         Raises BrokerUnreachable (nothing was sent), ConnectionLost or RequestTimedOut (unknown
-        whether it was executed), UnsupportedVersion. Error codes inside the answer are the
-        caller's.
+        whether it was executed), UnsupportedVersion. The caller handles error codes in the answer.
         """
         wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
         if node_id is None:
@@ -242,19 +243,21 @@ class Cluster:
             async with asyncio.timeout(wait_ms / 1000):
                 connection = await self.connection(node_id)
         except TimeoutError as error:
-            raise BrokerUnreachable(f"broker {node_id} gave no connection in time") from error
+            raise BrokerUnreachable(
+                f"broker {node_id} did not accept a connection in time"
+            ) from error
         left_ms = max(1, deadline - self.now_ms())
         return await connection.request(message, timeout_ms=left_ms)
 
     async def connection(self, node_id: int, purpose: str = GENERAL) -> Connection:
-        """The connection to a node, made if need be; one for each purpose.
+        """Return the connection to a node; open it if needed. There is one for each purpose.
 
-        Raises BrokerUnreachable, and then trusts none of that node's leaderships any more.
+        Raises BrokerUnreachable, and then forgets all leaderships of that node.
         """
         if node_id not in self._addresses:
             await self._refresher.ask((), False, self.request_timeout_ms)
         if node_id not in self._addresses:
-            raise BrokerUnreachable(f"there is no broker {node_id} in the cluster")
+            raise BrokerUnreachable(f"broker {node_id} is not in the cluster")
         try:
             return await self._link(node_id, purpose).get()
         except BrokerUnreachable:
@@ -262,14 +265,14 @@ class Cluster:
             raise
 
     def ready_connection(self, node_id: int, purpose: str = GENERAL) -> Connection | None:
-        """The connection to a node if it is there already."""
+        """Return the connection to a node if it is already open."""
         link = self._links.get((node_id, purpose))
         return None if link is None else link.ready
 
     async def repeat(
         self, attempt: Callable[[int], Awaitable[T]], timeout_ms: int | None = None
     ) -> T:
-        """Await `attempt(left_ms)` until it raises nothing transient; see `retry.repeat`.
+        """Await `attempt(left_ms)`, and repeat it after transient errors; see `retry.repeat`.
 
         `timeout_ms` None means the request time-out.
         """
@@ -279,29 +282,30 @@ class Cluster:
         )
 
     def new_backoff(self) -> Backoff:
-        """The waits between attempts of one request."""
+        """Return the waits between attempts of one request."""
         return Backoff(*RETRY_BACKOFF_MS, self.rng)
 
     def new_purpose(self, name: str) -> str:
-        """A purpose of its own for somebody whose requests may wait long.
+        """Return a new purpose, for a caller whose requests can wait long. Call `release` at the
+        end.
 
-        Answers come in order, so they would hold up everybody else's. To be given back.
+        Answers come in order, so such requests would delay all others on a shared connection.
         """
         self._purposes += 1
         return f"{name} {self._purposes}"
 
     async def release(self, purpose: str) -> None:
-        """Close the connections that were made for a purpose."""
+        """Close the connections of a purpose."""
         for key in [key for key in self._links if key[1] == purpose]:
             await self._links.pop(key).close()
 
-    # --- inside -------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------
 
-    def _new_link(self, host: str, port: int) -> Link:
+    def _new_link(self, host: str, port: int) -> NodeLink:
         backoff = Backoff(*self._reconnect_backoff_ms, self.rng)
-        return Link(host, port, self._link_settings, backoff, self.now_ms)
+        return NodeLink(host, port, self._link_settings, backoff, self.now_ms)
 
-    def _link(self, node_id: int, purpose: str) -> Link:
+    def _link(self, node_id: int, purpose: str) -> NodeLink:
         if self._is_closed:
             raise ClientClosed("the cluster's client was closed")
         link = self._links.get((node_id, purpose))
@@ -318,15 +322,15 @@ class Cluster:
         if self._addresses.get(node_id) == (host, port):
             return
         self._addresses[node_id] = (host, port)
-        # What was on its way there may be sent again, to where the node is now.
+        # Requests under way to the old address can be sent again, to the new one.
         moved = ConnectionLost(f"broker {node_id} has moved to {host}:{port}")
         for key in [key for key in self._links if key[0] == node_id]:
             self._refresher.run_aside(self._links.pop(key).close(moved))
 
     async def _ask_any(self, message: Message | ByVersion, timeout_ms: int) -> Any:
-        """Send to whoever can be reached, the bootstrap servers last.
+        """Send to the first reachable node, the bootstrap servers last.
 
-        Goes on to the next only as long as nothing was sent.
+        Tries the next node only if nothing was sent.
         """
         if self._is_closed:
             raise ClientClosed("the cluster's client was closed")
@@ -343,18 +347,18 @@ class Cluster:
                 reasons.append(str(error))
                 continue
             except TimeoutError:
-                reasons.append(f"{link.host}:{link.port} gave no connection in time")
+                reasons.append(f"{link.host}:{link.port} did not accept a connection in time")
                 continue
             left_ms = max(1, deadline - self.now_ms())
             return await connection.request(message, timeout_ms=left_ms)
         raise BrokerUnreachable("; ".join(dict.fromkeys(reasons)) or "no broker answered in time")
 
-    def _links_by_promise(self) -> list[Link]:
+    def _links_by_promise(self) -> list[NodeLink]:
         known = [self._link(node_id, GENERAL) for node_id in self._cache.current.brokers]
         self.rng.shuffle(known)
         bootstrap = self.rng.sample(self._bootstrap, len(self._bootstrap))
         links = known + bootstrap
-        # The sort is stable: among equals the chance of the shuffle decides.
+        # The sort is stable, so the shuffle decides among equals.
         links.sort(key=lambda link: (link.ready is None, link.is_backing_off))
         return links
 

@@ -1,6 +1,6 @@
-"""Settings of topics and brokers seen from outside, and changed.
+"""Reads and changes settings of topics and brokers.
 
-Floor: client.
+Room: client.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ async def describe_configs(
     with_synonyms: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """The settings in effect (None: all); raises ApiError for the first resource refused."""
+    """Return the settings in effect (None: all). Raises ApiError for the first resource refused."""
 
     async def attempt(left_ms: int) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
@@ -81,7 +81,7 @@ async def alter_configs(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> None:
-    """Set settings, or with None return them to their default; others stay as they are.
+    """Change settings; None restores the default. Settings that are not named do not change.
 
     Raises ApiError for the first resource refused.
     """
@@ -117,7 +117,9 @@ async def alter_configs(
 
 
 def _by_node(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Brokers' own settings are asked of that broker, all others of any."""
+    """Group resources by the node to ask: a broker's own settings are asked of it, others of any
+    node.
+    """
     by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
     for resource in resources:
         own = resource.type != ResourceType.TOPIC and resource.name.isdecimal()

@@ -1,9 +1,9 @@
-"""One TCP connection to one broker: requests out, answers in, matched in order.
+"""One TCP connection to one broker: sends requests and matches responses in order.
 
-Floor: client. The only file of the client with a socket in it. A request costs one future and one
-timer, no task. Invariants: answers come in the order of the requests; a connection that ends fails
-everything that waits on it, once; after a time-out it is useless, because the late answer would
-stand before all others, so it is closed.
+Room: client. The only file of the client that uses a socket. A request costs one future and one
+timer, no task. Invariants: responses come in the order of the requests. When a connection ends, all
+waiting requests fail, once. After a time-out the connection is closed, because the late response
+would block all others.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ByVersion:
-    """A request whose shape depends on the version that turns out to be spoken."""
+    """A request whose fields depend on the negotiated version."""
 
     api_key: ApiKey
     build: Callable[[int], Message]
 
 
 class _Waiting:
-    """One request on the wire, and who waits for its answer."""
+    """One request that has been sent, and the future for its response."""
 
     __slots__ = (
         "api_key",
@@ -73,7 +73,7 @@ class _Waiting:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Use `open`. Everything here runs in the loop that opened it."""
+    """Create it with `open`. All methods run in the loop that opened it."""
 
     def __init__(
         self,
@@ -109,9 +109,9 @@ class Connection(asyncio.BufferedProtocol):
         response_bytes_max: int = RESPONSE_BYTES_MAX,
         in_flight_max: int = IN_FLIGHT_MAX,
     ) -> "Connection":
-        """Connect and agree on versions.
+        """Connect and negotiate versions.
 
-        Raises BrokerUnreachable when either does not succeed within `timeout_ms`.
+        Raises BrokerUnreachable if that does not succeed within `timeout_ms`.
         """
         peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         connection = cls(
@@ -126,11 +126,11 @@ class Connection(asyncio.BufferedProtocol):
             connection.close()
             raise BrokerUnreachable(f"{peer} did not answer within {timeout_ms} ms") from error
         except (OSError, UnicodeError) as error:
-            # A host name that cannot even be encoded is a UnicodeError.
+            # A host name that cannot be encoded raises UnicodeError.
             raise BrokerUnreachable(f"{peer}: {_reason(error)}") from error
         except (ConnectionLost, ApiError) as error:
             connection.close()
-            raise BrokerUnreachable(f"{peer} does not talk to us: {error}") from error
+            raise BrokerUnreachable(f"{peer} refused the connection: {error}") from error
         except BaseException:
             connection.close()
             raise
@@ -140,20 +140,20 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight_count(self) -> int:
-        """How many requests wait for their answers."""
+        """The number of requests that wait for responses."""
         return len(self._waiting)
 
     @property
     def has_room(self) -> bool:
-        """Whether `send` may be called: callers of `request` leave as much room again."""
+        """Whether `send` may be called. Callers of `request` leave as much room again."""
         return len(self._waiting) < 2 * self.in_flight_max
 
     def send(self, request: Message | ByVersion, *, timeout_ms: int) -> "asyncio.Future[Any]":
-        """Put a request on the wire now; the future gets the answer's message.
+        """Send a request now. The future gets the response message.
 
-        Requests leave in the order of the calls. The caller has seen `has_room`. Raises the
-        ConnectionLost (or ClientClosed) of a connection that has ended, and UnsupportedVersion.
-        The future fails with ConnectionLost or RequestTimedOut.
+        Requests are sent in the order of the calls. The caller must check `has_room`. Raises the
+        ConnectionLost or ClientClosed of a connection that has ended, and UnsupportedVersion. The
+        future fails with ConnectionLost or RequestTimedOut.
         """
         assert self.has_room
         waiting = _Waiting(
@@ -170,14 +170,14 @@ class Connection(asyncio.BufferedProtocol):
         return waiting.future
 
     def send_unanswered(self, request: Message | ByVersion) -> None:
-        """Put a request on the wire to which no answer comes (Produce with acks 0)."""
+        """Send a request that gets no response (Produce with acks 0)."""
         version = self.versions.choose(request.api_key)
         self._write(request, version, self._next_correlation_id())
 
     async def request(self, request: Message | ByVersion, *, timeout_ms: int) -> Any:
-        """Send as soon as there is room and return the answer; errors as `send` has them.
+        """Send as soon as there is room, and return the response. Raises the errors of `send`.
 
-        Waiting for room counts towards the time-out.
+        The wait for room counts towards the time-out.
         """
         deadline = self._loop.time() + timeout_ms / 1000
         try:
@@ -191,21 +191,23 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException:
             self._room.release()
             raise
-        # The room is given back when the answer is there, even if the caller has left by then.
+        # The room is released when the response is there, even if the caller has been cancelled.
         self._waiting[-1].holds_room = True
         return await future
 
     def close(self, error: ClientError | None = None) -> None:
-        """End the connection; whoever waits gets `error` (ClientClosed by default)."""
+        """Close the connection. Waiting requests fail with `error` (by default ClientClosed)."""
         self._end(error or ClientClosed(f"the connection to {self.peer} was closed"))
 
     @property
     def is_writable(self) -> bool:
-        """Whether the network keeps up; who sends without answers must look here."""
+        """Whether the network keeps up. Callers of `send_unanswered` must check this."""
         return self._writable is None
 
     async def wait_writable(self) -> None:
-        """Return when the network has taken most of what was written, or the connection ended."""
+        """Return when the network has taken most of the written data, or the
+        connection has ended.
+        """
         if self._writable is not None:
             await asyncio.shield(self._writable)
 
@@ -213,11 +215,11 @@ class Connection(asyncio.BufferedProtocol):
         """Return when the connection has ended, for whatever reason."""
         await asyncio.shield(self._ended)
 
-    # --- asyncio's side -----------------------------------------------------------------------
+    # --- called by asyncio --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
-        # A cast, not a check: other loops' transports have the methods without the base class.
+        # A cast, not a check: transports of other loops have the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
         if self.is_closed:
             self._transport.abort()
@@ -228,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Called by the loop when most of it is gone."""
+        """Called by the loop when most of it is sent."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
@@ -238,15 +240,17 @@ class Connection(asyncio.BufferedProtocol):
         return self._frames.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by the loop after it has read: settle every answer that is complete."""
+        """Called by the loop after it has read: handle every complete response."""
         try:
             for frame in self._frames.received(nbytes):
                 self._on_frame(frame)
                 if self.is_closed:
                     return
         except WireError as error:
-            logger.warning("broker spoke nonsense", extra=fields(peer=self.peer, error=error))
-            self._end(ConnectionLost(f"{self.peer} spoke nonsense: {error}"))
+            logger.warning(
+                "broker sent a malformed response", extra=fields(peer=self.peer, error=error)
+            )
+            self._end(ConnectionLost(f"{self.peer} sent a malformed response: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop."""
@@ -255,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._end(ConnectionLost(f"{self.peer} closed the connection"))
 
-    # --- inside -------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------
 
     async def _negotiate(self, timeout_ms: int) -> None:
         everything = range(2**15)
@@ -287,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_frame(self, frame: memoryview) -> None:
         if not self._waiting:
-            raise WireError("an answer to no request")
+            raise WireError("a response without a request")
         waiting = self._waiting[0]
         version = waiting.version
         correlation_id, position = decode_response_header(frame, waiting.api_key, version)
@@ -295,13 +299,14 @@ class Connection(asyncio.BufferedProtocol):
             raise WireError(f"answer {correlation_id} instead of {waiting.correlation_id}")
         answer: Message | None = None
         if waiting.api_key == ApiKey.API_VERSIONS and _is_unsupported_version(frame):
-            # Said in version 0 whatever was asked, and not by all brokers well formed: the code
-            # is all that is needed.
+            # This error comes in version 0 whatever was requested, and some brokers encode it
+            # incorrectly. Only the code is needed.
             answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         elif not waiting.future.done():
-            # Records stay slices of what they were read from, and the buffer will be used again.
+            # Records stay slices of the buffer they were read from, and that buffer is reused.
             body = bytes(frame) if waiting.response_class.has_records else frame
-            # Bytes behind the end are ignored as Java's client does: librdkafka's mock sends one.
+            # Extra bytes at the end are ignored as in Java's client, because librdkafka's mock
+            # sends one.
             answer, _ = waiting.response_class.decode(body, version, position)
         self._waiting.popleft()
         self._leave(waiting)
@@ -319,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
         text = f"{self.peer} did not answer {name} within {timeout_ms} ms"
         if not waiting.future.done():
             waiting.future.set_exception(RequestTimedOut(text))
-        self._end(ConnectionLost(f"connection given up: {text}"))
+        self._end(ConnectionLost(f"connection closed after a time-out: {text}"))
 
     def _end(self, error: ClientError) -> None:
         if self.is_closed:
@@ -339,18 +344,20 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """What the system says; asyncio puts words of its own there, with the peer's name once more."""
+    """Return the system's error text. asyncio's own text repeats the peer's name."""
     number = error.errno if isinstance(error, OSError) else None
-    # Below zero are those of the search for a host's address, which have their words with them.
+    # Negative numbers come from the address lookup and have their own text.
     return os.strerror(number) if number is not None and number > 0 else str(error)
 
 
 def _again(error: ClientError) -> ClientError:
-    """A fresh exception of the same kind: one object raised in many places mixes tracebacks."""
+    """Return a new exception of the same kind. One object raised in many places
+    mixes tracebacks.
+    """
     return type(error)(*error.args)
 
 
 def _is_unsupported_version(frame: memoryview) -> bool:
-    """Whether an ApiVersions answer, in whatever version, begins with error 35."""
+    """Return whether an ApiVersions response, in whatever version, starts with error 35."""
     code = int.from_bytes(frame[4:6], "big", signed=True)
     return code == ErrorCode.UNSUPPORTED_VERSION

@@ -1,14 +1,15 @@
-"""The consumer: records of the partitions it is assigned, by a group or by hand.
+"""The consumer: reads records of its partitions, which a group or the caller assigns.
 
     consumer = Consumer(cluster, ConsumerSettings(group_id="mill"))
     await consumer.start()
     consumer.subscribe(["logs.access"])
     async for record in consumer: ...
 
-Floor: client. Around `fetcher` (the network side of reading) and `membership` (that of the group);
-what is fetched waits in `record_buffer` until `consumer_reader` hands it out, commits and positions
-are `consumer_offsets`'. One task at a time may read; rebalances go on in the background, and
-partitions that go are handed out no more from the moment their listener is told.
+Room: client. Built on `fetcher` (network side of reading) and `membership` (network side of the
+group). Fetched records wait in `record_buffer` until `consumer_reader` returns them.
+`consumer_offsets` handles commits and positions. Only one task at a time may read. Rebalances
+happen in the background. Records of partitions that leave are not returned any more once the
+listener is called.
 """
 
 import asyncio
@@ -33,18 +34,18 @@ from protocol.client.fetcher import Fetcher
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_core import GroupCore
 from protocol.client.group_steps import GroupMembership, GroupSettings
-from protocol.client.membership import Membership
+from protocol.client.membership import GroupMemberDriver
 from protocol.client.reading import OutOfRange
 from protocol.client.record_buffer import RecordBuffer
 from protocol.client.topic_watch import TopicWatch
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 _Offsets = Callable[[], Mapping[TopicPartition, int]]
-"""Says what is to be committed when nothing is committed any more by anybody else."""
+"""Returns the offsets to commit. It is called when no other commit is under way."""
 
 
 class Consumer:
-    """Reads one cluster. Either `subscribe` or `assign`, not both."""
+    """Reads one cluster. Use either `subscribe` or `assign`, not both."""
 
     def __init__(self, cluster: Cluster, settings: ConsumerSettings | None = None) -> None:
         self.settings = settings or ConsumerSettings()
@@ -65,20 +66,20 @@ class Consumer:
         self._reader = ConsumerReader(
             cluster, self.settings, self._fetcher, buffer, self._offsets, self._wake_member
         )
-        self._member: Membership | None = None
+        self._member: GroupMemberDriver | None = None
         self._listener = RebalanceListener()
         self._watch: TopicWatch | None = None
         self._watching: asyncio.Task[None] | None = None
         self._committing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to commit in the background; what to read is said by `subscribe` or `assign`."""
+        """Start to commit in the background. Then call `subscribe` or `assign`."""
         self._reader.is_open = True
         if self.settings.group_id is not None and self.settings.auto_commit:
             self._committing = asyncio.create_task(self._offsets.commit_now_and_then())
 
     async def close(self) -> None:
-        """Commit what was handed out (if `auto_commit`), give all back and leave the group."""
+        """Commit the positions (if `auto_commit`), give all partitions back and leave the group."""
         await self._close(self._offsets.positions_known)
 
     async def __aenter__(self) -> Self:
@@ -91,7 +92,7 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # What was handed out last may be what went wrong: it is not committed then.
+        # The records returned last may have caused the error, so they are not committed.
         await self._close(
             self._offsets.positions_known if error is None else self._offsets.worked_off
         )
@@ -105,16 +106,16 @@ class Consumer:
         pattern: str | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share these topics, or all that match the whole pattern, with the group's members.
+        """Share these topics, or all that match the whole pattern, with the members of the group.
 
-        Takes the place of an earlier subscription.
+        Replaces an earlier subscription.
         """
         self._reader.check_open()
         if self._core is None:
             raise ValueError("a subscription needs a group_id")
         if not self._member and self._fetcher.assignment:
             raise ValueError("partitions are assigned by hand")
-        member = self._member or Membership(self._cluster, self._core, self)
+        member = self._member or GroupMemberDriver(self._cluster, self._core, self)
         self._watch = TopicWatch(
             self._cluster, self.settings, self._core, member, frozenset(topics), pattern
         )
@@ -127,7 +128,7 @@ class Consumer:
         self._watching.add_done_callback(self._watch_ended)
 
     async def unsubscribe(self) -> None:
-        """Give everything back and leave the group; without a group, read nothing any more."""
+        """Give all partitions back and leave the group. Without a group, stop reading."""
         await self._stop_member(self._offsets.worked_off)
         self._let_go(self.assignment)
         self._reader.leaving = frozenset()
@@ -137,9 +138,10 @@ class Consumer:
         self._core = self._offsets.core = self._new_core()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these and no others, whoever else reads them.
+        """Read exactly these partitions, whichever other consumers read them.
 
-        They begin where the group has committed, else where `offset_reset` says; `seek` overrules.
+        They start at the group's committed offset, else where `offset_reset` says. `seek` overrides
+        both.
         """
         self._reader.check_open()
         if self._member is not None:
@@ -150,49 +152,49 @@ class Consumer:
 
     @property
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to, those of a pattern included."""
+        """The subscribed topics, including those of a pattern."""
         return frozenset() if self._watch is None else self._watch.topics
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions this consumer reads."""
+        """The partitions that this consumer reads."""
         return self._offsets.assigned
 
     @property
     def membership(self) -> GroupMembership | None:
-        """The generation in which the records handed out last were read; None without a group.
+        """The generation in which the last returned records were read; None without a group.
 
-        A transaction's offsets are committed under it: a member that has lost its partitions since
-        is refused then, whatever generation it may be in by now, or in none at all.
+        A transaction commits its offsets under it. If the member has lost its partitions since, the
+        commit is refused, whatever its present generation.
         """
         if self._reader.read_under is None and self._core is not None:
             return self._core.membership
         return self._reader.read_under
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these until `resume`; they stay assigned."""
+        """Return no records of these partitions until `resume`. They stay assigned."""
         self._reader.check_assigned(partitions)
         self._reader.paused.update(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Hand them out again."""
+        """Return their records again."""
         self._reader.check_assigned(partitions)
         self._reader.paused.difference_update(partitions)
         self._fetcher.wake()
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that are paused."""
+        """The paused partitions."""
         return frozenset(self._reader.paused)
 
     # --- records ------------------------------------------------------------------------------
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
-        """The next record (of these partitions, if any are named); waits for as long as it takes.
+        """Return the next record (of these partitions, if any); wait as long as it takes.
 
-        Raises what stops a partition: NoCommittedOffset, OffsetOutOfRange, CorruptBatch, ApiError;
-        what ended the membership; what a deserializer raises, again until a `seek` passes the
-        record; and ClientClosed.
+        Raises what stops a partition: NoCommittedOffset, OffsetOutOfRange, CorruptBatch, ApiError.
+        Raises what ended the membership, and ClientClosed. Raises a deserializer's error, again and
+        again until a `seek` passes the record.
         """
         return await self._reader.one(partitions)
 
@@ -202,10 +204,10 @@ class Consumer:
         timeout_ms: int = 0,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """What is there, by partition; waits for at most `timeout_ms` if nothing is.
+        """Return available records by partition; wait up to `timeout_ms` if there are none.
 
-        Errors as `getone` has them; before a record that cannot be deserialized come those that
-        can.
+        Raises the errors of `getone`. Records before a record that cannot be deserialized come
+        first.
         """
         count_max = self.settings.max_poll_records if max_records is None else max_records
         return await self._reader.many(partitions, timeout_ms, count_max)
@@ -219,31 +221,33 @@ class Consumer:
         return await self._reader.one(())
 
     def watch_batches(self, told: Callable[[Iterable[FetchedBatch]], None]) -> None:
-        """Have `told` see what is fetched before its records are handed out.
+        """Have `told` called with fetched batches before their records are returned.
 
-        It learns by it what a record itself does not say, such as its leader's epoch.
+        Batches have properties that records lack, such as the leader epoch.
         """
         self._reader.on_fetched = told
 
     # --- positions ----------------------------------------------------------------------------
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Hand out this offset next; EARLIEST_TIMESTAMP and LATEST_TIMESTAMP stand for the ends."""
+        """Return this offset next. EARLIEST_TIMESTAMP and LATEST_TIMESTAMP stand for the log's
+        ends.
+        """
         self._reader.check_assigned((tp,))
         self._offsets.seek(tp, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the start of these partitions' logs, or of all that are assigned."""
+        """Go to the start of these partitions' logs, or of all assigned partitions."""
         for tp in partitions or self.assignment:
             self.seek(tp, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to the end, as far as the isolation level lets one see."""
+        """Go to the end, as far as the isolation level can read."""
         for tp in partitions or self.assignment:
             self.seek(tp, LATEST_TIMESTAMP)
 
     async def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Go to the first record at or after a time, or to the end where there is none."""
+        """Go to the first record at or after a time, or to the end if there is none."""
         tps = partitions or tuple(self.assignment)
         self._reader.check_assigned(tps)
         found = await self._offsets.offsets_for_times(dict.fromkeys(tps, timestamp_ms))
@@ -252,21 +256,21 @@ class Consumer:
             self.seek(tp, LATEST_TIMESTAMP if at is None else at.offset)
 
     async def position(self, tp: TopicPartition) -> int:
-        """The offset that is handed out next; looked up if need be."""
+        """Return the next offset to be returned; look it up if needed."""
         self._reader.check_assigned((tp,))
         return await self._offsets.position(tp)
 
     async def committed(self, tp: TopicPartition) -> OffsetAndMetadata | None:
-        """What the group has committed, whoever did."""
+        """Return the group's committed offset, by any member."""
         return (await self._offsets.committed((tp,)))[tp]
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None
     ) -> None:
-        """Commit these, or for None the positions of all that is assigned.
+        """Commit these offsets, or (None) the positions of all assigned partitions.
 
-        Raises ApiError; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS mean that
-        the partitions are or soon will be somebody else's.
+        Raises ApiError. ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS mean that
+        the partitions belong, or will soon belong, to another member.
         """
         if offsets is None:
             offsets = self._offsets.positions_known()
@@ -275,21 +279,21 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAt | None]:
-        """The first offset at or after each time; None where nothing is that recent."""
+        """Return the first offset at or after each time; None if no record is that recent."""
         return await self._offsets.offsets_for_times(timestamps)
 
     async def beginning_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
-        """Where these logs start."""
+        """Return the log start offsets."""
         return await self._offsets.ends(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
 
     async def end_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
-        """Where these logs end, as far as the isolation level lets one see."""
+        """Return the log ends, as far as the isolation level can read."""
         return await self._offsets.ends(dict.fromkeys(partitions, LATEST_TIMESTAMP))
 
-    # --- what the group says ------------------------------------------------------------------
+    # --- called by the membership -------------------------------------------------------------
 
-    async def give_back(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
-        """Called by the membership: nothing of these is handed out any more."""
+    async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
+        """Stop returning records of these partitions, call the listener and commit."""
         self._reader.leaving = frozenset(partitions)
         try:
             if is_lost:
@@ -302,7 +306,7 @@ class Consumer:
             self._reader.leaving = frozenset()
 
     async def adopt(self, added: Collection[TopicPartition]) -> None:
-        """Called by the membership: these are ours; the listener may seek before any is read."""
+        """Start these partitions. The listener can seek before any record is read."""
         self._reader.leaving = frozenset(added)
         try:
             self._offsets.begin(added)
@@ -312,10 +316,10 @@ class Consumer:
             self._fetcher.wake()
 
     def failed(self) -> None:
-        """Called by the membership: let whoever waits for records see `failure`."""
+        """Wake waiting readers so that they see `failure`."""
         self._fetcher.wake()
 
-    # --- inside -------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------
 
     def _new_core(self) -> GroupCore | None:
         settings = self.settings
@@ -352,7 +356,7 @@ class Consumer:
         await _cancel(self._watching)
         if member is not None:
             await member.stop()
-        # Nobody who still reads gets any more of these.
+        # Waiting readers get no more records of these partitions.
         assignment = self._reader.leaving = self.assignment
         await self._commit_at_last(offsets, assignment)
         if member is not None:

@@ -1,14 +1,14 @@
-"""Where a consumer is in each of its partitions, where it begins, and what is committed.
+"""A consumer's positions, start offsets and committed offsets.
 
-Floor: client. Three offsets of one partition are told apart:
+Room: client. Each partition has three offsets:
 
-    position        what is handed out next
-    worked off      the position before the last call that handed something out: whoever asks for
-                    more is done with what it got before, and whoever commits with what that says
-    committed       what the group knows, as far as this consumer has read or written it
+    position        the offset returned next
+    worked off      the position before the last call that returned records: a caller that asks
+                    for more, or commits, has finished the records it got before
+    committed       the group's committed offset, as far as this consumer has read or written it
 
-A partition *begins* when it is assigned: its committed offset is fetched, and where there is none
-the policy says. A `seek` before that is settled overrules it.
+A partition *begins* when it is assigned: its committed offset is fetched, and if there is none, the
+policy decides. A `seek` before that overrides both.
 
 Commits of one consumer run one after another. A commit that is retried could otherwise reach the
 coordinator after a later one and move the group back. So the offsets to commit are read only when
@@ -46,7 +46,7 @@ _Beginnings = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class ConsumerOffsets:
-    """The positions of one consumer. `core` is its group's, if it has one."""
+    """The positions of one consumer. `core` is that of its group, if it has one."""
 
     def __init__(
         self,
@@ -59,18 +59,18 @@ class ConsumerOffsets:
     ) -> None:
         self.core = core
         self.is_subscribed = False
-        """The group says what is read, so that only its members may commit."""
+        """Whether the group assigns the partitions, so that only members may commit."""
         self._cluster = cluster
         self._settings = settings
         self._fetcher = fetcher
         self._buffer = buffer
         self._wake_member = wake_member
         self._committing = asyncio.Lock()
-        """One commit at a time: what is tried again would else arrive behind a later one."""
+        """Commits run one at a time. Otherwise a repeated commit could arrive after a later one."""
         self._beginning: set[TopicPartition] = set()
         self._asking: asyncio.Task[_Beginnings] | None = None
         self._asked: set[TopicPartition] = set()
-        """Those of which the answer to come is of use."""
+        """The partitions whose answer is still needed."""
         self._is_closed = False
         self._before: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -79,48 +79,48 @@ class ConsumerOffsets:
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """All partitions, whether or not it is known where they begin."""
+        """All partitions, including those whose start offset is not known yet."""
         return frozenset(self._fetcher.assignment) | self._beginning
 
     def begin(self, tps: Iterable[TopicPartition]) -> None:
-        """Read these from where the group or the policy says, as soon as that is known."""
+        """Read these from the group's offset or the policy's, as soon as that is known."""
         self._beginning.update(tps)
         self._fetcher.wake()
 
     def forget(self, tps: Collection[TopicPartition]) -> None:
-        """Read these no longer, and drop what was fetched of them."""
+        """Stop reading these, and drop their fetched records."""
         self._fetcher.remove(tps)
         self._buffer.drop(tps)
         self._beginning.difference_update(tps)
-        # When they come back, others may have read on and committed meanwhile.
+        # When they come back, other members may have read on and committed in the meantime.
         self._asked.difference_update(tps)
         for tp in tps:
             self._before.pop(tp, None)
             self._committed.pop(tp, None)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on from another offset, or from an end of the log."""
+        """Continue from another offset, or from an end of the log."""
         self._beginning.discard(tp)
         self._buffer.drop((tp,))
         self._before.pop(tp, None)
         self._fetcher.add({tp: offset})
 
     async def close(self) -> None:
-        """Stop asking; whoever waits for a beginning gets ClientClosed."""
+        """Stop. Calls that wait for a start offset raise ClientClosed."""
         self._is_closed = True
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
-    # --- beginnings ---------------------------------------------------------------------------
+    # --- start offsets ------------------------------------------------------------------------
 
     async def find_beginnings(
         self, except_for: Collection[TopicPartition], timeout_ms: int
     ) -> None:
-        """Settle where partitions begin, as far as that can be known within the time.
+        """Find the start offsets of partitions, as far as possible within the time.
 
-        The question itself goes on beyond it. Raises NoCommittedOffset without a policy, what no
-        repetition would change, and ClientClosed.
+        The query itself continues after that. Raises NoCommittedOffset without a policy, permanent
+        errors, and ClientClosed.
         """
         self._check_open()
         wanted = self._beginning.difference(except_for)
@@ -135,10 +135,10 @@ class ConsumerOffsets:
             self._asking.add_done_callback(lambda _: self._fetcher.wake())
         asking = self._asking
         await asyncio.wait((asking,), timeout=timeout_ms / 1000)
-        # `close` cancels the question, which must not look as if whoever waits were cancelled.
+        # `close` cancels the query. It must not look as if the waiting caller was cancelled.
         self._check_open()
         if not asking.done() or asking is not self._asking:
-            # Not answered yet, or somebody else who waited has taken the answer already.
+            # There is no answer yet, or another waiting call has taken it.
             return
         self._asking = None
         try:
@@ -169,7 +169,7 @@ class ConsumerOffsets:
             self._fetcher.add({tp: offset})
 
     async def committed(self, tps: Collection[TopicPartition]) -> _Beginnings:
-        """What the group has committed of these."""
+        """Return the group's committed offsets."""
         if self._settings.group_id is None:
             raise ValueError("a consumer without a group_id has nothing committed")
         return await fetch_offsets(
@@ -182,15 +182,15 @@ class ConsumerOffsets:
     # --- positions ----------------------------------------------------------------------------
 
     def handed_out(self, tp: TopicPartition, offset: int) -> None:
-        """Records from this offset on are now being worked on."""
+        """Note that records from this offset on are being processed."""
         self._before.setdefault(tp, offset)
 
     def all_worked_off(self) -> None:
-        """Whoever reads asks for more."""
+        """Note that the caller asks for more, so it has finished all records."""
         self._before.clear()
 
     def position_now(self, tp: TopicPartition) -> int | None:
-        """What is handed out next, as far as it is known."""
+        """Return the offset returned next, if known."""
         if tp in self._beginning:
             return None
         offset = self._buffer.next_offset(tp)
@@ -199,9 +199,10 @@ class ConsumerOffsets:
         return offset if offset >= 0 else None
 
     async def position(self, tp: TopicPartition) -> int:
-        """What is handed out next, looked up until it is known; raises what has stopped that.
+        """Return the offset returned next; look it up until it is known. Raises what has stopped
+        it.
 
-        Raises ValueError for a partition that is not, or no longer, the consumer's.
+        Raises ValueError for a partition that is not assigned to this consumer (any more).
         """
         backoff = self._cluster.new_backoff()
         while True:
@@ -219,12 +220,12 @@ class ConsumerOffsets:
                 await self._fetcher.look_up_offsets()
 
     def positions_known(self) -> dict[TopicPartition, int]:
-        """The positions of all partitions of which one is known."""
+        """Return all known positions."""
         known = {tp: self.position_now(tp) for tp in self._fetcher.assignment}
         return {tp: offset for tp, offset in known.items() if offset is not None}
 
     def worked_off(self) -> dict[TopicPartition, int]:
-        """The same, without what is still being worked on."""
+        """Return all known positions, without records that are still being processed."""
         return self.positions_known() | {
             tp: offset for tp, offset in self._before.items() if tp not in self._beginning
         }
@@ -232,7 +233,8 @@ class ConsumerOffsets:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAt | None]:
-        """The first offset at or after each time, or an end of the log; None where there is none.
+        """Return the first offset at or after each time, or an end of the log; None if there is
+        none.
 
         Raises the first partition's ApiError.
         """
@@ -245,18 +247,17 @@ class ConsumerOffsets:
         return {tp: at if at.offset >= 0 else None for tp, at in found.items()}
 
     async def ends(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The offsets of the logs' ends."""
+        """Return the offsets of the logs' ends."""
         found = await self.offsets_for_times(timestamps)
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     # --- commits ------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Commit as what this consumer is: a member, or somebody beside the group.
+        """Commit as a member, or for a group without members.
 
-        A member commits nothing of a partition that it does not read: its generation would let it,
-        though whoever reads the partition by now may have committed more. A commit that is tried
-        again keeps those behind it waiting.
+        A member commits only partitions that it reads. Its generation would allow others, but their
+        present owner may have committed more. A repeated commit keeps later ones waiting.
         """
         async with self._committing:
             await self._commit(offsets)
@@ -269,7 +270,7 @@ class ConsumerOffsets:
         membership = self.core.membership if self.core is not None else None
         if membership is None:
             if self.is_subscribed:
-                # Committing beside the group would be taken if all its members are gone.
+                # A commit without membership would be accepted if the group has no members left.
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION, "not a member of the group just now")
             membership = NO_MEMBERSHIP
         elif self.is_subscribed and (others := offsets.keys() - self.assigned):
@@ -286,19 +287,19 @@ class ConsumerOffsets:
         except ApiError as error:
             if self.core is not None:
                 self.core.on_commit_refused(membership, error.code)
-                # A member that was thrown out sends no heartbeat that would tell it.
+                # A removed member sends no heartbeats that would tell it.
                 self._wake_member()
             raise
         for tp, at in whole.items():
             self._committed[tp] = at.offset
-            # Whoever commits is done with it before asking for more.
+            # A caller that commits has finished these records, even before it asks for more.
             if tp in self._before:
                 self._before[tp] = max(self._before[tp], at.offset)
 
     async def commit_quietly(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """Commit what is not committed yet; a failure is logged, and what it cost is read again.
+        """Commit new offsets. A failure is logged; the records are then read again.
 
-        `offsets` is asked when no other commit is under way, which may have committed more.
+        `offsets` is called when no other commit is under way, because that one may commit more.
         """
         try:
             async with self._committing:
@@ -312,7 +313,7 @@ class ConsumerOffsets:
             )
 
     async def commit_now_and_then(self) -> None:
-        """The background of `auto_commit`."""
+        """Commit regularly, for `auto_commit`."""
         while True:
             await asyncio.sleep(self._settings.auto_commit_interval_ms / 1000)
             await self.commit_quietly(self.worked_off)

@@ -1,8 +1,7 @@
-"""Records handed out of what was fetched: to one caller at a time, and only what may be read.
+"""Returns fetched records to one caller at a time, and only those that may be read.
 
-Floor: client. `consumer` says what is assigned. Between that and whoever reads stand here a pause,
-a listener that has not returned yet, a membership that was lost a moment ago, and a deserializer
-that fails.
+Room: client. `consumer` says what is assigned. Records are held back during a pause, while a
+listener runs, after the membership was lost, and behind a record that cannot be deserialized.
 """
 
 import asyncio
@@ -20,11 +19,11 @@ from protocol.types import TopicPartition
 
 
 class ConsumerReader:
-    """What one consumer reads with; `wake_member` lets its membership see that somebody reads.
+    """The reading side of one consumer. `wake_member` tells its membership that a caller reads.
 
-    paused: assigned, and nothing is handed out.
-    leaving: the same while the group takes or gives these and the listener is told.
-    read_under: the generation of the records handed out last; None without a group.
+    - `paused`: assigned partitions of which no records are returned.
+    - `leaving`: the same, while the group adds or removes these and the listener runs.
+    - `read_under`: the generation of the last returned records; None without a group.
     """
 
     def __init__(
@@ -55,13 +54,13 @@ class ConsumerReader:
             raise ClientClosed("the consumer is not open")
 
     def check_assigned(self, tps: Iterable[TopicPartition]) -> None:
-        """Raise ValueError for a partition that is none of the consumer's."""
+        """Raise ValueError for a partition that is not assigned to the consumer."""
         for tp in tps:
             if tp not in self._offsets.assigned:
                 raise ValueError(f"{tp} is not assigned to this consumer")
 
     async def one(self, partitions: Collection[TopicPartition]) -> ConsumerRecord:
-        """The next record, waited for as long as it takes."""
+        """Return the next record; wait as long as it takes."""
         try:
             records = self._read_at_once(partitions)
         except BaseException:
@@ -75,10 +74,10 @@ class ConsumerReader:
     async def many(
         self, partitions: Collection[TopicPartition], timeout_ms: int, count_max: int
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Up to `count_max` records, by partition, waited for at most `timeout_ms`."""
+        """Return up to `count_max` records by partition; wait up to `timeout_ms`."""
         self.check_open()
         self.check_assigned(partitions)
-        # `unsubscribe` puts another in its place: each hears of the end of what it saw begin.
+        # `unsubscribe` replaces the core. Each core gets the end of the poll that it saw start.
         core = self._offsets.core
         if core is not None:
             core.poll_began(self._cluster.now_ms())
@@ -110,7 +109,7 @@ class ConsumerReader:
             await self._offsets.find_beginnings(self.leaving, left_ms)
             self._fetcher.hold(self.paused | self.leaving | set(self._buffer.partitions))
             left_ms = max(0, deadline - self._cluster.now_ms())
-            # A fetch that waits longer would hold up partitions that come meanwhile.
+            # A longer fetch would delay partitions that are added in the meantime.
             wait_ms = min(left_ms, self._settings.fetch_max_wait_ms)
             batches = await self._fetcher.poll(wait_ms)
             self._buffer.put(batches)
@@ -122,7 +121,7 @@ class ConsumerReader:
     def _read_at_once(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """One record that is here already, without the ceremony of waiting for one."""
+        """Return one record that is already here, without the steps needed to wait for one."""
         self.check_open()
         self.check_assigned(partitions)
         if self._reading.locked():
@@ -149,7 +148,7 @@ class ConsumerReader:
         core = self._offsets.core
         membership = None if core is None else core.membership
         if self._offsets.is_subscribed and membership is None:
-            # Thrown out a moment ago: what is still here is lost, and may be read by others.
+            # The member was removed. Records still here are lost, and may be read by others.
             return found
         while count_max > 0:
             taken = self._buffer.take(is_wanted, count_max)
@@ -159,10 +158,11 @@ class ConsumerReader:
             self._offsets.handed_out(tp, records[0].offset)
             made: list[ConsumerRecord] = []
             try:
-                # One after another, so that those before one that cannot be made are kept.
+                # One by one, so that records before a failing one are kept.
                 made.extend(consumer_records(self._settings, tp, records))
             except Exception:
-                # It is raised when it comes first, with the position on it: a seek passes it.
+                # The error is raised when its record comes first, so a seek from its position
+                # passes it.
                 self._buffer.put_back(tp, records[len(made) :])
                 if made:
                     found.setdefault(tp, []).extend(made)
@@ -177,5 +177,5 @@ class ConsumerReader:
 
 
 async def _let_others_run() -> None:
-    """Whoever asks again at once after nothing or an error must not keep the loop to itself."""
+    """Yield to the loop, so that a caller that retries at once after an error does not block it."""
     await asyncio.sleep(0)

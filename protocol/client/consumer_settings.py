@@ -1,6 +1,6 @@
-"""What one consumer was told, what it hands out, and whom it tells of its partitions.
+"""Settings of one consumer, its records, and its rebalance listener.
 
-Floor: client. Data, how records are made of it, and the listener's empty methods.
+Room: client. Data, the construction of records, and the listener's empty methods.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -17,16 +17,16 @@ _new_record = tuple.__new__
 
 
 class OffsetReset(StrEnum):
-    """Where to begin where nothing was committed, and where what was committed is gone."""
+    """Where to start without a committed offset, and if the committed offset is gone."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
-    """Nowhere: whoever reads gets NoCommittedOffset or OffsetOutOfRange, and may seek."""
+    """Nowhere: the reader gets NoCommittedOffset or OffsetOutOfRange, and can seek."""
 
 
 class ConsumerRecord(NamedTuple):
-    """One record as it is handed out; key and value as the deserializers made them."""
+    """One record as it is returned; key and value come from the deserializers."""
 
     topic: str
     partition: int
@@ -39,21 +39,20 @@ class ConsumerRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """The limits of one consumer and their defaults, which are Java's.
+    """The settings of one consumer; the defaults are Java's.
 
-    group_id: None for a consumer that assigns itself and commits nothing.
-    group_instance_id: makes the member a static one (KIP-345).
-    assignors: names in order of preference. Members keep what they own through a rebalance only if
-        every one of them is cooperative.
-    auto_commit: what was handed out is committed in the background, at the latest
-        `auto_commit_interval_ms` after the call that follows the one which handed it out: records
-        that are still being worked on are not.
-    isolation_level: 1 hides what transactions have not committed.
-    session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms: see `GroupSettings`.
-    topics_check_ms: how often topics are looked at for growth, and for a pattern's new matches.
-    max_poll_records: how many records one `getmany` returns at most.
-    fetch_*: when the broker answers, and how much at once.
-    key_deserializer, value_deserializer: from bytes or None to whatever is handed out.
+    - `group_id`: None for a consumer that assigns itself and commits nothing.
+    - `group_instance_id`: makes the member a static one (KIP-345).
+    - `assignors`: names in order of preference. Members keep their partitions during a rebalance
+      only if all of them are cooperative.
+    - `auto_commit`: commits in the background, at most `auto_commit_interval_ms` after the caller
+      has asked for more. Records that are still being processed are not committed.
+    - `isolation_level`: 1 hides uncommitted records of transactions.
+    - `session_timeout_ms`, `heartbeat_interval_ms`, `max_poll_interval_ms`: see `GroupSettings`.
+    - `topics_check_ms`: how often to look for new partitions, and for new topics of a pattern.
+    - `max_poll_records`: the most records that `getmany` returns.
+    - `fetch_*`: when the broker answers, and how much it returns.
+    - `key_deserializer`, `value_deserializer`: from bytes or None to any value.
     """
 
     group_id: str | None = None
@@ -88,11 +87,11 @@ class ConsumerSettings:
 def consumer_records(
     settings: ConsumerSettings, tp: TopicPartition, records: Iterable[Record]
 ) -> Iterator[ConsumerRecord]:
-    """What is handed out of a partition's records; raises what a deserializer does."""
+    """Yield a partition's records for the caller. Raises a deserializer's error."""
     of_key, of_value = settings.key_deserializer, settings.value_deserializer
     topic, partition = tp
     for offset, timestamp_ms, key, value, headers, _ in records:
-        # A tuple made directly costs a third of what its constructor would.
+        # A tuple made directly costs a third of the constructor call.
         yield _new_record(
             ConsumerRecord,
             (
@@ -108,18 +107,18 @@ def consumer_records(
 
 
 class RebalanceListener:
-    """Told when partitions come and go; override what is of interest.
+    """Is notified when partitions come and go. Override the methods you need.
 
-    While one of these runs nothing else moves: `on_partitions_revoked` may finish what is being
-    worked on and commit it. An exception ends the membership and is raised to whoever reads.
+    While a method runs the rebalance waits. So `on_partitions_revoked` can finish work and commit
+    it. An exception ends the membership and is raised to the reader.
     """
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """These were added; a `seek` here decides where they begin."""
+        """These were added. A `seek` here decides where they start."""
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """These go to somebody else when this returns; positions can still be committed."""
+        """Another member gets these when this returns. Positions can still be committed."""
 
     async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """These may be somebody else's already, so that nothing can be committed."""
+        """Another member may have these already, so nothing can be committed."""
         await self.on_partitions_revoked(partitions)

@@ -1,6 +1,6 @@
-"""Leaders elected by a person's order (ElectLeaders, KIP-460).
+"""Leader elections on request (ElectLeaders, KIP-460).
 
-Floor: client.
+Room: client.
 """
 
 from collections import defaultdict
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class ElectionType(IntEnum):
-    """Who is to lead, by Kafka's numbers."""
+    """The kind of election, by Kafka's numbers."""
 
     PREFERRED = 0
-    """The replica that stands first in the assignment, if it is in sync."""
+    """Elect the first replica of the assignment, if it is in sync."""
 
     UNCLEAN = 1
-    """Any replica that is alive, where none in sync is left: what only the others had is lost."""
+    """Elect any live replica if none in sync is left. Records that only the others had are lost."""
 
 
 async def elect_leaders(
@@ -34,11 +34,11 @@ async def elect_leaders(
     *,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ApiError | None]:
-    """Elect leaders of these partitions, or of all that need it: by partition None, or its error.
+    """Elect leaders of these partitions, or of all that need it. Return None or the error for each.
 
-    ELECTION_NOT_NEEDED is among the errors of partitions that were named. Raises ApiError for the
-    whole (REQUEST_TIMED_OUT while there is no controller), UnsupportedVersion,
-    BrokerUnreachable and ConnectionLost as the cluster does.
+    Named partitions can have ELECTION_NOT_NEEDED. Raises ApiError for the whole request
+    (REQUEST_TIMED_OUT while there is no controller), and UnsupportedVersion, BrokerUnreachable and
+    ConnectionLost as the cluster does.
     """
     request = ElectLeadersRequest(
         election_type=election_type,

@@ -1,22 +1,22 @@
-"""What can go wrong between a client and a cluster, besides the codes a broker answers with.
+"""Errors between a client and a cluster, besides the codes in a broker's answer.
 
-Floor: client. A broker's refusal is `protocol.errors.ApiError`; these are the cases without one:
+Room: client. A broker's refusal is `protocol.errors.ApiError`. The others are:
 
     ClientError
-        BrokerUnreachable       no connection could be made: nothing was sent
-        ConnectionLost          the connection ended before the answer: executed or not, who knows
-            RequestTimedOut         the answer did not come in time (the connection is given up)
-        UnsupportedVersion      broker and client share no version of this request
-        ClientClosed            this client was closed meanwhile
-        RecordTooLarge          a record or batch cannot be sent under the limits set
-        DeliveryTimedOut        a batch was not acknowledged within delivery_timeout_ms
-        OffsetOutOfRange        a reader's position does not exist in the log (any more)
-            LogTruncated            what stood below the position was truncated by a new leader
-        NoCommittedOffset       a consumer has no position to begin at, and no policy to find one
-        TransactionFailed       the transaction can only be aborted
-        ProducerFenced          another producer has taken over the transactional id: close this one
+      BrokerUnreachable       no connection could be made: nothing was sent
+      ConnectionLost          the connection ended before the answer: unknown whether executed
+        RequestTimedOut         the answer did not come in time (the connection is closed)
+      UnsupportedVersion      broker and client share no version of this request
+      ClientClosed            this client was closed in the meantime
+      RecordTooLarge          a record or batch cannot be sent under the limits set
+      DeliveryTimedOut        a batch was not acknowledged within delivery_timeout_ms
+      OffsetOutOfRange        a reader's position does not exist in the log (any more)
+        LogTruncated            records below the position were truncated by a new leader
+      NoCommittedOffset       a consumer has no position to start at, and no policy to find one
+      TransactionFailed       the transaction can only be aborted
+      ProducerFenced          another producer has taken over the transactional id: close this one
 
-UnreadableBatch is a CorruptBatch: it also says which batch of a log a reader cannot open.
+UnreadableBatch is a CorruptBatch. It names the batch of a log that a reader cannot read.
 """
 
 from protocol.errors import ApiError, CorruptBatch, ErrorCode
@@ -24,42 +24,44 @@ from protocol.types import TopicPartition
 
 
 class ClientError(Exception):
-    """Root of this tree."""
+    """Base class of this tree."""
 
 
 class BrokerUnreachable(ClientError):
-    """No connection could be made; the request was never sent, so trying again is always safe."""
+    """No connection could be made. The request was never sent, so a retry is always safe."""
 
 
 class ConnectionLost(ClientError):
-    """The connection ended before the answer came; the request may have been executed or not."""
+    """The connection ended before the answer came. It is unknown whether the request
+    was executed.
+    """
 
 
 class RequestTimedOut(ConnectionLost):
-    """No answer within the request's time. Answers come in order, so the connection is useless."""
+    """No answer within the time-out. Answers come in order, so the connection is closed."""
 
 
 class UnsupportedVersion(ClientError):
-    """Broker and client have no version of a request in common; the text names both ranges."""
+    """Broker and client share no version of a request. The text names both ranges."""
 
 
 class ClientClosed(ClientError):
-    """The connection, cluster or producer was closed by its owner while this was waiting."""
+    """The connection, cluster or producer was closed by its owner during the wait."""
 
 
 class RecordTooLarge(ClientError):
-    """A record, batch or request above a limit of this client; it was not sent."""
+    """A record, batch or request exceeds a limit of this client. It was not sent."""
 
 
 class DeliveryTimedOut(ClientError):
-    """A batch was not acknowledged within the delivery timeout.
+    """A batch was not acknowledged within the delivery time-out.
 
-    Whether it was written is unknown if it was ever sent.
+    If it was ever sent, it is unknown whether it was appended.
     """
 
 
 class OffsetOutOfRange(ClientError):
-    """The position asked for lies outside the log, and no policy says where to go on."""
+    """The position is outside the log, and no policy says where to continue."""
 
     def __init__(self, tp: TopicPartition, offset: int, log_start_offset: int) -> None:
         super().__init__(
@@ -73,9 +75,9 @@ class OffsetOutOfRange(ClientError):
 
 
 class LogTruncated(OffsetOutOfRange):
-    """A new leader has truncated records that this reader was given (KIP-320).
+    """A new leader has truncated records that this reader has already got (KIP-320).
 
-    `end_offset` is where the log that was read and the log of the new leader part; -1: unknown.
+    `end_offset` is where the reader's log and the new leader's log diverge; -1 if unknown.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, end_offset: int) -> None:
@@ -89,7 +91,7 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class NoCommittedOffset(ClientError):
-    """Nothing is committed for the partition, and no policy says where to begin."""
+    """The partition has no committed offset, and no policy says where to start."""
 
     def __init__(self, tp: TopicPartition) -> None:
         super().__init__(f"nothing is committed for {tp}")
@@ -97,17 +99,17 @@ class NoCommittedOffset(ClientError):
 
 
 class TransactionFailed(ClientError):
-    """Something in the transaction failed; it can only be aborted. The cause says what it was."""
+    """A part of the transaction failed, so it can only be aborted. The cause is attached."""
 
 
 class ProducerFenced(ClientError):
-    """A newer producer uses the same transactional id; nothing but `close` is left to this one."""
+    """A newer producer uses the same transactional id. Only `close` can still be called."""
 
 
 class UnreadableBatch(CorruptBatch):
-    """A batch of a partition cannot be opened; a seek to `next_offset` passes over it.
+    """A batch of a partition cannot be read. A seek to `next_offset` skips it.
 
-    `next_offset` is None where the checksum is wrong too, because the header says nothing then.
+    `next_offset` is None if the checksum is wrong too, because then the header is unreliable.
     """
 
     def __init__(
@@ -120,14 +122,14 @@ class UnreadableBatch(CorruptBatch):
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same request may succeed when it is sent again later."""
+    """Return whether the same request may succeed later."""
     if isinstance(error, ApiError):
         return error.code.retriable
     return isinstance(error, BrokerUnreachable | ConnectionLost)
 
 
 def raise_for(code: int, detail: str | None = None) -> None:
-    """Raise ApiError for any code other than NONE."""
+    """Raise ApiError for any code except NONE."""
     if code:
         raise ApiError(ErrorCode.of(code), detail or (_unknown(code) if code not in _KNOWN else ""))
 

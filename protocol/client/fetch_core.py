@@ -1,9 +1,9 @@
-"""What a reader makes of one partition of a Fetch answer: records, and where to go on.
+"""Turns one partition of a Fetch response into records and the next position.
 
-Floor: client. Pure. Rules: records before the offset asked for are skipped, because a broker sends
-whole batches; control batches hold no records but take up offsets; under READ_COMMITTED the batches
-of a producer between the first offset of its aborted transaction and the abort marker are skipped
-too; the position moves past everything that was skipped.
+Room: client. Pure. Records before the requested offset are skipped, because a broker sends whole
+batches. Control batches contain no records but use offsets. Under READ_COMMITTED, batches of an
+aborted transaction are skipped: those of its producer from its first offset to the abort marker.
+The position moves past everything skipped.
 """
 
 from collections import deque
@@ -29,14 +29,16 @@ DECOMPRESSED_BYTES_MAX = 64 << 20
 
 
 class IsolationLevel(IntEnum):
-    """Which records of transactions a reader wants to see."""
+    """Which records of transactions a reader gets."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class BatchOrigin(NamedTuple):
-    """Of a record batch up to `last_offset`: under which leader it was written, by whose clock."""
+    """For the records up to `last_offset`: the batch's leader epoch and the kind of
+    its timestamps.
+    """
 
     last_offset: int
     leader_epoch: int
@@ -45,10 +47,10 @@ class BatchOrigin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatch:
-    """New records of one partition, in order, with the bounds the broker told.
+    """New records of one partition, in order, with the offsets that the broker reported.
 
-    `next_offset` is the position after them. `records` may be empty where all were skipped;
-    `origins` are those of the batches that they came in, in order.
+    `next_offset` is the position after them. `records` can be empty if all were skipped. `origins`
+    describe their batches, in order.
     """
 
     tp: TopicPartition
@@ -59,7 +61,7 @@ class FetchedBatch:
     log_start_offset: int
     origins: Sequence[BatchOrigin] = ()
     leader_epoch: int | None = None
-    """Of the last batch that was read or skipped; None where there was no batch."""
+    """Of the last batch read or skipped; None without a batch."""
 
 
 def read_partition(
@@ -71,10 +73,10 @@ def read_partition(
     verify_crc: bool = True,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> FetchedBatch:
-    """The records of `data` from `offset` on.
+    """Return the records of `data` from `offset` on.
 
-    UnreadableBatch names partition and offset of a batch that cannot be opened. Nothing before it
-    is lost, and a reader that seeks behind it gets the rest.
+    Raises UnreadableBatch with partition and offset of a batch that cannot be read. Records before
+    it are not lost, and a reader that seeks behind it gets the rest.
     """
     records: list[Record] = []
     origins: list[BatchOrigin] = []
@@ -107,7 +109,7 @@ def read_partition(
             if header is not None and header.last_offset >= offset and check_crc(batch):
                 behind = header.last_offset + 1
             raise UnreadableBatch(tp, next_offset, behind, str(error)) from error
-        # What came before is good; the fault comes back alone at its own offset.
+        # Earlier records are good. The error comes alone at its own offset next time.
         del records[good_count:]
     return FetchedBatch(
         tp,
@@ -128,12 +130,12 @@ def first_timestamp(
     *,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> tuple[int | None, int]:
-    """Return the timestamp of the first record from `offset` on that a reader sees, and the
-    offset up to which `data` was searched.
+    """Return the timestamp of the first record from `offset` on that a reader gets, and the offset
+    up to which `data` was searched.
 
-    Only the batch that holds the record is opened, because a caller asks this of many partitions.
-    The timestamp is None when `data` holds markers and aborted records only. Raise CorruptBatch or
-    another WireError when that batch cannot be opened.
+    Only the batch with that record is decompressed, because a caller asks this of many partitions.
+    The timestamp is None if `data` has only markers and aborted records. Raises CorruptBatch or
+    another WireError if that batch cannot be read.
     """
     aborted = _Aborted(data.aborted_transactions or (), isolation_level)
     next_offset = offset
@@ -156,7 +158,7 @@ def _origin(header: BatchHeader) -> BatchOrigin:
 
 
 class _Aborted:
-    """Which batches of one answer belong to aborted transactions, or are markers."""
+    """Tells which batches of one response are markers or belong to aborted transactions."""
 
     def __init__(self, transactions: Sequence[AbortedTransaction], isolation_level: int) -> None:
         self._is_committed_only = isolation_level == IsolationLevel.READ_COMMITTED
@@ -164,7 +166,7 @@ class _Aborted:
         self._open: set[int] = set()
 
     def hides(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether a reader sees nothing of the batch; call it for each batch in order."""
+        """Return whether a batch is hidden from the reader. Call it for each batch in order."""
         if self._is_committed_only:
             while self._coming and self._coming[0].first_offset <= header.last_offset:
                 self._open.add(self._coming.popleft().producer_id)

@@ -1,8 +1,8 @@
-"""A reader of partitions that are assigned to it, whoever decides about that.
+"""Reads partitions that the caller assigns.
 
-Floor: client. One Fetch request per leader is on its way at a time, on connections of the reader's
-own; the next one leaves before `poll` returns, so the network works while the caller does. Answers
-to questions that a `seek` has made pointless are thrown away.
+Room: client. Only one Fetch request per leader is under way at a time, on connections of the
+fetcher's own. The next one is sent before `poll` returns, so the network works while the caller
+does. Responses to requests before a `seek` are dropped.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from protocol.client.fetch_core import (
     read_partition,
 )
 from protocol.client.offsets_by_time import list_offsets
-from protocol.client.reading import RESET_TO, OutOfRange, Reading
+from protocol.client.reading import RESET_TO, OutOfRange, PartitionPosition
 from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.messages.fetch import (
     FetchPartition,
@@ -32,14 +32,14 @@ from protocol.messages.fetch import (
 from protocol.types import CONSUMER_REPLICA_ID, NO_LEADER_EPOCH, TopicPartition
 
 LOOK_UP_TIMEOUT_MS = 5_000
-"""One partition without a leader holds up the look-up of the others no longer than this."""
+"""A partition without a leader delays the lookup of the others at most this long."""
 
 NO_SESSION = 0
 SESSION_EPOCH_NONE = -1
 
 
 class Fetcher:
-    """Reads what is assigned; not to be polled twice at the same time."""
+    """Reads the assigned partitions. Only one `poll` may run at a time."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Fetcher:
         self._partition_max_bytes = partition_max_bytes
         self._verify_crc = verify_crc
         self._decompressed_bytes_max = decompressed_bytes_max
-        self._readings: dict[TopicPartition, Reading] = {}
+        self._readings: dict[TopicPartition, PartitionPosition] = {}
         self._fetches: dict[int, asyncio.Task[list[tuple[TopicPartition, int, PartitionData]]]] = {}
         self._held: frozenset[TopicPartition] = frozenset()
         self._nudge: asyncio.Future[None] | None = None
@@ -73,7 +73,7 @@ class Fetcher:
     # --- assignment ---------------------------------------------------------------------------
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions and no others, from these offsets.
+        """Read exactly these partitions, from these offsets.
 
         EARLIEST_TIMESTAMP (-2) and LATEST_TIMESTAMP (-1) stand for the log's ends.
         """
@@ -86,33 +86,33 @@ class Fetcher:
         self.wake()
 
     def remove(self, tps: Iterable[TopicPartition]) -> None:
-        """Read these partitions no longer."""
+        """Stop reading these partitions."""
         for tp in tps:
             self._readings.pop(tp, None)
         self.wake()
 
     def hold(self, tps: Collection[TopicPartition]) -> None:
-        """Ask for nothing of these partitions, and of all others again."""
+        """Do not fetch these partitions, and fetch all others again."""
         self._held = frozenset(tps)
 
     def wake(self) -> None:
-        """Let a poll that waits return with what it has: something is to be looked at anew."""
+        """Let a waiting poll return with what it has, because something has changed."""
         self._is_woken = True
         if self._nudge is not None and not self._nudge.done():
             self._nudge.set_result(None)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on reading an assigned partition from another offset; forgets its failure."""
+        """Continue an assigned partition from another offset. This clears its failure."""
         if tp not in self._readings:
             raise KeyError(tp)
         self._readings[tp] = self._new_reading(offset)
 
     def position(self, tp: TopicPartition) -> int:
-        """The next offset to be returned; below 0 while an end has not been looked up."""
+        """Return the next offset to be returned; below 0 while an end has not been looked up."""
         return self._readings[tp].offset
 
     def failure(self, tp: TopicPartition) -> Exception | None:
-        """What has stopped this partition until it is sought or unassigned."""
+        """Return what has stopped this partition, until a seek or its removal."""
         reading = self._readings.get(tp)
         return None if reading is None else reading.failure
 
@@ -123,11 +123,11 @@ class Fetcher:
 
     @property
     def problems(self) -> dict[TopicPartition, ErrorCode]:
-        """Partitions that give nothing at the moment, and why; they are tried again."""
+        """The partitions that return nothing at the moment, and why. They are tried again."""
         return {tp: r.problem for tp, r in self._readings.items() if r.problem is not None}
 
     async def close(self) -> None:
-        """Stop; answers on their way are thrown away."""
+        """Stop. Responses under way are dropped."""
         self._is_closed = True
         tasks: list[asyncio.Task[Any]] = list(self._fetches.values())
         if self._look_up is not None:
@@ -141,10 +141,11 @@ class Fetcher:
     # --- reading ------------------------------------------------------------------------------
 
     async def poll(self, max_wait_ms: int = 500) -> list[FetchedBatch]:
-        """New records, as soon as there are any; an empty list after about `max_wait_ms` or `wake`.
+        """Return new records as soon as there are any; empty after about `max_wait_ms` or `wake`.
 
-        Raises, when there is nothing good to return, what stopped a partition: OffsetOutOfRange
-        (with OutOfRange.FAIL), CorruptBatch, ApiError; and again until it is sought or unassigned.
+        If there is nothing to return, it raises what stopped a partition: OffsetOutOfRange (with
+        OutOfRange.FAIL), CorruptBatch, ApiError. It does so again until a seek or the partition's
+        removal.
         """
         deadline = self._cluster.now_ms() + max_wait_ms
         self._is_woken = False
@@ -153,7 +154,7 @@ class Fetcher:
             left_ms = deadline - self._cluster.now_ms()
             self._start_look_up()
             await self._find_leaders(max(1, left_ms))
-            # A question that leaves after `close` would be nobody's, and its connection too.
+            # A request sent after `close` would leave a connection that no one closes.
             self._check_open()
             self._send(max_wait_ms)
             batches = self._collect()
@@ -173,7 +174,7 @@ class Fetcher:
             raise ClientClosed("the fetcher was closed")
 
     async def _wait(self, left_ms: int) -> None:
-        """Return when an answer is there or something can be asked, at the latest at the end."""
+        """Return when a response is there or a request can be sent, at the latest at the end."""
         now_ms = self._cluster.now_ms()
         wait_ms = left_ms
         for tp, reading in self._readings.items():
@@ -214,7 +215,7 @@ class Fetcher:
     async def _fetch(
         self, node_id: int, offsets: Mapping[TopicPartition, int], max_wait_ms: int
     ) -> list[tuple[TopicPartition, int, PartitionData]]:
-        """One request; returns for each partition the offset asked for and what came back."""
+        """Send one request. Return for each partition the requested offset and the response."""
         request = self._request(offsets, max_wait_ms)
         try:
             connection = await self._cluster.connection(node_id, self._purpose)
@@ -269,7 +270,7 @@ class Fetcher:
         for node_id in [node_id for node_id, task in self._fetches.items() if task.done()]:
             for tp, offset, data in self._fetches.pop(node_id).result():
                 reading = self._readings.get(tp)
-                # A seek or another assignment has made the answer pointless.
+                # A seek or another assignment has made the response obsolete.
                 if reading is None or reading.offset != offset:
                     continue
                 batch = self._take(tp, reading, data)
@@ -278,7 +279,7 @@ class Fetcher:
         return batches
 
     def _take(
-        self, tp: TopicPartition, reading: Reading, data: PartitionData
+        self, tp: TopicPartition, reading: PartitionPosition, data: PartitionData
     ) -> FetchedBatch | None:
         code = ErrorCode.of(data.error_code)
         if not code and data.diverging_epoch is not None:
@@ -314,13 +315,13 @@ class Fetcher:
         return None
 
     async def look_up_offsets(self) -> None:
-        """Turn positions that stand for an end of the log into offsets, as far as can be now."""
+        """Turn positions that stand for an end of the log into offsets, as far as possible now."""
         self._start_look_up()
         if self._look_up is not None:
             await asyncio.wait((self._look_up,))
 
     def _start_look_up(self) -> None:
-        """Let a task of its own ask: with the time-out of a short poll it would never succeed."""
+        """Ask in a task of its own, because a short poll would never leave it enough time."""
         if self._look_up is not None:
             if not self._look_up.done():
                 return
@@ -389,8 +390,8 @@ class Fetcher:
         if reading is not None and reading.offset == offset:
             reading.trouble(code, self._cluster.now_ms())
 
-    def _new_reading(self, offset: int) -> Reading:
-        return Reading(offset, Backoff(*RETRY_BACKOFF_MS, self._cluster.rng))
+    def _new_reading(self, offset: int) -> PartitionPosition:
+        return PartitionPosition(offset, Backoff(*RETRY_BACKOFF_MS, self._cluster.rng))
 
 
 def _empty(tp: TopicPartition, code: ErrorCode) -> PartitionData:

@@ -1,7 +1,7 @@
 """Committed offsets of groups: written and read, by members of the group and by others.
 
-Floor: client. Spark's progress is written this way, and every lag is read this way. Both are asked
-of the group's coordinator, which is looked for again whenever it turns out to have moved.
+Room: client. Spark's progress is written this way, and every lag is computed this way. The requests
+go to the group's coordinator, which is looked up again whenever it has moved.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _Topics = Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A committed offset (the next to read), a text of the committer's, and the epoch it read."""
+    """A committed offset (the next to read), the committer's text, and the leader epoch it read."""
 
     offset: int
     metadata: str = ""
@@ -63,11 +63,11 @@ async def commit_offsets(
 ) -> None:
     """Commit all partitions in one request, as a member or for a group without members.
 
-    Repeats what passes by itself until `timeout_ms` (the request time-out by default), then raises
-    the last ApiError or ClientError. UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group
-    has members of which we are none (any more), REBALANCE_IN_PROGRESS that it is just being shared
-    out anew. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION at once, when the others'
-    offsets are committed.
+    Repeats transient errors until `timeout_ms` (by default the request time-out), then raises the
+    last ApiError or ClientError. UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group has
+    members and this is not (any more) one of them. REBALANCE_IN_PROGRESS means that partitions are
+    being assigned again. A topic that does not exist raises UNKNOWN_TOPIC_OR_PARTITION, after the
+    other offsets are committed.
     """
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for tp, committed in offsets.items():
@@ -117,10 +117,10 @@ async def fetch_offsets(
     require_stable: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """What a group has committed: for `tps`, with None where nothing is; or for None, all there is.
+    """Return a group's committed offsets: for `tps`, None if there is none; for None, all of them.
 
     A group that does not exist has committed nothing. `require_stable` waits for pending
-    transactions. Errors as `commit_offsets`.
+    transactions. Errors as in `commit_offsets`.
     """
 
     async def attempt(left_ms: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -145,9 +145,9 @@ async def fetch_offsets(
 async def fetch_offsets_of_groups(
     cluster: "Cluster", group_ids: Iterable[str], *, timeout_ms: int | None = None
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError | ClientError]:
-    """All that each of these groups has committed, or why that could not be known.
+    """Return all committed offsets of each group, or the error for that group.
 
-    One request per coordinator where the broker can (version 8), else one per group.
+    Sends one request per coordinator if the broker can (version 8), else one per group.
     """
     by_node, failures = await by_coordinator(cluster, group_ids, timeout_ms)
     results: dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError | ClientError] = {}
@@ -163,7 +163,9 @@ async def fetch_offsets_of_groups(
 async def by_coordinator(
     cluster: "Cluster", group_ids: Iterable[str], timeout_ms: int | None
 ) -> tuple[dict[int, list[str]], dict[str, ApiError | ClientError]]:
-    """The groups of each coordinator, and why some have none; all are looked for at once."""
+    """Return the groups of each coordinator, and the errors. All coordinators are looked up at
+    once.
+    """
 
     async def find(group_id: str) -> int | ApiError | ClientError:
         try:
@@ -198,7 +200,7 @@ async def _fetch_many(
                     found = _offsets(cluster, group.group_id, group.topics)
                     results[group.group_id] = _only_committed(found)
     except (ApiError, ClientError):
-        # Asked again one by one, so that the trouble of one group does not hide the others.
+        # Ask again one by one, so that one group's error does not hide the others.
         results.clear()
 
     async def fetch_one(group_id: str) -> None:
@@ -208,7 +210,7 @@ async def _fetch_many(
         except (ApiError, ClientError) as error:
             results[group_id] = error
 
-    # At once: a coordinator that says nothing may not take its time from each of them.
+    # At once, because a coordinator that does not answer would cost a time-out for each.
     await asyncio.gather(*(fetch_one(one) for one in group_ids if one not in results))
     return results
 
@@ -227,9 +229,9 @@ async def _ask_coordinator(
 async def _without_doubt_gone(
     cluster: "Cluster", tps: Collection[TopicPartition], timeout_ms: int
 ) -> frozenset[TopicPartition]:
-    """Those of which fresh metadata knows nothing either: no waiting brings them back.
+    """Return the partitions that fresh metadata does not have either, so no retry helps.
 
-    The coordinator alone may have missed a topic that is new.
+    The coordinator alone may not know a new topic yet.
     """
     if not tps:
         return frozenset()

@@ -1,6 +1,6 @@
-"""Groups seen from outside: which there are, their states and members, and their removal.
+"""Administration of groups: list, describe and delete them.
 
-Floor: client.
+Room: client.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 async def list_groups(cluster: "Cluster", *, timeout_ms: int | None = None) -> ListedGroups:
-    """Ask every broker for the groups it coordinates, all at once.
+    """Ask every broker for the groups that it coordinates, all at once.
 
-    Raises BrokerUnreachable when not even the brokers are known.
+    Raises BrokerUnreachable if the brokers are unknown.
     """
     current = await cluster.metadata((), refresh=True, timeout_ms=timeout_ms)
     answers = await asyncio.gather(
@@ -61,10 +61,10 @@ async def list_groups(cluster: "Cluster", *, timeout_ms: int | None = None) -> L
 async def describe_groups(
     cluster: "Cluster", group_ids: Collection[str], *, timeout_ms: int | None = None
 ) -> dict[str, GroupDescription]:
-    """Ask each group's coordinator, one request per coordinator and attempt.
+    """Ask each group's coordinator, with one request per coordinator and attempt.
 
-    What passes by itself is repeated until `timeout_ms`; a group that could not be described then
-    has its error, NETWORK_EXCEPTION where no broker answered.
+    Transient errors are repeated until `timeout_ms`. A group that could not be described by then
+    has its error, NETWORK_EXCEPTION if no broker answered.
     """
     wait_ms = cluster.request_timeout_ms if timeout_ms is None else timeout_ms
     deadline = cluster.now_ms() + wait_ms
@@ -87,7 +87,7 @@ async def describe_groups(
 async def delete_groups(
     cluster: "Cluster", group_ids: Collection[str], *, timeout_ms: int | None = None
 ) -> dict[str, ApiError | ClientError | None]:
-    """Delete groups with their offsets; None for each that is gone, else why it is not."""
+    """Delete groups with their offsets. Return None for each deleted group, else the error."""
 
     async def one(group_id: str) -> ApiError | ClientError | None:
         async def attempt(left_ms: int) -> None:
@@ -110,9 +110,9 @@ async def delete_group_offsets(
     *,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ErrorCode]:
-    """Delete what a group has committed of partitions that none of its members reads.
+    """Delete a group's offsets of partitions that none of its members reads.
 
-    Returns each partition's own outcome; raises ApiError for one that concerns the whole group.
+    Returns each partition's result. Raises ApiError for an error of the whole group.
     """
     by_topic: dict[str, list[OffsetDeleteRequestPartition]] = defaultdict(list)
     for tp in tps:

@@ -1,18 +1,18 @@
-"""A member of a consumer group without its network: what to do next, and what each answer means.
+"""A member of a consumer group without its network: the next step, and the meaning of each answer.
 
-Floor: client. Pure: time and chance are arguments. The driver (`membership.py`) asks `step` for the
-next thing to do, does it, reports what came of it and asks again; beside that it sends what
-`heartbeat` gives. One round of the classic protocol:
+Room: client. Pure: time and the random source are arguments. The driver (`membership.py`) asks
+`step` for the next step, performs it, reports the result and asks again. In parallel it sends the
+requests from `heartbeat`. One round of the classic protocol:
 
-    UNJOINED    what is owned is given back first: all of it (eager), or what is wanted no longer
-    JOINING     JoinGroup is on its way; the leader gets all members, the others their generation
-    SYNCING     the leader assigns and sends; all get their part from SyncGroup
-    ADOPTING    what was taken away is given back, what is added is made ready
-    STABLE      heartbeats; a new round when one says so, or when the wishes change
+    UNJOINED    first give owned partitions back: all (eager), or only those not wanted any more
+    JOINING     JoinGroup is under way; the leader gets all members, the others their generation
+    SYNCING     the leader assigns and sends; each member gets its partitions from SyncGroup
+    ADOPTING    removed partitions are given back, added ones are prepared
+    STABLE      heartbeats; a new round when one requires it, or when the subscription changes
 
-A member whose generation is gone (expired, fenced by time) has *lost* what it owned: others may
-read it already, so it is given back without committing. Cooperative members keep what they own
-through the round; one that had to give something back joins once more, so that it can move on.
+A member whose generation is gone (expired or fenced) has *lost* its partitions. Others may read
+them already, so they are given back without a commit. Cooperative members keep their partitions
+during the round. A member that had to give some back joins once more, so they can move on.
 """
 
 import random
@@ -26,12 +26,12 @@ from protocol.client.group_requests import heartbeat_request, join_request, sync
 from protocol.client.group_steps import (
     Adopt,
     Count,
-    GiveBack,
     GroupMembership,
     GroupSettings,
     Join,
     Leave,
-    Phase,
+    MemberPhase,
+    RevokePartitions,
     Step,
     Sync,
 )
@@ -47,17 +47,17 @@ from protocol.types import TopicPartition
 
 NO_MEMBER = ""
 JOIN_ALLOWANCE_MS = 5_000
-"""How much longer than the rebalance timeout an answer to JoinGroup may take."""
+"""How much longer than the rebalance time-out an answer to JoinGroup can take."""
 
 _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
 class GroupCore:
-    """One membership. Every method is given the time in milliseconds."""
+    """One membership. Every method gets the time in milliseconds."""
 
     def __init__(self, settings: GroupSettings, rng: random.Random, now_ms: int) -> None:
         self.settings = settings
-        self.phase = Phase.UNJOINED
+        self.phase = MemberPhase.UNJOINED
         self.member_id = NO_MEMBER
         self.generation_id = NO_GENERATION
         self.protocol_name = ""
@@ -74,93 +74,93 @@ class GroupCore:
         self._polls = Polls(settings.max_poll_interval_ms, now_ms)
         self._heartbeat_at_ms = 0
         self._had: tuple[frozenset[TopicPartition], int] = (frozenset(), NO_GENERATION)
-        self._gave_back = False
+        self._has_revoked = False
 
-    # --- what the consumer says ---------------------------------------------------------------
+    # --- calls of the consumer ----------------------------------------------------------------
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Want these topics; a change begins a new round."""
+        """Subscribe to these topics; a change starts a new round."""
         wanted = frozenset(topics)
         if wanted != self.topics:
             self.topics = wanted
             self.rejoin()
 
     def rejoin(self) -> None:
-        """Begin a new round as soon as the present one is over."""
+        """Start a new round as soon as the present one is over."""
         self._wants_round = True
 
     def topics_seen(self, partition_counts: Mapping[str, int]) -> None:
-        """The leader answers for topics that have grown, come or gone since it assigned them."""
-        if self.phase is Phase.STABLE and self._leader.has_changed(partition_counts):
+        """The leader starts a new round if topics have grown, been created or been deleted."""
+        if self.phase is MemberPhase.STABLE and self._leader.has_changed(partition_counts):
             self.rejoin()
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """Whose partition counts `topics_seen` wants: for the leader those of all members."""
+        """The topics that `topics_seen` needs: for the leader those of all members."""
         return self._leader.watched_topics if self._leader.is_leader else self.topics
 
     @property
     def is_idle(self) -> bool:
-        """Whether the member has left because nobody polled; the next poll brings it back."""
+        """Whether the member has left because it was not polled. The next poll rejoins."""
         return self._is_idle
 
     def polled(self, now_ms: int) -> None:
-        """Somebody reads what is here already."""
+        """Note a read of records that are already here."""
         self._polls.note(now_ms)
 
     def poll_began(self, now_ms: int) -> None:
-        """Somebody reads; an idle member that had left comes back."""
+        """Note the start of a poll. An idle member that had left rejoins."""
         self._polls.begin(now_ms)
         if self._is_idle:
             self._is_idle = False
             self._wants_round = True
 
     def poll_ended(self, now_ms: int) -> None:
-        """The reader works on what it got."""
+        """Note the end of a poll; the caller now processes its records."""
         self._polls.end(now_ms)
 
     def fail(self, error: Exception) -> None:
-        """Stop for good: `failure` goes to whoever reads, and what was owned is lost."""
+        """Stop permanently: readers get `failure`, and the partitions are lost."""
         self.failure = error
-        self.phase = Phase.FAILED
+        self.phase = MemberPhase.FAILED
         self._is_lost = bool(self.owned)
 
-    # --- what to do ---------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------------
 
     def step(self, now_ms: int) -> Step | None:
-        """The next thing to do, or None until `next_deadline_ms` or until something is said."""
+        """Return the next step, or None until `next_deadline_ms` or the next call."""
         if self._is_lost and self.owned:
-            return GiveBack(self.owned, is_lost=True)
-        if self.phase is Phase.STABLE and self._polls.is_overdue(now_ms):
+            return RevokePartitions(self.owned, is_lost=True)
+        if self.phase is MemberPhase.STABLE and self._polls.is_overdue(now_ms):
             return self._leave_idle()
-        if self.phase in (Phase.UNJOINED, Phase.STABLE):
+        if self.phase in (MemberPhase.UNJOINED, MemberPhase.STABLE):
             return self._step_to_join(now_ms)
-        if self.phase is Phase.SYNCING:
+        if self.phase is MemberPhase.SYNCING:
             return self._step_to_sync()
-        if self.phase is Phase.ADOPTING:
+        if self.phase is MemberPhase.ADOPTING:
             taken_away = self.owned - self._next
             if taken_away:
-                return GiveBack(taken_away, is_lost=False)
+                return RevokePartitions(taken_away, is_lost=False)
             return Adopt(self._next - self.owned, self._next)
         return None
 
     def next_deadline_ms(self) -> int | None:
-        """When `step` has something to say by itself, apart from what it says at once."""
-        if self.phase is Phase.FAILED or self._is_idle:
+        """Return when `step` next has a step without another call."""
+        if self.phase is MemberPhase.FAILED or self._is_idle:
             return None
-        if self.phase is Phase.STABLE and not self._wants_round:
+        if self.phase is MemberPhase.STABLE and not self._wants_round:
             return self._polls.overdue_at_ms
         return self._retry_at_ms
 
     def _step_to_join(self, now_ms: int) -> Step | None:
         if not self._wants_round or self._is_idle or now_ms < self._retry_at_ms:
             return None
-        given_back = self.owned
+        revoked = self.owned
         if self.settings.is_cooperative:
-            given_back = frozenset(tp for tp in self.owned if tp.topic not in self.topics)
-        if given_back:
-            return GiveBack(given_back, is_lost=False)
-        self.phase = Phase.JOINING
+            revoked = frozenset(tp for tp in self.owned if tp.topic not in self.topics)
+        if revoked:
+            return RevokePartitions(revoked, is_lost=False)
+        self.phase = MemberPhase.JOINING
         self._wants_round = False
         request = join_request(self.settings, self._present, self.topics, self.owned, self._had)
         return Join(request, self._round_timeout_ms)
@@ -175,7 +175,7 @@ class GroupCore:
         return Sync(request, self._round_timeout_ms)
 
     def _leave_idle(self) -> Leave:
-        """Not polled for too long: whoever reads is stuck, and the others shall have its part."""
+        """Leave, because the member was not polled for too long. Others get its partitions."""
         member_id = self.member_id
         self._forget_membership(ErrorCode.UNKNOWN_MEMBER_ID)
         self._is_idle = True
@@ -186,19 +186,19 @@ class GroupCore:
         longest = max(self.settings.max_poll_interval_ms, self.settings.session_timeout_ms)
         return longest + JOIN_ALLOWANCE_MS
 
-    # --- what came of it ----------------------------------------------------------------------
+    # --- results of steps ---------------------------------------------------------------------
 
-    def given_back(self, step: GiveBack) -> None:
-        """The listener has been told, and nothing of these is read any more."""
+    def revoked(self, step: RevokePartitions) -> None:
+        """Note that the listener was called and these partitions are not read any more."""
         self.owned -= step.partitions
         if not self.owned:
             self._is_lost = False
-        if self.phase is Phase.ADOPTING:
-            self._gave_back = True
+        if self.phase is MemberPhase.ADOPTING:
+            self._has_revoked = True
 
     def on_join(self, response: JoinGroupResponse, now_ms: int) -> None:
-        """The round is complete, or the coordinator refuses."""
-        if self.phase is not Phase.JOINING:
+        """Handle the answer to JoinGroup: a complete round or an error."""
+        if self.phase is not MemberPhase.JOINING:
             return
         code = ErrorCode.of(response.error_code)
         if code == ErrorCode.NONE:
@@ -213,25 +213,25 @@ class GroupCore:
             self._refused(code, "JoinGroup", now_ms)
 
     def on_join_lost(self, now_ms: int) -> None:
-        """No answer came: the coordinator may count us in or not, so ask again."""
-        if self.phase is Phase.JOINING:
+        """Join again, because it is unknown whether the coordinator has added this member."""
+        if self.phase is MemberPhase.JOINING:
             self._back_to_join()
             self._wait(now_ms)
 
     def counted(self, partition_counts: Mapping[str, int]) -> None:
-        """Assign, as the leader; topics that do not exist have no partitions."""
-        if self.phase is Phase.SYNCING and self._leader.assignments is None:
+        """Assign, as the leader. Topics that do not exist have no partitions."""
+        if self.phase is MemberPhase.SYNCING and self._leader.assignments is None:
             self._leader.assign(partition_counts)
 
     def on_count_lost(self, now_ms: int) -> None:
-        """The topics could not be asked for: give the round up, so that it does not block all."""
-        if self.phase is Phase.SYNCING:
+        """Give up the round, because the topics are unknown and all members would wait."""
+        if self.phase is MemberPhase.SYNCING:
             self._back_to_join()
             self._wait(now_ms)
 
     def on_sync(self, step: Sync, response: SyncGroupResponse, now_ms: int) -> None:
-        """Our part is here, or the round was for nothing."""
-        if self.phase is not Phase.SYNCING or not self._is_ours(step.request):
+        """Handle the answer to SyncGroup: this member's partitions, or an error."""
+        if self.phase is not MemberPhase.SYNCING or not self._is_ours(step.request):
             return
         code = ErrorCode.of(response.error_code)
         if code in _FORGOTTEN:
@@ -248,50 +248,52 @@ class GroupCore:
                 self.fail(error)
                 return
             self._backoff.reset()
-            self._gave_back = False
-            self.phase = Phase.ADOPTING
+            self._has_revoked = False
+            self.phase = MemberPhase.ADOPTING
 
     def on_sync_lost(self, step: Sync, now_ms: int) -> None:
-        """No answer came; the round may be over without us."""
-        if self.phase is Phase.SYNCING and self._is_ours(step.request):
+        """Join again, because no answer came and the round may be over."""
+        if self.phase is MemberPhase.SYNCING and self._is_ours(step.request):
             self._back_to_join()
             self._wait(now_ms)
 
     def adopted(self, step: Adopt) -> None:
-        """What was added can be read. If we were thrown out meanwhile it is lost again."""
+        """Note that added partitions can be read, or are lost because the membership
+        ended since.
+        """
         self.owned = step.assignment
-        if self.phase is not Phase.ADOPTING or self._next != step.assignment:
+        if self.phase is not MemberPhase.ADOPTING or self._next != step.assignment:
             self._is_lost = bool(self.owned)
             return
         self._had = (self.owned, self.generation_id)
-        self.phase = Phase.STABLE
-        if self._gave_back and self.settings.is_cooperative:
-            # What we gave back can only be given to others in another round.
+        self.phase = MemberPhase.STABLE
+        if self._has_revoked and self.settings.is_cooperative:
+            # The partitions given back can reach other members only in another round.
             self.rejoin()
 
     def on_commit_refused(self, membership: GroupMembership, code: ErrorCode) -> None:
-        """A commit says something about the membership under which it was sent.
+        """Learn from the error of a commit about the membership under which it was sent.
 
-        Within a round nothing is to be learnt from it: the round's own answers tell it, and every
-        commit is refused until it is over. Nor does anything bring back a member that has failed.
+        During a round it says nothing: the round's own answers do, and every commit is refused
+        until the round is over. A member that has failed does not recover by it either.
         """
-        if self.phase in (Phase.ADOPTING, Phase.STABLE) and self._is_ours(membership):
+        if self.phase in (MemberPhase.ADOPTING, MemberPhase.STABLE) and self._is_ours(membership):
             self._membership_code(code, "OffsetCommit")
 
     # --- heartbeats ---------------------------------------------------------------------------
 
     @property
     def heartbeat_at_ms(self) -> int | None:
-        """When the next heartbeat is due; None while none is to be sent."""
-        # Behind a JoinGroup or SyncGroup that waits, no heartbeat would be answered; nor does the
-        # coordinator expect any from members that wait there.
-        is_due = self.phase in (Phase.ADOPTING, Phase.STABLE)
+        """When the next heartbeat is due; None while none must be sent."""
+        # Behind a waiting JoinGroup or SyncGroup none would be answered, and none is expected.
+        is_due = self.phase in (MemberPhase.ADOPTING, MemberPhase.STABLE)
         return self._heartbeat_at_ms if is_due else None
 
     def heartbeat(self, now_ms: int) -> HeartbeatRequest | None:
-        """The heartbeat to send now; report `on_heartbeat` or `on_heartbeat_lost` before the next.
+        """Return the heartbeat to send now. Report `on_heartbeat` or `on_heartbeat_lost` before the
+        next.
 
-        A member that is overdue sends none: the next step makes it leave.
+        An overdue member sends none, because the next step makes it leave.
         """
         due = self.heartbeat_at_ms
         if due is None or now_ms < due:
@@ -300,7 +302,7 @@ class GroupCore:
         return heartbeat_request(self.settings.group_id, self._present)
 
     def on_heartbeat(self, request: HeartbeatRequest, code: ErrorCode, now_ms: int) -> None:
-        """What the coordinator says to a heartbeat of this membership; of others it is stale."""
+        """Handle the answer to a heartbeat. Answers of an earlier membership are ignored."""
         if self.heartbeat_at_ms is None or not self._is_ours(request):
             return
         if code.retriable:
@@ -309,26 +311,26 @@ class GroupCore:
             self._membership_code(code, "Heartbeat")
 
     def on_heartbeat_lost(self, now_ms: int) -> None:
-        """No answer came: try again soon, for the session runs out meanwhile."""
+        """Send the next heartbeat soon, because no answer came and the session is running out."""
         self._heartbeat_at_ms = now_ms + self.settings.retry_backoff_ms[0]
 
-    # --- inside -------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------
 
     @property
     def membership(self) -> GroupMembership | None:
-        """What a commit must name, or None while there is no generation."""
+        """The identity for a commit; None while there is no generation."""
         if self.generation_id == NO_GENERATION:
             return None
         return self._present
 
     @property
     def _present(self) -> GroupMembership:
-        """What requests name, in a generation or without one."""
+        """The identity for requests, in a generation or without one."""
         return GroupMembership(self.generation_id, self.member_id, self.settings.group_instance_id)
 
     @property
     def leaves_at_the_end(self) -> bool:
-        """Whether to send LeaveGroup: a static member that stops is expected back."""
+        """Whether to send LeaveGroup. A static member that stops is expected back."""
         return self.member_id != NO_MEMBER and self.settings.group_instance_id is None
 
     def _is_ours(self, of: "HeartbeatRequest | SyncGroupRequest | GroupMembership") -> bool:
@@ -351,7 +353,7 @@ class GroupCore:
         self._backoff.reset()
         self._retry_at_ms = 0
         self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
-        self.phase = Phase.SYNCING
+        self.phase = MemberPhase.SYNCING
 
     def _assignor(self) -> Assignor | None:
         for assignor in self.settings.assignors:
@@ -379,11 +381,11 @@ class GroupCore:
         self.fail(ApiError(code, text))
 
     def _back_to_join(self) -> None:
-        self.phase = Phase.UNJOINED
+        self.phase = MemberPhase.UNJOINED
         self._wants_round = True
 
     def _forget_membership(self, code: ErrorCode) -> None:
-        """We are out, and whatever we owned may be somebody else's by now."""
+        """Forget the generation. Other members may own the partitions by now."""
         if code != ErrorCode.ILLEGAL_GENERATION:
             self.member_id = NO_MEMBER
         self.generation_id = NO_GENERATION

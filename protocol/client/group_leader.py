@@ -1,6 +1,6 @@
-"""The leader's work for its group: who gets what, and whether that still holds.
+"""The leader's work for its group: the assignment, and whether it is still valid.
 
-Floor: client. Pure. `group_core` decides when; a member that is not the leader has nothing here.
+Room: client. Pure. `group_core` decides when. Members that do not lead have nothing here.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from protocol.messages.group import JoinGroupResponse
 
 
 class GroupLeader:
-    """What one member knows of the others as their leader, from one JoinGroup to the next.
+    """The leader's knowledge of the other members, from one JoinGroup to the next.
 
-    `assignments`: what SyncGroup brings to the coordinator; None until `assign`.
+    `assignments` is what SyncGroup sends to the coordinator; None until `assign`.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class GroupLeader:
         self._skips_assignment = False
 
     def begin(self, response: JoinGroupResponse, assignor: Assignor) -> None:
-        """Take the members that came together; WireError for one whose metadata is nonsense."""
+        """Take the members of the answer. Raises WireError for malformed metadata of a member."""
         self.is_leader = response.leader == response.member_id
         self.assignments = None
         self._assignor = assignor
@@ -46,13 +46,13 @@ class GroupLeader:
         self._skips_assignment = response.skip_assignment
 
     def end(self) -> None:
-        """Lead no longer: somebody else answers for the group's topics."""
+        """Stop leading: another member watches the group's topics."""
         self.is_leader = False
         self._counts = {}
 
     def assign(self, partition_counts: Mapping[str, int]) -> None:
-        """Share the members' topics out; those that do not exist have no partitions."""
-        # Those that do not exist are watched as well: they may come.
+        """Assign the members' topics. Topics that do not exist have no partitions."""
+        # Missing topics are watched as well, because they can be created.
         self._counts = {topic: partition_counts.get(topic, 0) for topic in self.topics}
         self.assignments = {}
         if not self._skips_assignment:
@@ -62,15 +62,15 @@ class GroupLeader:
 
     @property
     def topics(self) -> frozenset[str]:
-        """All that any member wants."""
+        """All topics of all members."""
         return frozenset(topic for member in self._members for topic in member.topics)
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """Whose partition counts `has_changed` wants."""
+        """The topics whose partition counts `has_changed` needs."""
         return frozenset(self._counts)
 
     def has_changed(self, partition_counts: Mapping[str, int]) -> bool:
-        """Whether a topic has grown, come or gone since it was shared out."""
+        """Return whether a topic has grown, been created or been deleted since the assignment."""
         seen = {topic: partition_counts.get(topic, 0) for topic in self._counts}
         return self.is_leader and seen != self._counts

@@ -1,7 +1,7 @@
-"""Where a group shall go on: the offsets that a wish comes to. The arithmetic is pure.
+"""Computes the offsets that a group is moved to, and moves it. The arithmetic is pure.
 
-Floor: client. Only groups without members can be moved: a member would commit its own position
-over it.
+Room: client. Only a group without members can be moved, because a member would overwrite the
+offsets with its own position.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,11 +28,11 @@ EMPTY = "Empty"
 
 
 class NothingCommitted(ClientError):
-    """A shift from a position that there is not."""
+    """A shift needs a committed offset, and there is none."""
 
 
 class To(StrEnum):
-    """What a group is moved to."""
+    """The kinds of targets."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -44,8 +44,10 @@ class To(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A wish: `value` is an offset, a shift or Unix milliseconds; `plan` holds offsets by name."""
+class ResetTarget:
+    """A target: `value` is an offset, a shift or Unix milliseconds; `plan` has offsets by
+    partition.
+    """
 
     to: To
     value: int = 0
@@ -54,7 +56,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of one partition; `at_time` -1: nothing is that recent."""
+    """The offsets of one partition; `at_time` -1: no record is that recent."""
 
     start: int
     end: int
@@ -65,10 +67,10 @@ class Bounds:
 Note = Callable[[str], None]
 
 
-def new_offset(tp: TopicPartition, target: Target, bounds: Bounds, note: Note) -> int:
-    """The offset to commit, within the log; `note` is told what was adjusted.
+def new_offset(tp: TopicPartition, target: ResetTarget, bounds: Bounds, note: Note) -> int:
+    """Return the offset to commit, within the log. Adjustments are reported to `note`.
 
-    Raises NothingCommitted for a shift from nowhere.
+    Raises NothingCommitted for a shift without a committed offset.
     """
     if target.to is To.EARLIEST:
         return bounds.start
@@ -110,10 +112,9 @@ def _within(tp: TopicPartition, wanted: int, bounds: Bounds, note: Note) -> int:
 async def partitions_of(
     cluster: Cluster, group_id: str, topics: Sequence[str], *, all_topics: bool
 ) -> list[TopicPartition]:
-    """What a reset concerns: `t`, `t:0,1`, or all that the group has committed. Sorted.
+    """Return the partitions of a reset: `t`, `t:0,1`, or all that the group has committed; sorted.
 
-    Raises ValueError for a text that is no scope, ApiError for topics and partitions that do not
-    exist.
+    Raises ValueError for a malformed scope, ApiError for topics and partitions that do not exist.
     """
     if all_topics:
         return sorted(await fetch_offsets(cluster, group_id))
@@ -137,7 +138,7 @@ def _missing(text: str) -> ApiError:
 
 
 def split_scope(text: str) -> tuple[str, list[int] | None]:
-    """`t:0,1` as a topic and its partitions; None for all of them. Raises ValueError."""
+    """Return the topic and partitions of `t:0,1`; None for all partitions. Raises ValueError."""
     name, colon, numbers = text.partition(":")
     if not colon:
         return name, None
@@ -149,11 +150,12 @@ def split_scope(text: str) -> tuple[str, list[int] | None]:
 
 
 async def bounds_of(
-    cluster: Cluster, group_id: str | None, tps: Collection[TopicPartition], target: Target
+    cluster: Cluster, group_id: str | None, tps: Collection[TopicPartition], target: ResetTarget
 ) -> dict[TopicPartition, Bounds]:
-    """What a target is measured by, of each partition; without a group nothing is committed.
+    """Return the offsets that a target needs, for each partition. Without a group, none is
+    committed.
 
-    Raises ApiError for the first partition that gives no answer, ClientError.
+    Raises ApiError for the first partition without an answer, and ClientError.
     """
     if not tps:
         return {}
@@ -184,16 +186,16 @@ async def plan(
     cluster: Cluster,
     group_id: str,
     tps: Collection[TopicPartition],
-    target: Target,
+    target: ResetTarget,
     note: Note,
 ) -> dict[TopicPartition, int]:
-    """The offsets that the group would go on from. Raises ApiError, ClientError."""
+    """Return the offsets that the group would be moved to. Raises ApiError, ClientError."""
     bounds = await bounds_of(cluster, group_id, tps, target)
     return {tp: new_offset(tp, target, one, note) for tp, one in bounds.items()}
 
 
 def why_it_stays(group_id: str, state: str) -> str | None:
-    """Why a group in this state cannot be moved; None: it can, for it has no members."""
+    """Return why a group in this state cannot be moved; None if it can, as it has no members."""
     if state in (EMPTY, DEAD, ""):
         return None
     return (
@@ -203,19 +205,21 @@ def why_it_stays(group_id: str, state: str) -> str | None:
 
 
 async def execute(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit a plan. Raises ApiError when a member has come meanwhile."""
+    """Commit a plan. Raises ApiError if a member has joined in the meantime."""
     if offsets:
         committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
         await commit_offsets(cluster, group_id, committed)
 
 
-def target_of(text: str, now_ms: int) -> Target:
-    """`start`, `end`, `current`, an offset, `+N`, `-N`, `1h` (ago) or a time. Raises ValueError."""
+def target_of(text: str, now_ms: int) -> ResetTarget:
+    """Parse `start`, `end`, `current`, an offset, `+N`, `-N`, `1h` (ago) or a time. Raises
+    ValueError.
+    """
     words = {"start": To.EARLIEST, "end": To.LATEST, "current": To.CURRENT}
     if text in words:
-        return Target(words[text])
+        return ResetTarget(words[text])
     if text.isdecimal():
-        return Target(To.OFFSET, int(text))
+        return ResetTarget(To.OFFSET, int(text))
     if text[:1] in "+-" and text[1:].isdecimal():
-        return Target(To.SHIFT, int(text))
-    return Target(To.TIME, parse_moment_ms(text.removeprefix("-"), now_ms))
+        return ResetTarget(To.SHIFT, int(text))
+    return ResetTarget(To.TIME, parse_moment_ms(text.removeprefix("-"), now_ms))

@@ -1,6 +1,6 @@
-"""What a member of a group writes into its requests.
+"""Builds the requests of a group member.
 
-Floor: client. Pure. `group_core` decides when which of them leaves.
+Room: client. Pure. `group_core` decides when each is sent.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,10 +27,10 @@ def join_request(
     owned: Collection[TopicPartition],
     had: tuple[Collection[TopicPartition], int],
 ) -> JoinGroupRequest:
-    """Ask for a part of these topics, under each assignor the member knows.
+    """Ask for partitions of these topics, with each assignor that the member knows.
 
-    `owned` is empty by now if the group is eager; what the member had last, and in which
-    generation, is then in the assignor's user data (`had`).
+    In an eager group `owned` is empty by now. Then the member's last partitions and their
+    generation (`had`) are in the assignor's user data.
     """
 
     def metadata(assignor: Assignor) -> bytes:
@@ -57,7 +57,7 @@ def sync_request(
     protocol_name: str,
     assignments: Mapping[str, bytes],
 ) -> SyncGroupRequest:
-    """Ask for this member's part; `assignments` by member id are the leader's to bring."""
+    """Ask for this member's partitions. The leader also sends `assignments`, by member id."""
     return SyncGroupRequest(
         group_id=group_id,
         generation_id=membership.generation_id,
@@ -73,7 +73,7 @@ def sync_request(
 
 
 def heartbeat_request(group_id: str, membership: GroupMembership) -> HeartbeatRequest:
-    """Say that the member is alive."""
+    """Tell the coordinator that the member is alive."""
     return HeartbeatRequest(
         group_id=group_id,
         generation_id=membership.generation_id,

@@ -1,6 +1,6 @@
-"""Where a member of a group is, what it is told, and what it is to do next.
+"""The phases of a group member, its settings, and its steps.
 
-Floor: client. Data only; `group_core` decides.
+Room: client. Data only; `group_core` decides.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from protocol.messages.group import JoinGroupRequest, SyncGroupRequest
 from protocol.types import TopicPartition
 
 
-class Phase(Enum):
-    """Where in a round the member is."""
+class MemberPhase(Enum):
+    """The phase of the member in a round."""
 
     UNJOINED = 1
     JOINING = 2
@@ -24,7 +24,7 @@ class Phase(Enum):
 
 
 class GroupMembership(NamedTuple):
-    """One member in one generation: what a commit names, and what fences a late one."""
+    """One member in one generation. A commit names it, and a late commit is fenced by it."""
 
     generation_id: int
     member_id: str
@@ -33,12 +33,12 @@ class GroupMembership(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What one member was told.
+    """The settings of one member.
 
-    assignors: in order of preference; the group uses one that all members have.
-    session_timeout_ms: without a heartbeat for so long the member is thrown out.
-    max_poll_interval_ms: without a poll for so long it leaves by itself; also how long the others
-        wait for it in a rebalance.
+    - `assignors`: in order of preference; the group uses an assignor that all members have.
+    - `session_timeout_ms`: a member without heartbeats for this long is removed.
+    - `max_poll_interval_ms`: a member without polls for this long leaves; in a rebalance, the
+      others wait this long for it.
     """
 
     group_id: str
@@ -57,13 +57,15 @@ class GroupSettings:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether members keep what they own while they rejoin: only if every assignor allows."""
+        """Whether members keep their partitions while they rejoin: only if every assignor allows
+        it.
+        """
         return all(assignor.is_cooperative for assignor in self.assignors)
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Stop reading these, tell the listener, then call `given_back`. Commit unless `is_lost`."""
+class RevokePartitions:
+    """Stop reading these, call the listener, then call `revoked`. Commit unless `is_lost`."""
 
     partitions: frozenset[TopicPartition]
     is_lost: bool
@@ -94,7 +96,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Make `added` ready to be read, tell the listener, then call `adopted`."""
+    """Prepare `added` for reading, call the listener, then call `adopted`."""
 
     added: frozenset[TopicPartition]
     assignment: frozenset[TopicPartition]
@@ -102,9 +104,11 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Send LeaveGroup for this member: it was not polled for too long. Nothing to report."""
+    """Send LeaveGroup for this member, which was not polled for too long. There is nothing to
+    report.
+    """
 
     member_id: str
 
 
-Step = GiveBack | Join | Count | Sync | Adopt | Leave
+Step = RevokePartitions | Join | Count | Sync | Adopt | Leave

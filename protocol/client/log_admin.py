@@ -1,6 +1,6 @@
-"""Logs seen from outside: where they lie, how large they are, and records taken off their start.
+"""Administration of logs: their folders and sizes, and the deletion of records.
 
-Floor: client.
+Room: client.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from protocol.client.cluster import Cluster
 
 TO_HIGH_WATERMARK = -1
-"""In place of an offset: all that may be read."""
+"""In place of an offset: delete all readable records."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLog:
-    """One replica's log in one folder, in bytes and offsets behind."""
+    """One replica's log in one folder, with its size and its lag in offsets."""
 
     tp: TopicPartition
     size_bytes: int
@@ -39,7 +39,9 @@ class ReplicaLog:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One folder of one broker; its volume's sizes are None where the broker does not tell."""
+    """One folder of one broker. The sizes of its volume are None if the broker does not report
+    them.
+    """
 
     path: str
     error: ErrorCode
@@ -51,9 +53,10 @@ class LogDir:
 async def delete_records(
     cluster: "Cluster", offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
 ) -> dict[TopicPartition, int | ApiError | ClientError]:
-    """Let logs begin at these offsets, or TO_HIGH_WATERMARK; each where it begins, or its error.
+    """Move log start offsets up to these offsets, or TO_HIGH_WATERMARK.
 
-    Of a log that begins later already nothing changes: the request may be repeated.
+    Returns the new log start offset or the error of each. A log that already starts later does not
+    change, so the request can be repeated.
     """
     results: dict[TopicPartition, int | ApiError | ClientError] = {}
     by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -105,7 +108,7 @@ async def _delete_at(
 async def describe_log_dirs(
     cluster: "Cluster", node_ids: Collection[int], *, timeout_ms: int | None = None
 ) -> dict[int, tuple[LogDir, ...] | ApiError | ClientError]:
-    """The folders of these brokers with all replicas in them, or why they could not be known."""
+    """Return the folders of these brokers with all their replicas, or the error for each broker."""
     answers = await asyncio.gather(
         *(_dirs_of(cluster, node_id, timeout_ms) for node_id in node_ids)
     )

@@ -1,7 +1,7 @@
-"""One member of a group at work: the steps of `group_core` done, heartbeats sent beside them.
+"""Runs one member of a group: performs the steps of `group_core` and sends heartbeats.
 
-Floor: client. Two tasks: one walks through the rounds, one keeps the membership alive meanwhile.
-What a step means for the partitions is the handler's (`consumer.py`); here are only the requests.
+Room: client. One task performs the rounds, another one sends heartbeats. The handler
+(`consumer.py`) does what a step means for the partitions. This module only sends the requests.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.connection import ByVersion, Connection
 from protocol.client.errors import ClientError, is_transient
 from protocol.client.group_core import GroupCore
-from protocol.client.group_steps import Adopt, Count, GiveBack, Join, Leave, Sync
+from protocol.client.group_steps import Adopt, Count, Join, Leave, RevokePartitions, Sync
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.messages.api import ApiKey
@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 class Handler(Protocol):
-    """Who reads the partitions."""
+    """Reads the partitions."""
 
-    async def give_back(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
-        """Stop reading these; others may have them as soon as this returns."""
+    async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
+        """Stop reading these. Other members can have them as soon as this returns."""
 
     async def adopt(self, added: Collection[TopicPartition]) -> None:
         """Read these as well."""
@@ -41,7 +41,7 @@ class Handler(Protocol):
         """The membership has ended with `core.failure`."""
 
 
-class Membership:
+class GroupMemberDriver:
     """The network side of a GroupCore, from `start` to `close`."""
 
     def __init__(self, cluster: Cluster, core: GroupCore, handler: Handler) -> None:
@@ -55,7 +55,7 @@ class Membership:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Join, once it is known what for; further calls do nothing."""
+        """Join the group, once the topics are known. Further calls do nothing."""
         if self._tasks:
             return
         self._tasks = [
@@ -66,23 +66,23 @@ class Membership:
             task.add_done_callback(self._ended)
 
     def wake(self) -> None:
-        """Look again at what is to be done."""
+        """Check again what must be done."""
         self._wake.set()
         self._wake_heart.set()
 
     async def stop(self) -> None:
-        """Do nothing more; the coordinator still counts this member in."""
+        """Stop. The coordinator still has this member."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stop, and leave the group unless the member is a static one.
+        """Stop, and leave the group unless the member is static.
 
-        The caller has given back what it reads.
+        The caller has given its partitions back.
         """
         await self.stop()
-        # Behind a JoinGroup or SyncGroup that waits there, LeaveGroup would wait as well.
+        # Behind a waiting JoinGroup or SyncGroup on the same connection, LeaveGroup would wait too.
         await self._cluster.release(self._purpose)
         if self._core.leaves_at_the_end:
             await self._leave(self._core.member_id)
@@ -98,9 +98,9 @@ class Membership:
                 await self._sleep(self._wake, self._core.next_deadline_ms())
                 continue
             match step:
-                case GiveBack():
-                    await self._handler.give_back(step.partitions, step.is_lost)
-                    self._core.given_back(step)
+                case RevokePartitions():
+                    await self._handler.revoke(step.partitions, step.is_lost)
+                    self._core.revoked(step)
                 case Join():
                     await self._join(step)
                 case Count():
@@ -163,7 +163,7 @@ class Membership:
             async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
                 await self._ask(request, LEAVE_TIMEOUT_MS)
         except (ClientError, ApiError, TimeoutError) as error:
-            # The coordinator finds out by itself when the session is over.
+            # The coordinator removes the member when its session ends.
             logger.warning("group not left", extra=fields(group=group_id, error=error))
 
     # --- heartbeats ---------------------------------------------------------------------------
@@ -177,8 +177,8 @@ class Membership:
                 continue
             try:
                 connection = await self._connection(self._core.settings.session_timeout_ms)
-                # Only now: no await may lie between the core's word and the network, or the
-                # heartbeat could end up behind a JoinGroup that waits.
+                # Only now: an await between the core's decision and the send could put the
+                # heartbeat behind a waiting JoinGroup.
                 request = self._core.heartbeat(self._cluster.now_ms())
                 if request is None or not connection.has_room:
                     continue
@@ -208,7 +208,7 @@ class Membership:
             self._cluster.forget_coordinator(self._group_id)
 
     def _give_up_on(self, error: Exception) -> None:
-        """Look for the coordinator anew; what no repetition changes ends the membership."""
+        """Look up the coordinator again. A permanent error ends the membership."""
         self._cluster.forget_coordinator(self._group_id)
         if not is_transient(error):
             raise error
@@ -222,7 +222,7 @@ class Membership:
             return
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Whatever ends a task of ours (a listener's exception too) reaches whoever reads."""
+        """Pass the error that ended a task (such as a listener's exception) to the reader."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._core.fail(error if isinstance(error, Exception) else ClientError(repr(error)))
             self._handler.failed()
@@ -230,7 +230,9 @@ class Membership:
 
 
 async def partition_counts(cluster: Cluster, topics: Collection[str]) -> Mapping[str, int]:
-    """How many partitions each of these topics has as of now; those that do not exist have none."""
+    """Return the present number of partitions of each topic; topics that do not
+    exist are left out.
+    """
     current = await cluster.metadata(topics, refresh=True)
     return {
         name: len(current.topics[name].partitions)

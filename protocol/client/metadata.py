@@ -1,11 +1,11 @@
-"""What a client knows of a cluster: an immutable picture, and the rules by which it is renewed.
+"""A client's metadata of a cluster: immutable snapshots, and the rules to update them.
 
-Floor: client. Pure: responses and the time are passed in. Rules:
+Room: client. Pure: responses and the time are passed in. Rules:
 
-- A leader epoch never goes back for the same topic id: an answer of a broker that lags behind does
-  not bring a deposed leader back. A topic made anew has another id and starts again.
-- A leader that turned out wrong is forgotten, its epoch is not.
-- A picture of some topics is merged into the one known; a picture of all replaces it.
+- A leader epoch never goes back for the same topic id, so a response of a lagging broker does not
+  bring back a deposed leader. A topic that was created again has another id and starts over.
+- A leader that turned out to be wrong is forgotten; its epoch is not.
+- Metadata of some topics is merged into the known metadata; metadata of all topics replaces it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ from protocol.types import NO_LEADER_EPOCH, NO_NODE, ZERO_UUID, TopicPartition, 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """One broker at the listener this client uses."""
+    """One broker, with the address of the listener that this client uses."""
 
     node_id: int
     host: str
@@ -45,7 +45,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic; with an error other than NONE there are no partitions."""
+    """One topic. With an error other than NONE it has no partitions."""
 
     name: str
     error: ErrorCode
@@ -55,14 +55,14 @@ class TopicMetadata:
 
     @property
     def available_partitions(self) -> tuple[int, ...]:
-        """Those with a leader, or all of them if none has one."""
+        """The partitions with a leader, or all of them if none has one."""
         led = tuple(p for p, data in self.partitions.items() if data.leader_id != NO_NODE)
         return led or tuple(self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """One picture of the cluster; it is never changed, only replaced."""
+    """One snapshot of the cluster. It is never changed, only replaced."""
 
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     controller_id: int = NO_NODE
@@ -70,19 +70,19 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
 
     def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
-        """What is known of a partition."""
+        """Return the metadata of a partition, if known."""
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partitions.get(tp.partition)
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """The node to ask for the partition, or None."""
+        """Return the partition's leader, or None."""
         partition = self.partition(tp)
         if partition is None or partition.leader_id == NO_NODE:
             return None
         return partition.leader_id if partition.leader_id in self.brokers else None
 
     def error_of(self, tp: TopicPartition) -> ErrorCode:
-        """Why there is no leader, as the code a broker would answer with."""
+        """Return why there is no leader, as the code that a broker would send."""
         topic = self.topics.get(tp.topic)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -95,7 +95,7 @@ class ClusterMetadata:
 
 
 class MetadataCache:
-    """The latest picture, and how old each topic in it is."""
+    """The newest snapshot, and the age of each topic in it."""
 
     def __init__(self, age_max_ms: int) -> None:
         self.age_max_ms = age_max_ms
@@ -105,14 +105,14 @@ class MetadataCache:
         self._epochs: dict[TopicPartition, tuple[Uuid, int]] = {}
 
     def is_known(self, topics: Collection[str] | None) -> bool:
-        """Whether there is an answer for these topics (None: for all there are), however old."""
+        """Return whether these topics (None: all) are known, however old the metadata is."""
         if topics is None:
             return self._all_read_at is not None
         known = self.current.topics
         return all(name in known and not known[name].error for name in topics)
 
     def is_fresh(self, topics: Collection[str] | None, now_ms: int) -> bool:
-        """Whether what is known of these topics is young enough and not known to be wrong."""
+        """Return whether the metadata of these topics is recent and not known to be wrong."""
         oldest = now_ms - self.age_max_ms
         if topics is None:
             return self._all_read_at is not None and self._all_read_at > oldest
@@ -121,8 +121,8 @@ class MetadataCache:
     def apply(
         self, response: MetadataResponse, asked: Collection[str] | None, now_ms: int
     ) -> ClusterMetadata:
-        """Take an answer about `asked` topics (None: all) and return the new picture."""
-        # Topics that are not in an answer for all are gone.
+        """Apply a response about the `asked` topics (None: all), and return the new snapshot."""
+        # Topics that are missing in a response for all topics are deleted.
         known = {} if asked is None else dict(self.current.topics)
         for topic in response.topics:
             if topic.name is not None:
@@ -147,14 +147,14 @@ class MetadataCache:
         return self.current
 
     def forget_leader(self, tp: TopicPartition) -> None:
-        """Trust the leader of this partition no longer; the next question finds out."""
+        """Forget the leader of this partition, until the next response."""
         topic = self.current.topics.get(tp.topic)
         partition = None if topic is None else topic.partitions.get(tp.partition)
         if topic is not None and partition is not None and partition.leader_id != NO_NODE:
             self._replace_topics({tp.topic: _without_leaders(topic, {tp.partition})})
 
     def forget_node(self, node_id: int) -> None:
-        """Trust none of the leaderships of a node that cannot be reached."""
+        """Forget all leaderships of an unreachable node."""
         changed = {}
         for name, topic in self.current.topics.items():
             led = {p for p, data in topic.partitions.items() if data.leader_id == node_id}

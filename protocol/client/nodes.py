@@ -1,7 +1,7 @@
-"""Connections by address: at most one each, made when needed, made again after a wait.
+"""Connections by address: at most one each, opened on demand, reopened after a wait.
 
-Floor: client. A `Link` shares one attempt among all who wait for it and spaces attempts by a
-back-off; it does not repeat requests, which is up to those who know whether they may be repeated.
+Room: client. A `NodeLink` shares one attempt among all callers, with a back-off in between. It
+does not repeat requests, because only their callers know whether that is safe.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ CONNECT_TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """What all connections of one client have in common."""
+    """The common settings of all connections of one client."""
 
     client_id: str
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS
@@ -26,8 +26,8 @@ class LinkSettings:
     in_flight_max: int = IN_FLIGHT_MAX
 
 
-class Link:
-    """The one connection to one address."""
+class NodeLink:
+    """The only connection to one address."""
 
     def __init__(
         self,
@@ -50,20 +50,20 @@ class Link:
 
     @property
     def ready(self) -> Connection | None:
-        """The connection if there is one, without waiting."""
+        """The open connection, or None, without waiting."""
         if self._connection is not None and self._connection.is_closed:
             self._connection = None
         return self._connection
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether the last attempt failed so recently that the next one has to wait."""
+        """Whether the last attempt failed so recently that the next one must wait."""
         return self.ready is None and self._clock() < self._retry_at_ms
 
     async def get(self) -> Connection:
-        """The connection, made now if need be.
+        """Return the connection; open it if needed.
 
-        Raises BrokerUnreachable when the attempt fails, also for those who joined it late.
+        Raises BrokerUnreachable if the attempt fails, also for callers that joined it late.
         """
         connection = self.ready
         if connection is not None:
@@ -74,18 +74,18 @@ class Link:
             self._attempt = asyncio.create_task(self._connect())
             self._attempt.add_done_callback(self._attempt_ended)
         try:
-            # A waiter that gives up must not take the attempt away from the others.
+            # A caller that is cancelled must not cancel the attempt for the others.
             return await asyncio.shield(self._attempt)
         except asyncio.CancelledError:
             if _is_cancelled(asyncio.current_task()):
                 raise
-            # It is the attempt that was cancelled, by `close`, and not its waiter.
+            # `close` cancelled the attempt; its caller was not cancelled.
             raise self._gone() from None
 
     async def close(self, error: ClientError | None = None) -> None:
-        """End the connection and the attempt that may be under way.
+        """Close the connection and stop an attempt that is under way.
 
-        Whoever waits for an answer gets `error` (ClientClosed by default).
+        Waiting requests fail with `error` (by default ClientClosed).
         """
         self._is_closed = True
         self._closed_by = error or self._closed_by
@@ -97,7 +97,7 @@ class Link:
             self._connection = None
 
     def _gone(self) -> ClientError:
-        """For whoever waits for a connection, and so has sent nothing."""
+        """Return the error for callers that wait for a connection, so they have sent nothing."""
         kind = type(self._closed_by)
         return (BrokerUnreachable if kind is ConnectionLost else kind)(*self._closed_by.args)
 
@@ -118,7 +118,7 @@ class Link:
             self._retry_at_ms = self._clock() + self._backoff.next_ms()
             raise
         self._backoff.reset()
-        # A broker that takes connections and drops them at once is spaced out as well.
+        # The wait also applies to a broker that accepts connections and closes them at once.
         self._retry_at_ms = self._clock() + self._backoff.base_ms
         self._connection = connection
         return connection
@@ -126,7 +126,8 @@ class Link:
     def _attempt_ended(self, attempt: "asyncio.Task[Connection]") -> None:
         self._attempt = None
         if not attempt.cancelled():
-            # Seen here even if every waiter has left, so that asyncio does not complain.
+            # Retrieve the exception even if all callers have left, so that asyncio does not
+            # complain.
             attempt.exception()
 
 

@@ -1,6 +1,6 @@
-"""Offsets of many partitions by time, asked of their leaders: one request each.
+"""Looks up offsets of many partitions by time, with one request per leader.
 
-Floor: client.
+Room: client.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ async def list_offsets(
     isolation_level: int = 0,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAt]:
-    """For each partition the first offset at or after a timestamp, or EARLIEST or LATEST.
+    """Return for each partition the first offset at or after a timestamp, or EARLIEST or LATEST.
 
-    Repeats what passes by itself until `timeout_ms` (the request time-out by default); what is then
-    still missing has its error, NETWORK_EXCEPTION where no broker answered. A topic that does not
-    exist has UNKNOWN_TOPIC_OR_PARTITION at once. Raises BrokerUnreachable only if there is not even
+    Repeats transient errors until `timeout_ms` (by default the request time-out). What is still
+    missing then has its error, NETWORK_EXCEPTION if no broker answered. A topic that does not exist
+    has UNKNOWN_TOPIC_OR_PARTITION at once. Raises BrokerUnreachable only if there is not even
     metadata.
     """
     wait_ms = cluster.request_timeout_ms if timeout_ms is None else timeout_ms

@@ -1,6 +1,6 @@
-"""Which partition a record goes to: by its key exactly as Java's producer does it, else sticky.
+"""Chooses a record's partition: by its key exactly as Java's producer, without a key sticky.
 
-Floor: client. Pure: chance is passed in.
+Room: client. Pure: the random source is passed in.
 """
 
 import random
@@ -12,7 +12,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 of Java's `Utils.murmur2`, as an unsigned number."""
+    """Return the 32-bit murmur2 of Java's `Utils.murmur2`, as an unsigned number."""
     length = len(data)
     h = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -21,22 +21,22 @@ def murmur2(data: bytes) -> int:
         k = ((k ^ (k >> 24)) * _M) & _MASK
         h = ((h * _M) & _MASK) ^ k
     if length & 3:
-        # Java switches through the remaining bytes, which is this little-endian number.
+        # Java's switch over the remaining bytes gives this little-endian number.
         h = ((h ^ int.from_bytes(data[whole:], "little")) * _M) & _MASK
     h = ((h ^ (h >> 13)) * _M) & _MASK
     return h ^ (h >> 15)
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key: all clients that follow Java agree on it."""
+    """Return the partition of a key. All clients that follow Java agree on it."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 class StickyPartitioner:
-    """Keyless records of a topic share one partition until its batch is full (KIP-480).
+    """Records of a topic without keys share one partition until its batch is full (KIP-480).
 
-    So batches fill up however many partitions there are. The caller tells by `switch` that the
-    next record would begin another batch.
+    So batches fill up, however many partitions there are. The caller calls `switch` if the next
+    record would start another batch.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -44,14 +44,16 @@ class StickyPartitioner:
         self._current: dict[str, int] = {}
 
     def current(self, topic: str, available: Sequence[int]) -> int:
-        """The topic's partition for the time being; `available` (those led by somebody) rules."""
+        """Return the topic's present partition; another one if it is not in `available` (with a
+        leader).
+        """
         partition = self._current.get(topic)
         if partition is None or partition not in available:
             return self.switch(topic, available)
         return partition
 
     def switch(self, topic: str, available: Sequence[int]) -> int:
-        """Choose another of the available partitions by chance, and stay there."""
+        """Choose another available partition at random, and stay there."""
         previous = self._current.get(topic)
         others = [partition for partition in available if partition != previous]
         partition = self._rng.choice(others) if others else available[0]

@@ -1,11 +1,11 @@
-"""A batch on its way through the producer, and the waiting line of one partition.
+"""A batch on its way through the producer, and the queue of one partition.
 
-Floor: client. Pure; `producer_core` decides, this file keeps order. Invariants of a line:
+Room: client. Pure. `producer_core` decides; this file keeps the order. Invariants of a queue:
 
 - `waiting` and `in_flight` are each in the order of creation, which is the order of sequences;
-- batches that have a sequence come before those that have none;
-- from the oldest batch without an outcome on, at most `max_in_flight` have a sequence: a broker
-  remembers five.
+- batches with a sequence come before those without;
+- from the oldest batch without an outcome on, at most `max_in_flight` have a sequence, because a
+  broker remembers only five.
 """
 
 from collections import deque
@@ -18,20 +18,20 @@ from protocol.wire.record import NewRecord
 
 SEQUENCE_MODULUS = 2**31
 
-# Attributes, three varints of five bytes at most beside the value's and key's lengths, and the
-# timestamp's and header count's: no record needs more beyond its own bytes.
+# Attributes, three varints of at most five bytes besides the lengths of key and value, and those of
+# the timestamp and the header count: no record needs more beyond its own bytes.
 RECORD_OVERHEAD_BYTES = 32
 HEADER_OVERHEAD_BYTES = 10
 BATCH_OVERHEAD_BYTES = 61
 
 
 def sequence_after(base_sequence: int, record_count: int) -> int:
-    """The sequence that follows `record_count` records; 0 follows 2147483647."""
+    """Return the sequence after `record_count` records; 0 follows 2147483647."""
     return (base_sequence + record_count) % SEQUENCE_MODULUS
 
 
 def record_bytes_bound(record: NewRecord) -> int:
-    """An upper bound of the record's size in a batch, before compression."""
+    """Return an upper bound of the record's size in a batch, before compression."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += HEADER_OVERHEAD_BYTES + len(name) * 4 + len(value or b"")
@@ -39,10 +39,10 @@ def record_bytes_bound(record: NewRecord) -> int:
 
 
 class PendingBatch:
-    """Records of one partition that are sent, retried and answered together.
+    """Records of one partition that are sent, retried and acknowledged together.
 
-    Holds either `records`, encoded when it is sent, or `payload`, a batch its caller has encoded.
-    `tokens` belong to the driver; the core never looks at them.
+    Holds either `records`, which are encoded when sent, or `payload`, a batch encoded by the
+    caller. `tokens` belong to the driver; the core does not use them.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class PendingBatch:
         self.closed = False
         self.attempts = 0
         self.uncertain = False
-        """An earlier attempt ended without an outcome: the batch may be in the log already."""
+        """An earlier attempt ended without an outcome, so the batch may already be in the log."""
         self.suspect_answers = 0
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
@@ -86,11 +86,11 @@ class PendingBatch:
 
     @property
     def has_sequence(self) -> bool:
-        """Whether ids were given; they stay through all retries unless the sequence restarts."""
+        """Whether it has ids. They stay through all retries unless the sequence restarts."""
         return self.base_sequence != NO_SEQUENCE
 
     def add(self, record: NewRecord, size_bytes: int, token: object) -> None:
-        """Put one more record at the end."""
+        """Append a record."""
         self.records.append(record)
         self.record_count += 1
         self.size_bytes += size_bytes
@@ -103,7 +103,9 @@ class PendingBatch:
         self.base_sequence = NO_SEQUENCE
 
     def split(self) -> "tuple[PendingBatch, PendingBatch]":
-        """Two batches with half the records each. Sequences count records, so they stay true."""
+        """Return two batches with half the records each. Sequences count records, so they stay
+        valid.
+        """
         middle = self.record_count // 2
         halves = (
             PendingBatch(self.tp, (*self.order, 0), self.created_ms),
@@ -133,8 +135,8 @@ class PendingBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
-    """The batch is in the log from `base_offset` on (-1 where the broker does not tell)."""
+class BatchDelivered:
+    """The batch is in the log from `base_offset` on (-1 if the broker does not report it)."""
 
     batch: PendingBatch
     base_offset: int
@@ -142,7 +144,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class BatchFailed:
     """The batch is given up; its caller gets `error`."""
 
     batch: PendingBatch
@@ -150,18 +152,20 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Restarted:
-    """A partition goes on under a raised epoch or another producer id; worth a line in the log."""
+class SequenceRestarted:
+    """A partition continues under a raised epoch or another producer id. The driver logs it."""
 
     tp: TopicPartition
     code: ErrorCode
 
 
-Effect = Delivered | Failed | Restarted
+Effect = BatchDelivered | BatchFailed | SequenceRestarted
 
 
 class PartitionLine:
-    """The batches of one partition in order, with the ids and sequence they are sent under."""
+    """The batches of one partition in order, with the ids and sequence under which
+    they are sent.
+    """
 
     __slots__ = (
         "acknowledged",
@@ -188,9 +192,9 @@ class PartitionLine:
         self.next_sequence = 0
         self.next_place = 0
         self.acknowledged = False
-        """The leader has confirmed a batch under these ids since the last trouble."""
+        """The leader has acknowledged a batch under these ids since the last error."""
         self.restart_sequences = False
-        """The log has a gap below `next_sequence`: only a new epoch can go on."""
+        """The log has a gap below `next_sequence`, so only a new epoch can continue."""
         self.retry_at_ms = 0
         self.unknown_since_ms: int | None = None
 
@@ -200,26 +204,28 @@ class PartitionLine:
         return bool(self.in_flight) or bool(self.waiting and self.waiting[0].has_sequence)
 
     def may_overlap(self, remembered_count: int) -> bool:
-        """Whether the first waiting batch may follow those in flight before they are answered."""
+        """Return whether the first waiting batch may be sent before those in flight
+        are answered.
+        """
         if self.restart_sequences or not self.acknowledged:
             return False
         if self.waiting[0].has_sequence or self.in_flight[0].attempts > 1:
-            # One of them is being retried. A split one counts twice at the broker, so the order of
-            # places alone would not do.
+            # One of them is being retried. A split batch counts twice at the broker, so the order
+            # of places is not enough.
             return False
-        # The oldest may be stuck at a former leader while its successor confirms the others.
+        # The oldest may be stuck at a former leader while the new leader acknowledges the others.
         return self.next_place - self.in_flight[0].place < remembered_count
 
     def is_first_outstanding(self, batch: PendingBatch) -> bool:
-        """Whether no earlier batch is without an outcome; `batch` itself is taken out."""
+        """Return whether no earlier batch is without an outcome, apart from `batch` itself."""
         earlier_in_flight = self.in_flight and self.in_flight[0].order < batch.order
         earlier_waiting = self.waiting and self.waiting[0].order < batch.order
         return not earlier_in_flight and not earlier_waiting
 
     def put_back(self, batch: PendingBatch) -> None:
-        """Take a batch that was sent into the waiting line again, at its place."""
+        """Put a batch that was sent back into the queue, at its place."""
         if self.restart_sequences:
-            # It stands behind a batch that is not in the log, so neither can it be.
+            # It comes after a batch that is not in the log, so it cannot be in the log either.
             batch.strip_sequence()
         position = 0
         for position, other in enumerate(self.waiting):  # noqa: B007 (used after the loop)
@@ -230,13 +236,13 @@ class PartitionLine:
         self.waiting.insert(position, batch)
 
     def restart(self) -> None:
-        """Note that the sequences given so far lead nowhere; in-flight batches follow later."""
+        """Note that the sequences given so far are invalid. Batches in flight follow later."""
         self.restart_sequences = True
         for batch in self.waiting:
             batch.strip_sequence()
 
     def adopt(self, producer_id: int, producer_epoch: int) -> None:
-        """Go on from sequence 0 under other ids; nothing may be outstanding."""
+        """Continue from sequence 0 under other ids. No batch may be outstanding."""
         assert not self.has_outstanding
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -245,7 +251,7 @@ class PartitionLine:
         self.restart_sequences = False
 
     def assign_sequence(self, batch: PendingBatch) -> None:
-        """Give the batch the next sequence under the line's ids."""
+        """Give the batch the next sequence under the queue's ids."""
         batch.producer_id = self.producer_id
         batch.producer_epoch = self.producer_epoch
         batch.base_sequence = self.next_sequence
@@ -254,7 +260,7 @@ class PartitionLine:
         self.next_sequence = sequence_after(self.next_sequence, batch.record_count)
 
     def wait_before_retry(self, now_ms: int) -> None:
-        """Count one trouble, unless another batch has reported the same one already."""
+        """Count one error, unless another batch has already reported it."""
         self.acknowledged = False
         if self.retry_at_ms <= now_ms:
             self.retry_at_ms = now_ms + self.backoff.next_ms()

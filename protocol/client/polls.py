@@ -1,11 +1,11 @@
-"""Whether somebody still reads: a member that nobody polls shall leave its part to the others.
+"""Detects a consumer that is not polled any more, so that other members get its partitions.
 
-Floor: client. Pure: time is an argument.
+Room: client. Pure: time is an argument.
 """
 
 
 class Polls:
-    """The polls of one consumer; several may wait at the same time."""
+    """The polls of one consumer; several can wait at the same time."""
 
     def __init__(self, interval_ms_max: int, now_ms: int) -> None:
         self._interval_ms_max = interval_ms_max
@@ -13,25 +13,25 @@ class Polls:
         self._waiting = 0
 
     def note(self, now_ms: int) -> None:
-        """One was answered at once."""
+        """Note a poll that was answered at once."""
         self._polled_at_ms = now_ms
 
     def begin(self, now_ms: int) -> None:
-        """One begins to wait."""
+        """Note the start of a poll that waits."""
         self._waiting += 1
         self._polled_at_ms = now_ms
 
     def end(self, now_ms: int) -> None:
-        """One waits no longer: its reader works on what it got."""
+        """Note the end of a poll; its caller now processes the records."""
         self._waiting -= 1
         self._polled_at_ms = now_ms
 
     @property
     def overdue_at_ms(self) -> int | None:
-        """From when on the reader takes too long; None while a poll waits."""
+        """When the caller has taken too long; None while a poll waits."""
         return None if self._waiting else self._polled_at_ms + self._interval_ms_max
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether the last poll is too long ago."""
+        """Return whether the last poll is too long ago."""
         overdue_at_ms = self.overdue_at_ms
         return overdue_at_ms is not None and now_ms >= overdue_at_ms

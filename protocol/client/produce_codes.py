@@ -1,20 +1,20 @@
-"""What the error codes that answer a batch say of it, beside whether they pass by themselves.
+"""Sets of error codes for a batch, by their meaning for the producer.
 
-Floor: client. Pure.
+Room: client. Pure.
 """
 
 from protocol.errors import ErrorCode
 
 SUSPECT = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""Retriable, but they may last for ever if our own bytes or a broker's bug are behind them."""
+"""Retriable, but they can last forever if our own bytes or a broker's bug cause them."""
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-"""Halves of the batch may be taken."""
+"""Halves of the batch may be accepted."""
 
 PRODUCER_REFUSED = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
-"""Our ids are somebody else's, or nobody's any more."""
+"""Another producer uses our ids, or they have expired."""
 
 NOT_WRITTEN = frozenset(
     {
@@ -23,4 +23,4 @@ NOT_WRITTEN = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )
-"""Certain that nothing is in the log: after any other code something may be."""
+"""The batch is certainly not in the log. After any other code it can be."""

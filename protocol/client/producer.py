@@ -1,8 +1,8 @@
-"""The producer: records in, acknowledgements out; idempotent unless told otherwise.
+"""The producer: appends records and returns acknowledgements; idempotent by default.
 
-Floor: client. Around the pure `producer_core`: this file hands out futures and settles them, in
-`producer_room` senders wait for room, `producer_sender` does the requests. A broker that restarts
-or is killed delays records; it neither loses, doubles nor reorders them.
+Room: client. Built on the pure `producer_core`. This file creates futures and sets their results.
+In `producer_room` callers wait for buffer space; `producer_sender` sends requests. A broker that
+restarts or dies delays records, but never loses, duplicates or reorders them.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from protocol.client.errors import ClientClosed, ClientError, TransactionFailed
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_steps import GroupMembership
 from protocol.client.pending import (
-    Delivered,
+    BatchDelivered,
+    BatchFailed,
     Effect,
-    Failed,
     PendingBatch,
-    Restarted,
+    SequenceRestarted,
     record_bytes_bound,
 )
 from protocol.client.producer_core import ProducerCore
@@ -43,7 +43,7 @@ from protocol.client.producer_room import ProducerRoom
 from protocol.client.producer_sender import ProducerSender
 from protocol.client.producer_settings import ProducerSettings
 from protocol.client.transaction_core import TransactionCore
-from protocol.client.transactions import Transactions
+from protocol.client.transactions import TransactionRequests
 from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.types import TopicPartition
@@ -58,10 +58,10 @@ logger = logging.getLogger(__name__)
 
 
 class Producer:
-    """Sends records and batches to one cluster. The settings are `ProducerSettings`'.
+    """Sends records and batches to one cluster. The settings are those of `ProducerSettings`.
 
-    Futures of records that cannot be delivered fail with ApiError (the broker refuses them for
-    good), DeliveryTimedOut, RecordTooLarge or ClientClosed.
+    Futures of records that cannot be delivered fail with ApiError (a permanent refusal of the
+    broker), DeliveryTimedOut, RecordTooLarge or ClientClosed.
     """
 
     def __init__(
@@ -102,7 +102,9 @@ class Producer:
         self._core = ProducerCore(self.settings, cluster.rng)
         self._partitions = ProducerPartitions(cluster, self._core, self._hooks.partitioner)
         self._transactions = (
-            Transactions(cluster, self._core, TransactionCore()) if transactional_id else None
+            TransactionRequests(cluster, self._core, TransactionCore())
+            if transactional_id
+            else None
         )
         self._sender = ProducerSender(cluster, self._core, self._perform, self._transactions)
         self._room = ProducerRoom(self._core, self._sender.wake, self._check_open)
@@ -111,7 +113,7 @@ class Producer:
         self._ended: ClientError | None = ClientClosed("the producer was not started")
 
     async def start(self) -> None:
-        """Begin to send. The producer id is asked for when the first record is there."""
+        """Start to send. The producer id is requested when the first record is there."""
         self._ended = None
         self._task = asyncio.create_task(self._sender.run())
         self._task.add_done_callback(self._task_ended)
@@ -129,14 +131,14 @@ class Producer:
         headers: Headers = (),
         on_delivery: DeliveryCallback | None = None,
     ) -> "asyncio.Future[RecordMetadata]":
-        """Queue one record; waits while the buffer is full. Await the future to know its fate.
+        """Queue one record; waits while the buffer is full. The future gets its outcome.
 
         Key and value are bytes or None unless there are serializers. Without `partition` the
-        partitioner decides, by default by the key as in Java, without a key the batch being filled.
-        `on_delivery` and the interceptors are told the outcome as well. Raises TypeError or
-        ValueError for what cannot be encoded, RecordTooLarge, ClientClosed, TransactionFailed or
-        ProducerFenced in a transaction, and ApiError or BrokerUnreachable when the topic's
-        partitions cannot be learnt within the cluster's request time-out.
+        partitioner decides: by default by the key as in Java, and without a key the open batch.
+        `on_delivery` and the interceptors also get the outcome. Raises TypeError or ValueError for
+        values that cannot be encoded, RecordTooLarge, ClientClosed, TransactionFailed or
+        ProducerFenced in a transaction, and ApiError or BrokerUnreachable if the topic's partitions
+        stay unknown for the request time-out.
         """
         outgoing = OutgoingRecord(topic, value, key, partition, timestamp_ms, headers)
         future, _ = await self._enqueue(outgoing, on_delivery)
@@ -152,7 +154,7 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> RecordMetadata:
-        """Send one record without lingering, and return where it is. Errors as the future's."""
+        """Send one record without lingering, and return its position. Errors as the future's."""
         outgoing = OutgoingRecord(topic, value, key, partition, timestamp_ms, headers)
         future, batch = await self._enqueue(outgoing, None)
         batch.closed = True
@@ -162,11 +164,11 @@ class Producer:
     async def send_batch(
         self, topic: str, partition: int, batch: bytearray, record_count: int
     ) -> "asyncio.Future[BatchMetadata]":
-        """Queue a whole encoded batch behind what is queued for its partition; waits for room.
+        """Queue an encoded batch behind the partition's queued records; waits for room.
 
-        The producer writes its ids into `batch`, which the caller leaves alone until the future is
-        done. A batch the broker finds too large fails with ApiError MESSAGE_TOO_LARGE and is not
-        split; raises as `send`.
+        The producer writes its ids into `batch`, so the caller must not change it until the future
+        is done. If the broker finds it too large, it fails with ApiError MESSAGE_TOO_LARGE and is
+        not split. Raises as `send`.
         """
         tp = checked_partition(checked_topic(topic), partition)
         if not isinstance(batch, bytearray):
@@ -183,11 +185,13 @@ class Producer:
         return future
 
     async def flush(self) -> None:
-        """Send at once what is queued and return when all of it has its outcome, good or bad."""
+        """Send everything queued at once, and return when all of it has its outcome,
+        good or bad.
+        """
         await self._room.flush()
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Flush (for at most `timeout_ms`) and stop; what is left fails with ClientClosed.
+        """Flush (for at most `timeout_ms`) and stop. Remaining records fail with ClientClosed.
 
         A transaction that is still open is aborted.
         """
@@ -210,16 +214,16 @@ class Producer:
     # --- transactions -------------------------------------------------------------------------
 
     async def init_transactions(self, timeout_ms: int | None = None) -> None:
-        """Take over the transactional id: once, before the first transaction.
+        """Take over the transactional id; once, before the first transaction.
 
-        An older producer of the same id is fenced, and what it left open is finished or aborted.
-        May be repeated after a time-out.
+        An older producer of the same id is fenced, and its open transaction is completed or
+        aborted. Can be repeated after a time-out.
         """
         self._check_open()
         await self._transactional.initialize(timeout_ms)
 
     def begin_transaction(self) -> None:
-        """All that is sent from here on belongs together."""
+        """Start a transaction that includes all records sent from now on."""
         self._check_open()
         self._transactional.core.begin()
 
@@ -233,19 +237,19 @@ class Producer:
     ) -> None:
         """Commit these offsets of a group together with the records.
 
-        `membership` is the consumer's: with it a member that was replaced meanwhile is refused.
-        Raises TransactionFailed or ProducerFenced.
+        `membership` is the consumer's. With it, a member that was replaced in the meantime is
+        refused. Raises TransactionFailed or ProducerFenced.
         """
         self._check_open()
         await self._transactional.add_offsets(offsets, group_id, membership, timeout_ms)
 
     async def commit_transaction(self, timeout_ms: int | None = None) -> None:
-        """Flush, and make all of it visible at once.
+        """Flush, and make the whole transaction visible at once.
 
-        Raises TransactionFailed if something in it failed: `abort_transaction` is next then. After
-        a time-out or a lost connection the outcome is unclear: commit again, and do not abort.
-        Without `timeout_ms` the records have the time that delivery has, and their end has the
-        request time-out.
+        Raises TransactionFailed if a part of it failed; then call `abort_transaction`. After a
+        time-out or a lost connection the outcome is unknown: commit again, and do not abort.
+        Without `timeout_ms` the records have the delivery time-out, and their end has the request
+        time-out.
         """
         self._check_open()
         transactional = self._transactional
@@ -255,9 +259,9 @@ class Producer:
         await transactional.end(True, left_ms)
 
     async def abort_transaction(self, timeout_ms: int | None = None) -> None:
-        """Take back all of it: what was not sent fails with TransactionFailed, the rest is hidden.
+        """Abort: unsent records fail with TransactionFailed, the others are hidden.
 
-        May be repeated after a time-out.
+        Can be repeated after a time-out.
         """
         self._check_open()
         transactional = self._transactional
@@ -272,18 +276,18 @@ class Producer:
         try:
             await self.abort_transaction()
         except (ApiError, ClientError) as error:
-            # The coordinator does it when the transaction's time is over.
+            # The coordinator aborts it when its time-out has passed.
             logger.warning("transaction left open", extra=fields(error=error))
 
     @property
-    def _transactional(self) -> Transactions:
+    def _transactional(self) -> TransactionRequests:
         if self._transactions is None:
             raise ValueError("the producer has no transactional_id")
         return self._transactions
 
     @property
     def _transaction(self) -> int:
-        """The number of the transaction begun last."""
+        """The number of the last started transaction."""
         return 0 if self._transactions is None else self._transactions.core.number
 
     def _join_transaction(self, tp: TopicPartition, number: int) -> None:
@@ -292,7 +296,7 @@ class Producer:
 
     @property
     def buffered_bytes(self) -> int:
-        """The size of everything queued or on its way."""
+        """The size of everything queued or in flight."""
         return self._core.buffered_bytes
 
     # --- records ------------------------------------------------------------------------------
@@ -315,7 +319,7 @@ class Producer:
             await self._partitions.learn(topic)
         await self._room.wait(size_bytes)
         try:
-            # No await from here on, so that what was found out still holds.
+            # No await from here on, so that the choice of the partition stays valid.
             if tp is None:
                 tp = self._partitions.choose(topic, record.key, size_bytes)
             self._join_transaction(tp, transaction)
@@ -345,25 +349,25 @@ class Producer:
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Delivered):
+            if isinstance(effect, BatchDelivered):
                 settle_delivered(effect)
-            elif isinstance(effect, Failed):
+            elif isinstance(effect, BatchFailed):
                 self._fail_transaction(effect)
                 settle_failed(effect)
-            elif isinstance(effect, Restarted):
+            elif isinstance(effect, SequenceRestarted):
                 logger.warning(
                     "producer sequence starts again",
                     extra=fields(partition=effect.tp, reason=effect.code.name),
                 )
         transactions = self._transactions
         if transactions is not None and transactions.core.drops_waiting and self._core.is_waiting:
-            error = TransactionFailed("the transaction these records belong to is given up")
+            error = TransactionFailed("the transaction of these records is aborted")
             error.__cause__ = transactions.core.failure
             self._perform(self._core.fail_waiting(error))
             return
         self._room.settle()
 
-    def _fail_transaction(self, effect: Failed) -> None:
+    def _fail_transaction(self, effect: BatchFailed) -> None:
         if self._transactions is not None:
             was_sent = effect.batch.attempts > 0
             self._transactions.core.fail(effect.error, was_sent=was_sent)
@@ -381,5 +385,5 @@ class Producer:
         self._ended = error
         self._sender.stop()
         self._room.end(error)
-        # Whoever flushes is let go by this: everything has its outcome.
+        # This also ends waiting flushes, because everything has its outcome.
         self._perform(self._core.fail_all(error))

@@ -1,18 +1,18 @@
-"""The producer without its network: which batch leaves when, and what its answer means.
+"""The producer without its network: which batch is sent when, and what its answer means.
 
-Floor: client. Pure: time and chance are arguments, outcomes are returned as effects for the driver
-(`producer.py`) to perform. The rules that keep an idempotent stream whole, in Java's manner:
+Room: client. Pure: time and chance are arguments, outcomes are effects for `producer.py`. The rules
+of an idempotent stream, as in Java:
 
-- A batch keeps its producer id, epoch and sequence through all retries. The broker knows it again
-  among the last five, so no further batch gets a sequence that would push it out of them, and
-  while one is being retried nothing else of that partition is in flight.
-- Until the leader has confirmed a batch, at the start and after every trouble, one is in flight: a
-  leader that knows nothing of the producer takes any sequence, so a second could overtake it.
-- OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is not the first outstanding one is the echo of an
-  earlier failure: it waits for its turn. For the first outstanding one it means that the log has a
-  gap below it (a batch was refused or given up): it is not in the log, nor is any behind it, so
-  the partition starts again at sequence 0 under a raised epoch once nothing is in flight.
-- Only a batch refused for good while nothing else is outstanding gives its sequence back.
+- A batch keeps its producer id, epoch and sequence through all retries. The broker recognises it
+  among the last five. So no later batch gets a sequence that would push it out of them, and while
+  one is retried no other batch of that partition is in flight.
+- Until the leader has acknowledged a batch, at the start and after every error, one is in flight. A
+  leader that does not know the producer accepts any sequence, so a second could overtake it.
+- OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is not the first outstanding one follows from an
+  earlier failure, so it waits its turn. For the first one it means that the log has a gap below it
+  (a batch was refused or given up). Then no later batch is in the log either, and the partition
+  restarts at sequence 0 under a raised epoch once nothing is in flight.
+- Only a batch refused permanently while nothing else is outstanding gives its sequence back.
 """
 
 import random
@@ -22,12 +22,12 @@ from protocol.client.backoff import Backoff
 from protocol.client.errors import DeliveryTimedOut, RecordTooLarge
 from protocol.client.pending import (
     BATCH_OVERHEAD_BYTES,
-    Delivered,
+    BatchDelivered,
+    BatchFailed,
     Effect,
-    Failed,
     PartitionLine,
     PendingBatch,
-    Restarted,
+    SequenceRestarted,
     record_bytes_bound,
 )
 from protocol.client.produce_codes import NOT_WRITTEN, PRODUCER_REFUSED, SUSPECT, TOO_LARGE
@@ -41,7 +41,7 @@ SUSPECT_ANSWERS_MAX = 10
 
 
 class ProducerCore:
-    """All partitions of one producer. Every method is given the time in milliseconds."""
+    """All partitions of one producer. Every method gets the time in milliseconds."""
 
     def __init__(self, settings: ProducerSettings, rng: random.Random) -> None:
         self.settings = settings
@@ -49,30 +49,30 @@ class ProducerCore:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.buffered_bytes = 0
         self.pressed = False
-        """Somebody waits for room or for a flush: nothing lingers."""
+        """A caller waits for room or for a flush, so batches do not linger."""
         self._rng = rng
         self._lines: dict[TopicPartition, PartitionLine] = {}
         self._created = 0
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether that much more fits into the buffer."""
+        """Return whether that much more fits into the buffer."""
         return self.buffered_bytes + size_bytes <= self.settings.buffer_bytes
 
     def check_size(self, size_bytes: int) -> None:
-        """Raise RecordTooLarge for what can never be sent."""
+        """Raise RecordTooLarge for a record or batch that can never be sent."""
         limit = min(self.settings.request_bytes_max, self.settings.buffer_bytes)
         if size_bytes > limit:
             raise RecordTooLarge(f"{size_bytes} bytes to send at once, the limit is {limit}")
 
     def would_open_batch(self, tp: TopicPartition, size_bytes: int) -> bool:
-        """Whether a record of that size would begin a batch of its own."""
+        """Return whether a record of that size would start a new batch."""
         line = self._lines.get(tp)
         return line is None or self._open_batch(line, size_bytes) is None
 
     def append(
         self, tp: TopicPartition, record: NewRecord, token: object, now_ms: int
     ) -> PendingBatch:
-        """Put a record into the partition's last batch. The caller has checked size and room."""
+        """Add a record to the partition's last batch. The caller has checked size and room."""
         size_bytes = record_bytes_bound(record)
         line = self._line(tp)
         batch = self._open_batch(line, size_bytes)
@@ -86,7 +86,7 @@ class ProducerCore:
     def append_batch(
         self, tp: TopicPartition, payload: bytearray, record_count: int, token: object, now_ms: int
     ) -> PendingBatch:
-        """Queue a batch that is encoded already, behind everything queued before it."""
+        """Queue an encoded batch behind everything queued before."""
         batch = self._new_batch(self._line(tp), now_ms)
         batch.payload = payload
         batch.record_count = record_count
@@ -97,13 +97,13 @@ class ProducerCore:
         return batch
 
     def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
-        """Take the ids that InitProducerId gave."""
+        """Take the ids from InitProducerId."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
 
     @property
     def needs_producer_id(self) -> bool:
-        """Whether the driver must ask for a producer id before anything unsent can leave."""
+        """Whether the driver must get a producer id before anything unsent can be sent."""
         return self.settings.idempotent and self.producer_id == NO_PRODUCER_ID
 
     @property
@@ -113,16 +113,16 @@ class ProducerCore:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any batch is not on its way."""
+        """Whether any batch is not in flight."""
         return any(line.waiting for line in self._lines.values())
 
     @property
     def last_number(self) -> int:
-        """The number of the batch created last; they count from 1."""
+        """The number of the last created batch; numbers start at 1."""
         return self._created
 
     def oldest_number(self) -> int | None:
-        """The number of the oldest batch without an outcome."""
+        """Return the number of the oldest batch without an outcome."""
         heads = [
             batches[0].order[0]
             for line in self._lines.values()
@@ -132,7 +132,7 @@ class ProducerCore:
         return min(heads, default=None)
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
-        """The partitions from which `drain` would take a batch, the oldest batch first."""
+        """Return the partitions from which `drain` would take a batch, the oldest batch first."""
         lines = [line for line in self._lines.values() if self._is_ready(line, now_ms)]
         lines.sort(key=lambda line: line.waiting[0].order)
         return [line.tp for line in lines]
@@ -142,8 +142,7 @@ class ProducerCore:
     ) -> list[PendingBatch]:
         """Take at most one batch of each partition, `bytes_max` in all, and mark them in flight.
 
-        The caller sends them in one request, after those drained before on the same connection,
-        and reports the outcome of each.
+        The caller sends them in one request, behind earlier ones, and reports the outcome of each.
         """
         taken: list[PendingBatch] = []
         taken_bytes = 0
@@ -165,9 +164,10 @@ class ProducerCore:
         return taken
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
-        """The earliest time after `now_ms` at which `ready` or `expire` has more to say.
+        """Return the earliest time after `now_ms` at which `ready` or `expire` may return more.
 
-        What could go now and does not is held up by something else, whose end wakes the driver.
+        A batch that could be sent now but is not waits for something else, whose end wakes the
+        driver.
         """
         deadlines = [
             deadline
@@ -181,23 +181,23 @@ class ProducerCore:
     def on_delivered(
         self, batch: PendingBatch, base_offset: int, log_append_time_ms: int
     ) -> list[Effect]:
-        """The leader has written the batch, or with acks 0 the network took it."""
+        """Note that the leader has appended the batch, or with acks 0 that the network took it."""
         line = self._take_back(batch)
         line.acknowledged = True
         line.unknown_since_ms = None
         line.retry_at_ms = 0
         line.backoff.reset()
-        return [self._done(Delivered(batch, base_offset, log_append_time_ms))]
+        return [self._done(BatchDelivered(batch, base_offset, log_append_time_ms))]
 
     def on_connection_lost(self, batch: PendingBatch, now_ms: int) -> None:
-        """The answer will not come: the batch may be in the log or not, and is sent again."""
+        """Queue the batch again: there will be no answer, so it may or may not be in the log."""
         line = self._take_back(batch)
         batch.uncertain = True
         line.put_back(batch)
         line.wait_before_retry(now_ms)
 
     def on_unsent(self, batch: PendingBatch, now_ms: int) -> None:
-        """The batch was drained, but not one byte of it left."""
+        """Queue a drained batch again of which nothing was sent."""
         line = self._take_back(batch)
         line.put_back(batch)
         line.wait_before_retry(now_ms)
@@ -205,7 +205,7 @@ class ProducerCore:
     def on_refused(
         self, batch: PendingBatch, code: ErrorCode, detail: str, now_ms: int
     ) -> list[Effect]:
-        """The leader answered with an error code other than NONE."""
+        """Handle an error code other than NONE."""
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return self.on_delivered(batch, NO_OFFSET, -1)
         line = self._take_back(batch)
@@ -233,7 +233,7 @@ class ProducerCore:
         return []
 
     def on_leader_unknown(self, tp: TopicPartition, code: ErrorCode, now_ms: int) -> list[Effect]:
-        """Metadata names no leader. Batches wait; they fail if the topic stays unknown too long."""
+        """Handle missing leaders. Batches wait; they fail if the topic stays unknown too long."""
         line = self._lines[tp]
         line.wait_before_retry(now_ms)
         if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -246,7 +246,9 @@ class ProducerCore:
         return self._fail_waiting(line, ApiError(code, f"{tp} stayed unknown"))
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Give up what waits longer than the delivery timeout; what is in flight ends by itself."""
+        """Give up batches that wait longer than the delivery time-out. Batches in flight end
+        otherwise.
+        """
         timeout_ms = self.settings.delivery_timeout_ms
         if timeout_ms is None:
             return []
@@ -256,21 +258,21 @@ class ProducerCore:
                 batch = line.waiting.popleft()
                 fate = "may have been written" if batch.uncertain else "was not written"
                 text = f"no acknowledgement for {batch.tp} within {timeout_ms} ms; it {fate}"
-                effects.append(self._done(Failed(batch, DeliveryTimedOut(text))))
+                effects.append(self._done(BatchFailed(batch, DeliveryTimedOut(text))))
         return effects
 
     def fail_waiting(self, error: Exception) -> list[Effect]:
-        """Give up all that is not in flight."""
+        """Give up all batches that are not in flight."""
         effects: list[Effect] = []
         for line in self._lines.values():
             effects += self._fail_waiting(line, error)
         return effects
 
     def fail_all(self, error: Exception) -> list[Effect]:
-        """Give up everything: the producer ends, and later answers must not be reported."""
+        """Give up everything. The producer ends, and later answers must not be reported."""
         effects = self.fail_waiting(error)
         for line in self._lines.values():
-            effects += [self._done(Failed(batch, error)) for batch in line.in_flight]
+            effects += [self._done(BatchFailed(batch, error)) for batch in line.in_flight]
             line.in_flight.clear()
         return effects
 
@@ -307,7 +309,7 @@ class ProducerCore:
         return line.waiting[0].has_sequence or not self.needs_producer_id
 
     def _due_at_ms(self, line: PartitionLine) -> int:
-        """From when on the line's first batch wants to leave."""
+        """Return from when the queue's first batch can be sent."""
         head = line.waiting[0]
         is_full = head.closed or head.size_bytes >= self.settings.batch_bytes
         if self.pressed or is_full or len(line.waiting) > 1:
@@ -320,7 +322,7 @@ class ProducerCore:
         return (self._due_at_ms(line), *expiry)
 
     def _sequence(self, line: PartitionLine) -> bool:
-        """Give the line's first batch its sequence; False while only a producer id would help."""
+        """Give the queue's first batch its sequence; return False if it needs a producer id."""
         ours = (self.producer_id, self.producer_epoch)
         if line.restart_sequences and (line.producer_id, line.producer_epoch) == ours:
             if self.producer_epoch >= PRODUCER_EPOCH_MAX:
@@ -339,17 +341,17 @@ class ProducerCore:
         line.in_flight.remove(batch)
         return line
 
-    def _done(self, effect: Delivered | Failed) -> Effect:
+    def _done(self, effect: BatchDelivered | BatchFailed) -> Effect:
         self.buffered_bytes -= effect.batch.size_bytes
         return effect
 
     def _give_up(self, line: PartitionLine, batch: PendingBatch, error: Exception) -> Effect:
         if batch.has_sequence and not batch.uncertain and not line.has_outstanding:
             line.next_sequence = batch.base_sequence
-        return self._done(Failed(batch, error))
+        return self._done(BatchFailed(batch, error))
 
     def _fail_waiting(self, line: PartitionLine, error: Exception) -> list[Effect]:
-        effects = [self._done(Failed(batch, error)) for batch in line.waiting]
+        effects = [self._done(BatchFailed(batch, error)) for batch in line.waiting]
         line.waiting.clear()
         line.unknown_since_ms = None
         return effects
@@ -371,27 +373,27 @@ class ProducerCore:
         if self.settings.is_transactional:
             # Only the end of the transaction brings another epoch.
             line.waiting.remove(batch)
-            return [self._done(Failed(batch, ApiError(code)))]
+            return [self._done(BatchFailed(batch, ApiError(code)))]
         line.restart()
-        return [Restarted(batch.tp, code)]
+        return [SequenceRestarted(batch.tp, code)]
 
     def _on_producer_refused(
         self, line: PartitionLine, batch: PendingBatch, code: ErrorCode, now_ms: int
     ) -> list[Effect]:
-        """Somebody else wrote under our ids, or they were taken from us: others are needed.
+        """Get other ids, because another producer used ours or they were taken from us.
 
-        A batch whose earlier attempt had no outcome cannot be recognised under other ids; sending
-        it again could double it, so its caller is told.
+        A batch whose earlier attempt had no outcome fails: under other ids a retry could duplicate
+        it.
         """
         if line.producer_id == self.producer_id:
             self.producer_id = NO_PRODUCER_ID
         effects: list[Effect] = []
         if batch.uncertain:
-            effects.append(self._done(Failed(batch, ApiError(code))))
+            effects.append(self._done(BatchFailed(batch, ApiError(code))))
         else:
             line.put_back(batch)
         line.wait_before_retry(now_ms)
         if not line.restart_sequences:
             line.restart()
-            effects.append(Restarted(batch.tp, code))
+            effects.append(SequenceRestarted(batch.tp, code))
         return effects

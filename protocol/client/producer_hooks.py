@@ -1,6 +1,6 @@
-"""What a producer's owner may put between `send` and the wire.
+"""The hooks of a producer between `send` and the network.
 
-Floor: client. Data, the interceptor's empty methods, and what makes a record of all that.
+Room: client. Data, the interceptor's empty methods, and the construction of records.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from protocol.wire.record import Headers, NewRecord
 PARTITION_MAX = 2**31 - 1
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, Sequence[int], Sequence[int]], int | None]
-"""From topic, key, all partitions and those that have a leader to a partition.
+"""From topic, key, all partitions and those with a leader to a partition.
 
-None leaves the choice to the producer: by the key as in Java, without a key the batch being filled.
+None leaves the choice to the producer: by the key as in Java, without a key the open batch.
 """
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
@@ -27,7 +27,7 @@ Serializer: TypeAlias = Callable[[Any], bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRecord:
-    """A record as `send` was given it, before it is serialized and has a partition."""
+    """A record as given to `send`, before it is serialized and has a partition."""
 
     topic: str
     value: Any
@@ -38,21 +38,21 @@ class OutgoingRecord:
 
 
 class ProducerInterceptor:
-    """Sees every record on its way out and every outcome; override what is of interest."""
+    """Gets every record to send and every outcome. Override the methods you need."""
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
-        """The record to send instead; an exception is raised to whoever sends."""
+        """Return the record to send instead. An exception is raised to the sender."""
         return record
 
     def on_acknowledgement(
         self, metadata: RecordMetadata | None, error: BaseException | None
     ) -> None:
-        """The record is in the log, or why not. Runs in the loop: to be short."""
+        """The record is in the log, or the error. Runs in the event loop, so it must be short."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerHooks:
-    """All of it; interceptors are called in order, each with what the one before it returned."""
+    """All hooks. Interceptors are called in order, each with the result of the one before."""
 
     partitioner: Partitioner | None = None
     key_serializer: Serializer | None = None
@@ -60,18 +60,18 @@ class ProducerHooks:
     interceptors: tuple[ProducerInterceptor, ...] = ()
 
     def intercepted(self, outgoing: OutgoingRecord) -> OutgoingRecord:
-        """What the interceptors let out in its place."""
+        """Return the record after all interceptors."""
         for interceptor in self.interceptors:
             outgoing = interceptor.on_send(outgoing)
         return outgoing
 
     def tell_when_done(self, future: "asyncio.Future[RecordMetadata]") -> None:
-        """Have every interceptor told of the record's fate."""
+        """Have every interceptor called with the record's outcome."""
         for interceptor in self.interceptors:
             tell_when_done(future, interceptor.on_acknowledgement)
 
     def record(self, outgoing: OutgoingRecord, timestamp_ms: int) -> NewRecord:
-        """What a batch holds of it; TypeError or ValueError for what cannot be encoded."""
+        """Return the record for a batch. Raises TypeError or ValueError if it cannot be encoded."""
         return NewRecord(
             serialized(outgoing.key, self.key_serializer, "key"),
             serialized(outgoing.value, self.value_serializer, "value"),
@@ -81,7 +81,7 @@ class ProducerHooks:
 
 
 def serialized(value: Any, serializer: Serializer | None, what: str) -> bytes | None:
-    """The bytes of a key or value; TypeError for anything else that no serializer made bytes of."""
+    """Return the bytes of a key or value. Raises TypeError for anything else."""
     made = value if serializer is None else serializer(value)
     if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
         raise TypeError(f"the {what} is {type(made).__name__}, and no serializer makes bytes of it")
@@ -89,9 +89,9 @@ def serialized(value: Any, serializer: Serializer | None, what: str) -> bytes | 
 
 
 def checked_timestamp(timestamp_ms: int) -> int:
-    """Milliseconds as a batch can hold them; TypeError or ValueError for anything else.
+    """Return milliseconds that a batch can hold; else raise TypeError or ValueError.
 
-    What cannot be encoded must not get into a batch: it would take along whatever else is in it.
+    A value that cannot be encoded must not get into a batch, because the whole batch would fail.
     """
     if not 0 <= index(timestamp_ms) <= INT64_MAX:
         raise ValueError(f"timestamp_ms is {timestamp_ms}, expected 0 to {INT64_MAX}")
@@ -99,7 +99,7 @@ def checked_timestamp(timestamp_ms: int) -> int:
 
 
 def checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
-    """Headers as a batch can hold them; TypeError or ValueError for anything else."""
+    """Return headers that a batch can hold; else raise TypeError or ValueError."""
     checked = []
     for name, value in headers:
         _check_text(name, "a header's name")
@@ -108,16 +108,16 @@ def checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
 
 
 def checked_partition(topic: str, partition: int) -> TopicPartition:
-    """A partition as a request can name it; TypeError or ValueError for anything else."""
+    """Return a partition that a request can name; else raise TypeError or ValueError."""
     if not 0 <= index(partition) <= PARTITION_MAX:
         raise ValueError(f"partition {partition}, expected 0 to {PARTITION_MAX}")
     return TopicPartition(topic, index(partition))
 
 
 def checked_topic(topic: str) -> str:
-    """A topic as a request can name it; TypeError or ValueError for anything else.
+    """Return a topic that a request can name; else raise TypeError or ValueError.
 
-    Brokers take 249 bytes at most, and say so themselves.
+    Brokers accept at most 249 bytes, and check that themselves.
     """
     if not 0 < _check_text(topic, "the topic") <= STRING_BYTES_MAX:
         raise ValueError(f"the topic {topic[:50]!r} is not 1 to {STRING_BYTES_MAX} bytes long")
@@ -125,7 +125,7 @@ def checked_topic(topic: str) -> str:
 
 
 def _check_text(text: object, what: str) -> int:
-    """How many bytes it is; UnicodeEncodeError, which is a ValueError, for lone surrogates."""
+    """Return the size in bytes. Raises UnicodeEncodeError (a ValueError) for lone surrogates."""
     if not isinstance(text, str):
         raise TypeError(f"{what} is {type(text).__name__}, expected str")
     return len(text.encode())

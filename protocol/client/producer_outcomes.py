@@ -1,7 +1,7 @@
-"""Where records went, and the futures that learn it.
+"""The results of sent records, and the futures that get them.
 
-Floor: client. A batch's tokens are one future each: with the record's own time where the producer
-made the batch, or one future for all where the caller did.
+Room: client. A batch made by the producer has one token per record: its future, with the record's
+own time. A batch made by the caller has one future for all.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
 from protocol.client.errors import TransactionFailed
-from protocol.client.pending import Delivered, Failed, PendingBatch
+from protocol.client.pending import BatchDelivered, BatchFailed, PendingBatch
 from protocol.types import NO_OFFSET
 
 T = TypeVar("T")
@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where one record is; `offset` -1 where the broker did not tell (acks 0, a duplicate)."""
+    """The position of one record; `offset` -1 if the broker did not report it (acks 0, a
+    duplicate).
+    """
 
     topic: str
     partition: int
@@ -29,7 +31,7 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """Where a batch begins; `base_offset` -1 where the broker did not tell."""
+    """The position of a batch; `base_offset` -1 if the broker did not report it."""
 
     topic: str
     partition: int
@@ -40,8 +42,8 @@ class BatchMetadata:
 DeliveryCallback: TypeAlias = Callable[[RecordMetadata | None, BaseException | None], None]
 
 
-def settle_delivered(effect: Delivered) -> None:
-    """Tell everybody in the batch where their records are."""
+def settle_delivered(effect: BatchDelivered) -> None:
+    """Give each future in the batch the position of its record."""
     batch = effect.batch
     topic, partition = batch.tp
     if batch.payload is not None:
@@ -59,8 +61,8 @@ def settle_delivered(effect: Delivered) -> None:
         _set(future, RecordMetadata(topic, partition, offset, timestamp_ms))
 
 
-def settle_failed(effect: Failed) -> None:
-    """Tell everybody in the batch why theirs are not delivered, each in an exception of its own."""
+def settle_failed(effect: BatchFailed) -> None:
+    """Give each future in the batch the error, each in an exception of its own."""
     error = effect.error
     for future in _futures(effect.batch):
         if not future.done():
@@ -68,12 +70,12 @@ def settle_failed(effect: Failed) -> None:
             own.__cause__ = error.__cause__
             future.set_exception(own)
             if isinstance(error, TransactionFailed):
-                # The transaction says so as well: nobody need ask every single record.
+                # The transaction raises it as well, so no caller needs to check every record.
                 future.exception()
 
 
 def tell_when_done(future: "asyncio.Future[RecordMetadata]", callback: DeliveryCallback) -> None:
-    """Call this with the record's fate; what it raises goes to the loop's exception handler."""
+    """Call this with the record's outcome. Its exceptions go to the loop's exception handler."""
     future.add_done_callback(partial(_tell, callback))
 
 

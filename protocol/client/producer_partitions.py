@@ -1,6 +1,6 @@
-"""Which partition a producer's record goes to: the owner's partitioner, the key, or the open batch.
+"""Chooses the partition of a record: by the owner's partitioner, the key, or the open batch.
 
-Floor: client. `partitioner` is the arithmetic; here it meets what is known of the topic by then.
+Room: client. `partitioner` has the arithmetic; this module applies it to a topic's metadata.
 """
 
 from protocol.client.cluster import Cluster
@@ -11,7 +11,7 @@ from protocol.types import TopicPartition
 
 
 class ProducerPartitions:
-    """The choice for one producer's records; `partitioner` is the owner's, if there is one."""
+    """The choice for one producer's records. `partitioner` is the owner's, if any."""
 
     def __init__(
         self, cluster: Cluster, core: ProducerCore, partitioner: Partitioner | None
@@ -22,16 +22,16 @@ class ProducerPartitions:
         self._sticky = StickyPartitioner(cluster.rng)
 
     async def learn(self, topic: str) -> None:
-        """Return when there is something to choose from; errors as `Cluster.topic`."""
+        """Return when the topic's partitions are known. Errors as `Cluster.topic`."""
         known = self._cluster.current.topics.get(topic)
         if known is None or not known.partitions:
             await self._cluster.topic(topic)
 
     def choose(self, topic: str, key: bytes | None, size_bytes: int) -> TopicPartition:
-        """The partition of a record that is queued without an await after this."""
+        """Return the partition of a record. The caller must queue the record without an await."""
         known = self._cluster.current.topics.get(topic)
         if known is None or not known.partitions:
-            # Deleted while this waited for room: the sender finds out, and says so.
+            # The topic was deleted during the wait for room. The sender finds that and reports it.
             return TopicPartition(topic, 0)
         if self._partitioner is not None:
             chosen = self._partitioner(

@@ -1,6 +1,6 @@
-"""Who waits for a producer's buffer: for room in it, or until it is flushed.
+"""Callers that wait for a producer's buffer: for room in it, or until it is flushed.
 
-Floor: client. While anybody waits the core is pressed: nothing lingers.
+Room: client. While any caller waits the core is pressed: batches do not linger.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from protocol.client.producer_core import ProducerCore
 
 
 class ProducerRoom:
-    """The two lines before one producer's buffer.
+    """The two queues before one producer's buffer.
 
-    `wake` lets the sender see that one has grown; `check_open` raises once the producer has ended.
+    `wake` makes the sender look at them. `check_open` raises once the producer has ended.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class ProducerRoom:
     async def wait(self, size_bytes: int) -> None:
         """Return when that much may be queued, in order of arrival.
 
-        The caller queues it without an await, or raises; either way it calls `let_in` then.
+        The caller queues it without an await, or raises. In both cases it then calls `let_in`.
         """
         self._check_open()
         self._core.check_size(size_bytes)
@@ -49,7 +49,7 @@ class ProducerRoom:
         self._check_open()
 
     def let_in(self) -> None:
-        """Give the first in line its turn, if there is room for it; it lets in the next."""
+        """Wake the first waiting caller if there is room for it. It wakes the next one."""
         if self._turns:
             size_bytes, turn = self._turns[0]
             if not turn.done() and self._core.has_room(size_bytes):
@@ -57,7 +57,7 @@ class ProducerRoom:
         self._core.pressed = bool(self._turns or self._flushes)
 
     async def flush(self) -> None:
-        """Return when all that is queued by now has its outcome."""
+        """Return when everything queued by now has its outcome."""
         self._check_open()
         if self._core.is_empty:
             return
@@ -67,7 +67,7 @@ class ProducerRoom:
         await done
 
     async def flush_within(self, timeout_ms: int | None, clock_ms: Callable[[], int]) -> int | None:
-        """Flush, and return what is left of the time. Raises RequestTimedOut."""
+        """Flush, and return the remaining time. Raises RequestTimedOut."""
         if timeout_ms is None:
             await self.flush()
             return None
@@ -81,7 +81,7 @@ class ProducerRoom:
         return max(1, deadline - clock_ms())
 
     def settle(self) -> None:
-        """Let go whoever waits for what has happened: to be called after every outcome."""
+        """Wake the callers whose condition is met. Call this after every outcome."""
         if self._flushes:
             oldest = self._core.oldest_number()
             for number, done in self._flushes:
@@ -91,7 +91,7 @@ class ProducerRoom:
         self.let_in()
 
     def end(self, error: ClientError) -> None:
-        """Send away whoever waits for room; who flushes is let go when all has its outcome."""
+        """Fail the callers that wait for room. Flushes end when everything has its outcome."""
         for _, turn in self._turns:
             if not turn.done():
                 turn.set_exception(type(error)(*error.args))

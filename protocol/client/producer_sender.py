@@ -1,8 +1,8 @@
-"""The sending half of a producer: leaders found, requests made, answers given to the core.
+"""The sending half of a producer: finds leaders, sends requests, passes answers to the core.
 
-Floor: client. One task sleeps until something may be sent; requests themselves are futures. What
-takes time besides (a connection, metadata, a producer id) is done by one helper task each, so that
-trouble with one broker does not hold up the others.
+Room: client. One task sleeps until something can be sent; requests are futures. Slow work (a
+connection, metadata, a producer id) is done by one helper task each, so that a problem with one
+broker does not delay the others.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from protocol.client.errors import (
 )
 from protocol.client.pending import Effect, PendingBatch
 from protocol.client.producer_core import ProducerCore
-from protocol.client.transactions import Transactions
+from protocol.client.transactions import TransactionRequests
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -37,14 +37,14 @@ NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 
 class ProducerSender:
-    """Moves what the core has ready; `perform` is called with the effects of what comes back."""
+    """Sends what the core has ready. Calls `perform` with the effects of the answers."""
 
     def __init__(
         self,
         cluster: Cluster,
         core: ProducerCore,
         perform: Callable[[Iterable[Effect]], None],
-        transactions: Transactions | None = None,
+        transactions: TransactionRequests | None = None,
     ) -> None:
         self._cluster = cluster
         self._core = core
@@ -59,11 +59,11 @@ class ProducerSender:
         self._is_stopped = False
 
     def wake(self) -> None:
-        """Look again at what can be sent."""
+        """Check again what can be sent."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Send until cancelled. An exception other than that is a bug."""
+        """Send until cancelled. Any other exception is a bug."""
         try:
             while True:
                 self._wake.clear()
@@ -81,7 +81,7 @@ class ProducerSender:
             self.stop()
 
     def stop(self) -> None:
-        """Report nothing to the core any more; whoever calls this fails what is left there."""
+        """Report nothing more to the core. The caller fails what is left there."""
         self._is_stopped = True
         for helper in self._helpers.values():
             helper.cancel()
@@ -103,7 +103,7 @@ class ProducerSender:
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for tp in self._core.ready(now_ms):
             leader = current.leader(tp)
-            # Also before the transaction has the partition: one that does not exist never gets in.
+            # Also before the partition is in the transaction, because a missing one never gets in.
             if leader is None:
                 self._leaderless.add(tp)
             elif transactions is None or transactions.core.may_send(tp):
@@ -159,7 +159,8 @@ class ProducerSender:
         return ProduceRequest(
             transactional_id=self._settings.transactional_id,
             acks=self._settings.required_acks,
-            # The broker gives up first, so that its answer is not lost to our own time-out.
+            # The broker must time out first, so that its answer does not come after our own
+            # time-out.
             timeout_ms=self._settings.request_timeout_ms // 2,
             topic_data=[
                 TopicProduceData(name=name, partition_data=data) for name, data in by_topic.items()
@@ -224,7 +225,7 @@ class ProducerSender:
     # --- helpers ------------------------------------------------------------------------------
 
     def _help(self, name: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `work` beside the sender unless it is running already, and look again afterwards."""
+        """Run `work` in a task unless it is running already, and check again afterwards."""
         if name in self._helpers:
             return
         task = asyncio.create_task(work())
@@ -234,7 +235,7 @@ class ProducerSender:
             del self._helpers[name]
             self.wake()
             if not task.cancelled() and (error := task.exception()) is not None:
-                # A bug of ours: nobody else would ever hear of it.
+                # A bug of ours. No other code would report it.
                 self._perform(self._core.fail_waiting(ClientError(f"producer failed: {error!r}")))
                 task.get_loop().call_exception_handler(
                     {"message": "producer failed", "exception": error, "task": task}
@@ -246,7 +247,7 @@ class ProducerSender:
         try:
             await self._cluster.connection(node_id, self._purpose)
         except ClientError:
-            # Its leaderships are forgotten by now: the next look asks for leaders.
+            # Its leaderships are forgotten by now, so the next check looks for leaders.
             return
 
     async def _find_leaders(self) -> None:
@@ -268,7 +269,7 @@ class ProducerSender:
         try:
             await self._transactions.join_partitions()
         except (ApiError, ClientError) as error:
-            # What passes by itself is tried again as long as the transaction goes on.
+            # Transient errors are tried again as long as the transaction continues.
             if not is_transient(error):
                 self._transactions.core.fail(error)
 

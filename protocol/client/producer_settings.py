@@ -1,6 +1,6 @@
-"""The limits of one producer and their defaults.
+"""The settings of one producer and their defaults.
 
-Floor: client. Data only.
+Room: client. Data only.
 """
 
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ IDEMPOTENT_IN_FLIGHT_MAX = 5
 """How many batches of one partition a broker remembers."""
 
 REQUESTS_IN_FLIGHT_MAX = 2 * IN_FLIGHT_MAX
-"""What one connection has room for."""
+"""The capacity of one connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """What one producer was told.
+    """The settings of one producer.
 
-    required_acks: -1 all in-sync replicas, 1 the leader, 0 no answer at all.
-    idempotent: every batch is in the log once and in order, whatever dies in between.
-    compression: of the batches this producer encodes itself.
-    linger_ms, batch_bytes: a batch leaves when either is reached.
-    buffer_bytes: of all records without an outcome; beyond it `send` waits.
-    request_bytes_max: of one request; no record or batch can be larger.
-    max_in_flight: requests to one broker, and batches of one partition. Without idempotence a
-        retry may change the order unless this is 1.
-    delivery_timeout_ms: from `send` to the acknowledgement; None: for ever.
-    unknown_topic_timeout_ms: how long a topic may be missing before its records fail.
-    request_timeout_ms: how long one attempt may take; the broker gives up half-way.
-    transactional_id: None: no transactions. Else it outlives the process, and a new producer of the
-        same id fences the older one.
-    transaction_timeout_ms: after which the coordinator aborts a transaction by itself.
-    retry_backoff_ms: the first and the longest wait before a partition is tried again.
+    - `required_acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all.
+    - `idempotent`: every batch is in the log once and in order, whatever fails in between.
+    - `compression`: of the batches that this producer encodes itself.
+    - `linger_ms`, `batch_bytes`: a batch is sent when either is reached.
+    - `buffer_bytes`: of all records without an outcome; beyond it `send` waits.
+    - `request_bytes_max`: of one request; no record or batch can be larger.
+    - `max_in_flight`: requests to one broker, and batches of one partition. Without idempotence a
+      retry can change the order unless this is 1.
+    - `delivery_timeout_ms`: from `send` to the acknowledgement; None: forever.
+    - `unknown_topic_timeout_ms`: how long a topic can be missing before its records fail.
+    - `request_timeout_ms`: how long one attempt can take; the broker stops after half of it.
+    - `transactional_id`: None: no transactions. Else it outlives the process, and a new producer of
+      the same id fences the older one.
+    - `transaction_timeout_ms`: after this time the coordinator aborts a transaction.
+    - `retry_backoff_ms`: the first and the longest wait before a partition is tried again.
     """
 
     required_acks: int = -1

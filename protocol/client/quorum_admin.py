@@ -1,6 +1,6 @@
-"""The metadata quorum seen from outside: who leads it, and how far each replica has come.
+"""Describes the metadata quorum: its leader, and the progress of each replica.
 
-Floor: client.
+Room: client.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from protocol.messages.voters import (
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
     DescribeQuorumResponse,
-    ReplicaState,
+    QuorumReplicaState,
 )
 from protocol.types import ZERO_UUID, Uuid
 
@@ -25,7 +25,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """One replica of the metadata log; times in Unix ms. None where the leader does not know."""
+    """One replica of the metadata log; times in Unix ms. None if the leader does not know."""
 
     node_id: int
     directory_id: Uuid | None
@@ -36,7 +36,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumInfo:
-    """One leader's view. `endpoints`: by node, what each voter is called where it listens."""
+    """The leader's view. `endpoints`: by node, the addresses of each voter."""
 
     leader_id: int
     leader_epoch: int
@@ -47,11 +47,11 @@ class QuorumInfo:
 
     @property
     def leader(self) -> QuorumReplica | None:
-        """The leader among its voters; None when it has lost its vote meanwhile."""
+        """The leader among its voters; None if it is not a voter any more."""
         return next((one for one in self.voters if one.node_id == self.leader_id), None)
 
     def lag(self, replica: QuorumReplica) -> int | None:
-        """How many offsets a replica is behind the leader's end."""
+        """Return how many offsets a replica is behind the leader's end."""
         leader = self.leader
         if leader is None or leader.log_end_offset is None or replica.log_end_offset is None:
             return None
@@ -59,10 +59,10 @@ class QuorumInfo:
 
 
 async def describe_quorum(cluster: "Cluster", *, timeout_ms: int | None = None) -> QuorumInfo:
-    """The quorum as its leader sees it, asked of any broker.
+    """Ask any broker for the quorum as its leader sees it.
 
-    Raises ApiError (NOT_LEADER_OR_FOLLOWER while there is none), UnsupportedVersion for a cluster
-    without a quorum, BrokerUnreachable and ConnectionLost as the cluster does.
+    Raises ApiError (NOT_LEADER_OR_FOLLOWER while there is no leader), UnsupportedVersion for a
+    cluster without a quorum, BrokerUnreachable and ConnectionLost as the cluster does.
     """
     request = DescribeQuorumRequest(
         topics=[
@@ -94,7 +94,7 @@ async def describe_quorum(cluster: "Cluster", *, timeout_ms: int | None = None) 
     return await cluster.repeat(attempt, timeout_ms)
 
 
-def _replica(state: ReplicaState) -> QuorumReplica:
+def _replica(state: QuorumReplicaState) -> QuorumReplica:
     directory_id = state.replica_directory_id
     return QuorumReplica(
         state.replica_id,

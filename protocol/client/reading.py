@@ -1,6 +1,6 @@
-"""How far one assigned partition has been read, and what keeps it from being read on.
+"""The position of one assigned partition, and what prevents further reads.
 
-Floor: client. Pure: chance is the back-off's, time an argument.
+Room: client. Pure: the back-off has the random source, time is an argument.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ from protocol.types import (
 
 
 class OutOfRange(StrEnum):
-    """What to do when a position does not exist in the log (any more)."""
+    """What to do if a position does not exist in the log (any more)."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
@@ -26,13 +26,13 @@ class OutOfRange(StrEnum):
 
 
 RESET_TO = {OutOfRange.EARLIEST: EARLIEST_TIMESTAMP, OutOfRange.LATEST: LATEST_TIMESTAMP}
-"""The timestamp that stands for the end of a log at which to go on."""
+"""The timestamp that stands for the end of a log at which to continue."""
 
 
-class Reading:
-    """One assigned partition. An `offset` below 0 is a timestamp still to be looked up.
+class PartitionPosition:
+    """One assigned partition. An `offset` below 0 is a timestamp that is still to be looked up.
 
-    `leader_epoch` is that of the last batch read; -1 while none has been.
+    `leader_epoch` is that of the last batch read; -1 before the first.
     """
 
     __slots__ = ("backoff", "failure", "leader_epoch", "offset", "problem", "retry_at_ms")
@@ -54,7 +54,7 @@ class Reading:
         return self.leader_epoch if self.leader_epoch < current_epoch else NO_LEADER_EPOCH
 
     def diverged(self, tp: TopicPartition, end: EpochEndOffset, policy: OutOfRange) -> None:
-        """The leader's log parts from what was read at `end`: go back there, or fail."""
+        """The leader's log diverges from the read log at `end`: go back there, or fail."""
         if policy is OutOfRange.FAIL:
             self.failure = LogTruncated(tp, self.offset, end.end_offset)
             return
@@ -63,12 +63,12 @@ class Reading:
         self.leader_epoch = end.epoch if has_end else NO_LEADER_EPOCH
 
     def trouble(self, code: ErrorCode, now_ms: int) -> None:
-        """It gives nothing at the moment; it is asked for again a little later."""
+        """Note an error; the partition is fetched again a little later."""
         self.problem = code
         self.retry_at_ms = now_ms + self.backoff.next_ms()
 
     def progress(self, offset: int, leader_epoch: int | None = None) -> None:
-        """It has been read up to here, the last batch being of this epoch."""
+        """Note the new position, and the epoch of the last batch."""
         self.offset = offset
         if leader_epoch is not None:
             self.leader_epoch = leader_epoch

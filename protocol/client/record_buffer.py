@@ -1,6 +1,6 @@
-"""Records that were fetched and not handed out yet.
+"""Fetched records that have not been returned to the caller yet.
 
-Floor: client. Pure. Partitions take turns, so that a full one does not starve the others.
+Room: client. Pure. Partitions take turns, so that a full one does not starve the others.
 """
 
 from collections import deque
@@ -14,27 +14,27 @@ from protocol.wire.record import Record
 
 @dataclass(slots=True)
 class _Chunk:
-    """What is left of one fetched batch."""
+    """The rest of one fetched batch."""
 
     records: Sequence[Record]
     taken: int = 0
 
 
 class RecordBuffer:
-    """By partition, in order of offsets."""
+    """Records by partition, in order of offsets."""
 
     def __init__(self) -> None:
         self._chunks: dict[TopicPartition, deque[_Chunk]] = {}
 
     def put(self, batches: Iterable[FetchedBatch]) -> None:
-        """Take what a poll brought."""
+        """Add the batches of a poll."""
         for batch in batches:
             self._chunks.setdefault(batch.tp, deque()).append(_Chunk(batch.records))
 
     def take(
         self, is_wanted: Callable[[TopicPartition], bool], count_max: int
     ) -> tuple[TopicPartition, list[Record]] | None:
-        """Up to `count_max` records of the partition whose turn it is; None if none is wanted."""
+        """Return up to `count_max` records of the next partition; None if none is wanted."""
         for tp in self._chunks:
             if is_wanted(tp):
                 break
@@ -48,27 +48,27 @@ class RecordBuffer:
         if end == len(chunk.records):
             chunks.popleft()
         if chunks:
-            # Put back at the end: it is the others' turn.
+            # Put back at the end, because it is the other partitions' turn.
             self._chunks[tp] = chunks
         return tp, records
 
     def put_back(self, tp: TopicPartition, records: Sequence[Record]) -> None:
-        """Take back the last of what `take` gave out, to be the partition's next again."""
+        """Put back the last records from `take`. They are the partition's next again."""
         if records:
             chunks = self._chunks.setdefault(tp, deque())
             chunks.appendleft(_Chunk(records))
 
     def next_offset(self, tp: TopicPartition) -> int | None:
-        """The offset of the partition's first record here."""
+        """Return the offset of the partition's first record here."""
         chunks = self._chunks.get(tp)
         return chunks[0].records[chunks[0].taken].offset if chunks else None
 
     def drop(self, tps: Iterable[TopicPartition]) -> None:
-        """Forget what is here of these partitions."""
+        """Drop the records of these partitions."""
         for tp in tps:
             self._chunks.pop(tp, None)
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """Those of which anything is here."""
+        """The partitions with records here."""
         return self._chunks.keys()

@@ -1,7 +1,7 @@
-"""One metadata request at a time, shared by all who wait for one.
+"""Sends one metadata request at a time, shared by all callers that wait.
 
-Floor: client. Questions that come while a request is on its way either find themselves covered by
-it or go together into the next. Failures are repeated with a back-off for as long as anybody waits.
+Room: client. A question that comes during a request is either covered by it, or goes into the next
+one together with others. Failures are repeated with a back-off while any caller waits.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ REQUEST_TIMEOUT_MS = 10_000
 
 
 class _Question:
-    """What somebody wants to know; `topics` None means all."""
+    """One caller's question; `topics` None means all."""
 
     __slots__ = ("allow_creation", "answered", "topics")
 
@@ -38,7 +38,7 @@ class _Question:
 
 
 class Refresher:
-    """Asks `ask_any` and hands each answer, with the topics asked for, to `take`."""
+    """Asks with `ask_any`, and passes each answer with the requested topics to `take`."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Refresher:
     ) -> None:
         """Return when an answer for these topics was taken.
 
-        Raises BrokerUnreachable with the last reason when `timeout_ms` is over, and at once what
-        no repetition would change (UnsupportedVersion, ApiError).
+        Raises BrokerUnreachable with the last reason after `timeout_ms`, and permanent errors at
+        once (UnsupportedVersion, ApiError).
         """
         if self._is_closed:
             raise ClientClosed("the cluster's client was closed")
@@ -76,18 +76,18 @@ class Refresher:
             raise BrokerUnreachable(f"no metadata within {timeout_ms} ms: {reason}") from error
 
     def ask_later(self, topics: Collection[str] | None) -> None:
-        """Renew these topics once, without anybody waiting for it."""
+        """Refresh these topics once, without a waiting caller."""
         if not self._is_closed:
             self._add(_Question(topics, False, None))
 
     def run_aside(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run something short that nobody waits for, and end it with this object."""
+        """Run a short coroutine in the background; `close` waits for it."""
         task = asyncio.create_task(coroutine)
         self._aside.add(task)
         task.add_done_callback(self._aside.discard)
 
     async def close(self) -> None:
-        """Stop asking; whoever waits gets ClientClosed."""
+        """Stop. Waiting callers get ClientClosed."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -98,7 +98,7 @@ class Refresher:
     def _add(self, question: _Question) -> None:
         for asked in self._asked:
             if _covers(asked, question):
-                # The request on its way will answer this one too.
+                # The request under way answers this question too.
                 self._asked.append(question)
                 return
         self._questions.append(question)
@@ -146,7 +146,7 @@ class Refresher:
             return
         error = task.exception()
         if error is not None:
-            # A bug of ours: those who wait shall see it instead of waiting for ever.
+            # A bug of ours. Waiting callers get it, or they would wait forever.
             questions = [*self._asked, *self._questions]
             self._asked, self._questions = [], []
             for question in questions:

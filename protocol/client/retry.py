@@ -1,6 +1,6 @@
-"""Doing something again until it works or time is up.
+"""Repeats an attempt until it succeeds or the time is over.
 
-Floor: client.
+Room: client.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ async def repeat(
     clock: Callable[[], int],
     timeout_ms: int,
 ) -> T:
-    """Await `attempt(left_ms)` until it raises nothing that passes by itself; return its value.
+    """Await `attempt(left_ms)` until it raises no transient error; return its value.
 
-    For what may be executed twice without harm. `left_ms` is how long that attempt may take. Raises
-    the last error when `timeout_ms` is over.
+    Only for attempts that can be executed twice without harm. `left_ms` is how long that attempt
+    can take. Raises the last error after `timeout_ms`.
     """
     deadline = clock() + timeout_ms
     while True:

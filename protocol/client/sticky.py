@@ -1,11 +1,12 @@
-"""The sticky assignment: as even as it can be, and within that as little moved as can be.
+"""The sticky assignment: as even as possible, and with as few moves as possible.
 
-Floor: client. Pure. The rules (KIP-54, KIP-429):
+Room: client. Pure. The rules (KIP-54, KIP-429):
 
-- What a member owned it keeps, unless another claims it from a later generation, it no longer
-  wants the topic, or keeping it would leave somebody with two partitions less than it could have.
-- Where all want the same, nobody has more than one partition more than another.
-- The outcome depends on the members and what they own alone, not on the order they come in.
+- A member keeps its partitions, unless another member claims one from a later generation, the
+  member does not want the topic any more, or another member would have two partitions fewer than
+  possible.
+- If all members want the same topics, their counts differ by at most one.
+- The result depends only on the members and what they own, not on their order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from protocol.types import TopicPartition
 def assign_sticky(
     members: Sequence[MemberSubscription], partition_counts: Mapping[str, int]
 ) -> Assignment:
-    """The partitions of each member."""
+    """Return the partitions of each member."""
     ordered = sorted(members, key=lambda member: member.order)
     topics = sorted({topic for member in members for topic in member.topics})
     partitions = [
@@ -32,14 +33,14 @@ def assign_sticky(
 
 
 def withhold_moving(members: Sequence[MemberSubscription], assignment: Assignment) -> Assignment:
-    """Take out what another member still says it owns: it comes with the rebalance that follows."""
+    """Remove partitions that another member still owns. They come with the next rebalance."""
     owners: dict[TopicPartition, set[str]] = {}
     for member in members:
         for tp in member.owned:
             owners.setdefault(tp, set()).add(member.member_id)
-    nobody: set[str] = set()
+    none: set[str] = set()
     return {
-        member_id: [tp for tp in tps if not owners.get(tp, nobody) - {member_id}]
+        member_id: [tp for tp in tps if not owners.get(tp, none) - {member_id}]
         for member_id, tps in assignment.items()
     }
 
@@ -47,9 +48,10 @@ def withhold_moving(members: Sequence[MemberSubscription], assignment: Assignmen
 def _kept(
     ordered: Sequence[MemberSubscription], existing: frozenset[TopicPartition]
 ) -> dict[str, list[TopicPartition]]:
-    """What each member may go on owning; of two claims the later generation's counts.
+    """Return the partitions that each member can keep; of two claims, the later generation wins.
 
-    Two claims of one generation contradict each other (both members lost touch): neither counts.
+    Two claims of one generation contradict each other (both members lost contact), so neither
+    counts.
     """
     claims: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in ordered:
@@ -76,19 +78,19 @@ def _even(
     partitions: Sequence[TopicPartition],
     kept: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """All want the same: everybody gets its share, who owned more than that gives some back."""
+    """Assign if all want the same topics: each gets its share; members with more give some back."""
     if not ordered:
         return {}
     least, extra = divmod(len(partitions), len(ordered))
     assignment: Assignment = {}
-    # Those who own most come first when it is said who may have one more than the others.
+    # The members that own most get the extra partition.
     by_owned = sorted(ordered, key=lambda member: -len(kept[member.member_id]))
     share = {member.member_id: least + (index < extra) for index, member in enumerate(by_owned)}
     for member in ordered:
         assignment[member.member_id] = kept[member.member_id][: share[member.member_id]]
     taken = {tp for tps in assignment.values() for tp in tps}
     free = iter([tp for tp in partitions if tp not in taken])
-    # One each in turn, so that every member gets something of every topic if it can.
+    # One each in turn, so that every member gets partitions of every topic if possible.
     open_ids = [m.member_id for m in ordered if len(assignment[m.member_id]) < share[m.member_id]]
     while open_ids:
         for member_id in open_ids:
@@ -102,7 +104,7 @@ def _balanced(
     partitions: Sequence[TopicPartition],
     kept: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """Members want different topics: fill up from what is kept, then even out by single moves."""
+    """Assign if members want different topics: fill up, then even out by single moves."""
     assignment: Assignment = {id_: list(tps) for id_, tps in kept.items()}
     subscribers: dict[str, list[str]] = {}
     for member in ordered:
@@ -110,7 +112,7 @@ def _balanced(
             subscribers.setdefault(topic, []).append(member.member_id)
     taken = {tp for tps in assignment.values() for tp in tps}
     free = [tp for tp in partitions if tp not in taken]
-    # What few members can have goes first, while there is still a choice for the rest.
+    # Partitions that few members can have go first, while there is a choice for the rest.
     free.sort(key=lambda tp: (len(subscribers[tp.topic]), tp))
     for tp in free:
         least = min(subscribers[tp.topic], key=lambda id_: len(assignment[id_]))
@@ -127,9 +129,9 @@ def _move_one(
     kept: Mapping[str, list[TopicPartition]],
     rank: Mapping[str, int],
 ) -> bool:
-    """Give one partition of a member to one that has at least two less; False if none can be.
+    """Move one partition to a member with at least two fewer; return False if none can be moved.
 
-    Each move lowers the sum of the squares of all counts, so there is a last one.
+    Each move lowers the sum of the squares of all counts, so the moves end.
     """
     least = {
         topic: min(ids, key=lambda id_: (len(assignment[id_]), rank[id_]))
@@ -138,7 +140,8 @@ def _move_one(
     for giver in sorted(assignment, key=lambda id_: (-len(assignment[id_]), rank[id_])):
         load = len(assignment[giver])
         owned = frozenset(kept[giver])
-        # To the least loaded taker, and rather what the giver has not owned for long.
+        # To the least loaded member, and preferably a partition that the giver has not owned for
+        # long.
         choices = [
             (len(assignment[least[tp.topic]]), tp in owned, tp)
             for tp in assignment[giver]

@@ -1,7 +1,7 @@
-"""Topics as an administrator sees them: ids, replicas, who is in sync, who may lead next.
+"""Topics as an administrator sees them: ids, replicas, in-sync and eligible replicas.
 
-Floor: client. Asked in pages of brokers that can (Kafka 3.8 and later), which alone say who is an
-eligible leader; of others by Metadata.
+Room: client. Brokers that can (Kafka 3.8 and later) are asked in pages; only they report eligible
+leader replicas. Others are asked by Metadata.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDetails:
-    """One partition; `leader_id` None while it has none, a list None where no broker tells it."""
+    """One partition. `leader_id` is None without a leader, a list is None if no
+    broker reports it.
+    """
 
     partition: int
     leader_id: int | None
@@ -43,7 +45,7 @@ class PartitionDetails:
 
 @dataclass(frozen=True, slots=True)
 class TopicDetails:
-    """One topic; with an error it has no partitions. `topic_id` is ZERO_UUID where unknown."""
+    """One topic. With an error it has no partitions. `topic_id` is ZERO_UUID if unknown."""
 
     name: str
     topic_id: Uuid
@@ -53,14 +55,14 @@ class TopicDetails:
 
     @property
     def replication_factor(self) -> int:
-        """How many replicas the first partition has; 0 without partitions."""
+        """The number of replicas of the first partition; 0 without partitions."""
         return len(self.partitions[0].replicas) if self.partitions else 0
 
 
 async def describe_topics(
     cluster: "Cluster", names: Collection[str] | None = None, *, timeout_ms: int | None = None
 ) -> dict[str, TopicDetails]:
-    """These topics (None: all there are), by name; one that does not exist has its error.
+    """Return these topics (None: all) by name. A topic that does not exist has its error.
 
     Raises BrokerUnreachable, ConnectionLost and UnsupportedVersion as the cluster does.
     """
@@ -69,7 +71,7 @@ async def describe_topics(
         if names is not None and not names:
             return {}
         if names is None:
-            # Only Metadata knows which topics there are.
+            # Only Metadata lists all topics.
             return await _by_metadata(cluster, None, left_ms)
         try:
             return await _by_pages(cluster, sorted(set(names)), left_ms)
@@ -85,7 +87,7 @@ async def describe_topics(
 async def list_topics(
     cluster: "Cluster", *, timeout_ms: int | None = None
 ) -> dict[str, TopicDetails]:
-    """All topics by name, with what Metadata tells of them."""
+    """Return all topics by name, with the properties in Metadata."""
     return await cluster.repeat(lambda left_ms: _by_metadata(cluster, None, left_ms), timeout_ms)
 
 
@@ -109,7 +111,7 @@ async def _by_pages(
                 name,
                 topic.topic_id,
                 topic.is_internal,
-                # A topic may go on from one page to the next.
+                # A topic can continue on the next page.
                 (known.partitions if known else ()) + partitions,
                 ErrorCode.of(topic.error_code),
             )

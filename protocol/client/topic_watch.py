@@ -1,7 +1,7 @@
-"""What a subscription comes to: its topics as they come, grow and go.
+"""Watches the topics of a subscription: new, growing and deleted ones.
 
-Floor: client. The group's core hears of changes through this; the member starts with the first
-answer, because a pattern means nothing before it.
+Room: client. It reports changes to the group's core. The member starts with the first answer,
+because a pattern has no topics before that.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.consumer_settings import ConsumerSettings
 from protocol.client.errors import ClientError, is_transient
 from protocol.client.group_core import GroupCore
-from protocol.client.membership import Membership, partition_counts
+from protocol.client.membership import GroupMemberDriver, partition_counts
 from protocol.client.metadata import ClusterMetadata
 from protocol.errors import ApiError
 
@@ -19,9 +19,9 @@ RETRY_MS = 1_000
 
 
 class TopicWatch:
-    """Looks at the topics of one subscription at once, and every so often, until it is cancelled.
+    """Checks the topics of one subscription at once and regularly, until it is cancelled.
 
-    `topics`: those subscribed to, those that match the pattern included.
+    `topics`: the subscribed topics, including those that match the pattern.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class TopicWatch:
         cluster: Cluster,
         settings: ConsumerSettings,
         core: GroupCore,
-        member: Membership,
+        member: GroupMemberDriver,
         topics: frozenset[str],
         pattern: str | None,
     ) -> None:
         if bool(topics) == bool(pattern):
-            raise ValueError("a subscription is of topics or of a pattern")
+            raise ValueError("a subscription needs either topics or a pattern")
         self.topics = topics
         self._pattern = None if pattern is None else re.compile(pattern)
         self._cluster = cluster
@@ -43,7 +43,7 @@ class TopicWatch:
         self._member = member
 
     async def run(self) -> None:
-        """Raises what no repetition would change."""
+        """Run until cancelled. Raises permanent errors."""
         if self._pattern is None:
             self._core.subscribe(self.topics)
         while True:

@@ -1,6 +1,6 @@
-"""Transactions and producers seen from outside: which there are, and one that hangs ended.
+"""Administration of transactions: list and describe them, and end a hanging one.
 
-Floor: client.
+Room: client.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from protocol.messages.transactions import (
     DescribeTransactionsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    TopicRequest,
+    ProducersTopicRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """One transactional id as its coordinator lists it."""
+    """One transactional id in its coordinator's list."""
 
     transactional_id: str
     coordinator_id: int
@@ -43,7 +43,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDetails:
-    """One transactional id; `start_time_ms` None where no transaction is open."""
+    """One transactional id; `start_time_ms` is None if no transaction is open."""
 
     transactional_id: str
     coordinator_id: int
@@ -57,7 +57,7 @@ class TransactionDetails:
 
 @dataclass(frozen=True, slots=True)
 class ProducerDetails:
-    """One producer that a partition remembers; None where it has no sequence or transaction."""
+    """One producer that a partition remembers; None if it has no sequence or transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -74,7 +74,9 @@ async def list_transactions(
     producer_ids: Collection[int] = (),
     timeout_ms: int | None = None,
 ) -> tuple[list[TransactionListing], dict[int, ApiError | ClientError]]:
-    """The transactional ids of all coordinators, and why some of these did not answer."""
+    """Return the transactional ids of all coordinators, and the errors of those
+    without an answer.
+    """
     current = await cluster.metadata((), refresh=True, timeout_ms=timeout_ms)
     request = ListTransactionsRequest(
         state_filters=list(states), producer_id_filters=list(producer_ids)
@@ -112,7 +114,9 @@ async def list_transactions(
 async def describe_transaction(
     cluster: "Cluster", transactional_id: str, *, timeout_ms: int | None = None
 ) -> TransactionDetails:
-    """One transactional id; ApiError TRANSACTIONAL_ID_NOT_FOUND for one that is not known."""
+    """Describe one transactional id. Raises ApiError TRANSACTIONAL_ID_NOT_FOUND if
+    it is unknown.
+    """
 
     async def attempt(left_ms: int) -> TransactionDetails:
         node_id = await cluster.coordinator(
@@ -151,7 +155,7 @@ async def describe_producers(
     node_id: int | None = None,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, list[ProducerDetails] | ApiError | ClientError]:
-    """The producers that partitions remember, asked of their leaders or of one broker."""
+    """Return the producers that partitions remember, from their leaders or from one broker."""
     results: dict[TopicPartition, list[ProducerDetails] | ApiError | ClientError] = {}
     by_node: dict[int, list[TopicPartition]] = defaultdict(list)
     for tp in tps:
@@ -172,7 +176,9 @@ async def _producers_at(
     for tp in tps:
         by_topic[tp.topic].append(tp.partition)
     request = DescribeProducersRequest(
-        topics=[TopicRequest(name=name, partition_indexes=ps) for name, ps in by_topic.items()]
+        topics=[
+            ProducersTopicRequest(name=name, partition_indexes=ps) for name, ps in by_topic.items()
+        ]
     )
     try:
         response: DescribeProducersResponse = await cluster.request(
@@ -213,9 +219,9 @@ async def abort_transaction(
     coordinator_epoch: int,
     timeout_ms: int | None = None,
 ) -> None:
-    """Write an abort marker into one partition, for a transaction that its coordinator forgot.
+    """Write an abort marker into one partition, for a transaction that its coordinator has lost.
 
-    The partition's leader checks nothing: a transaction that lives is cut in two by it. Raises
+    The partition's leader checks nothing: the marker would split a live transaction in two. Raises
     ApiError.
     """
 

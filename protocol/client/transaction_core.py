@@ -1,18 +1,19 @@
-"""A transactional producer without its network: what may be done when, and what each code means.
+"""A transactional producer without its network: legal moves, and the meaning of each code.
 
-Floor: client. Pure. States and legal moves:
+Room: client. Pure. States and legal moves:
 
-    NEW         nothing but `initialized` is possible
+    NEW         only `initialized` is possible
     READY       between transactions
-    OPEN        records may be sent; each partition joins the transaction before its first batch
-    COMMITTING  no more records; an unclear outcome is asked for again, never changed to an abort
-    FAILED      something in it failed: it can only be aborted
-    ABORTING    what waits is dropped, what is in flight is waited for
-    DEAD        another producer took over, or the coordinator refuses for good
+    OPEN        records can be sent; each partition joins the transaction before its first batch
+    COMMITTING  no more records; after an unknown outcome the commit is repeated, never aborted
+    FAILED      a part of it failed: it can only be aborted
+    ABORTING    unsent records are dropped, those in flight are waited for
+    DEAD        another producer took over, or the coordinator refused permanently
 
-A batch that failed after it was sent leaves a gap in the sequences, so the abort asks for a raised
-epoch, under which they start again (KIP-360). So does the end of a transaction of which a request
-had no answer: it may lie in the network, and would be taken for one of the next (KIP-890).
+A batch that failed after it was sent leaves a gap in the sequences. So the abort asks for a raised
+epoch, under which they restart (KIP-360). The same holds at the end of a transaction with an
+unanswered request: that request can still be in the network, and would count for a later
+transaction (KIP-890).
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from protocol.types import TopicPartition
 
 
 class TransactionState(Enum):
-    """Where a transactional producer is."""
+    """The state of a transactional producer."""
 
     NEW = "not initialized"
     READY = "between transactions"
@@ -35,8 +36,8 @@ class TransactionState(Enum):
     DEAD = "of no more use"
 
 
-class Verdict(Enum):
-    """What a code means for the request that got it."""
+class CodeMeaning(Enum):
+    """The meaning of an error code for its request."""
 
     DONE = 1
     AGAIN = 2
@@ -67,65 +68,65 @@ _ABORTS = frozenset(
 )
 
 
-def judge(code: ErrorCode) -> Verdict:
-    """What an answer of the transaction's or the group's coordinator means."""
+def judge(code: ErrorCode) -> CodeMeaning:
+    """Return the meaning of an answer of the transaction's or the group's coordinator."""
     if code == ErrorCode.NONE:
-        return Verdict.DONE
+        return CodeMeaning.DONE
     if code in _MOVED:
-        return Verdict.FIND_COORDINATOR
+        return CodeMeaning.FIND_COORDINATOR
     if code in _FENCED:
-        return Verdict.FENCED
+        return CodeMeaning.FENCED
     if code in _ABORTS:
-        return Verdict.ABORT
-    return Verdict.AGAIN if code.retriable else Verdict.FATAL
+        return CodeMeaning.ABORT
+    return CodeMeaning.AGAIN if code.retriable else CodeMeaning.FATAL
 
 
 class TransactionCore:
-    """One transactional id."""
+    """The state of one transactional id."""
 
     def __init__(self) -> None:
         self.state = TransactionState.NEW
         self.number = 0
-        """Of the transaction begun last; they count from 1."""
+        """The number of the last started transaction; numbers start at 1."""
         self.failure: Exception | None = None
         self.needs_new_epoch = False
         self.is_known_to_coordinator = True
-        """False once it says that our producer id is not this transactional id's."""
+        """False once the coordinator says that our producer id is not this transactional id's."""
         self._added: set[TopicPartition] = set()
         self._joining: set[TopicPartition] = set()
         self.is_asked = False
-        """The coordinator was asked to open a transaction; whether it did may be unclear."""
+        """The coordinator was asked to open a transaction. It may be unknown whether it did."""
         self.is_open_there = False
-        """It said that it did."""
+        """The coordinator has confirmed that it is open."""
         self.is_decided = False
-        """It has answered how the transaction ends."""
+        """The coordinator has confirmed the outcome."""
 
     # --- moves --------------------------------------------------------------------------------
 
     def initialized(self) -> None:
-        """The producer has its id and epoch."""
+        """Note that the producer has its id and epoch."""
         self._expect(TransactionState.NEW, TransactionState.READY)
         self.state = TransactionState.READY
         self.needs_new_epoch = False
 
     def begin(self) -> None:
-        """Open a transaction; the coordinator hears of it with the first partition."""
+        """Start a transaction. The coordinator learns of it with the first partition."""
         self._expect(TransactionState.READY)
         self.number += 1
         self.state = TransactionState.OPEN
 
     def begin_commit(self) -> None:
-        """No more records. May be repeated after an unclear outcome."""
+        """Accept no more records. Can be repeated after an unknown outcome."""
         self._expect(TransactionState.OPEN, TransactionState.COMMITTING)
         self.state = TransactionState.COMMITTING
 
     def begin_abort(self) -> None:
-        """Give the transaction up, whether or not it has failed. May be repeated."""
+        """Abort the transaction, failed or not. Can be repeated."""
         self._expect(TransactionState.OPEN, TransactionState.FAILED, TransactionState.ABORTING)
         self.state = TransactionState.ABORTING
 
     def ended(self) -> None:
-        """The transaction is over, either way."""
+        """Note that the transaction is over, either way."""
         self.state = TransactionState.READY
         self.failure = None
         self.needs_new_epoch = False
@@ -137,15 +138,15 @@ class TransactionCore:
         self.is_decided = False
 
     def unanswered(self) -> None:
-        """A request may have reached its coordinator or not, or may yet.
+        """Note that a request got no answer, so it may or may not have been executed, or be yet.
 
-        The next transaction therefore takes another producer epoch. Under the same epoch the late
-        request would end that transaction.
+        So the next transaction takes another producer epoch. Under the same epoch the late request
+        would end that transaction.
         """
         self.needs_new_epoch = True
 
     def fail(self, error: Exception, *, was_sent: bool = False) -> None:
-        """A batch or a request of the transaction failed; `was_sent`: it had a sequence."""
+        """Note a failed batch or request of the transaction. `was_sent`: it had a sequence."""
         code = error.code if isinstance(error, ApiError) else ErrorCode.NONE
         self.needs_new_epoch |= was_sent or code in _UNKNOWN_ID
         self.is_known_to_coordinator &= code != ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -156,7 +157,7 @@ class TransactionCore:
             self.failure = error
 
     def die(self, error: Exception) -> None:
-        """Nothing more is possible under this id."""
+        """Note that nothing more is possible under this id."""
         if self.state is not TransactionState.DEAD:
             self.state = TransactionState.DEAD
             self.failure = error
@@ -164,11 +165,11 @@ class TransactionCore:
     # --- records and offsets ------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise unless records may be sent."""
+        """Raise unless records can be sent."""
         self._expect(TransactionState.OPEN)
 
     def join(self, tp: TopicPartition, number: int) -> None:
-        """Let in a record for this partition, sent when `number` was that of the transaction."""
+        """Add a record for this partition. `number` is the transaction in which it was sent."""
         self.check_open()
         if number != self.number:
             raise TransactionFailed("the transaction this was sent in is over")
@@ -176,13 +177,13 @@ class TransactionCore:
             self._joining.add(tp)
 
     def may_send(self, tp: TopicPartition) -> bool:
-        """Whether the coordinator knows that the partition is part of the transaction."""
+        """Return whether the coordinator has added the partition to the transaction."""
         is_going = self.state in (TransactionState.OPEN, TransactionState.COMMITTING)
         return is_going and tp in self._added
 
     @property
     def is_open(self) -> bool:
-        """Whether an abort would have something to do."""
+        """Whether an abort has something to do."""
         return self.state in (
             TransactionState.OPEN,
             TransactionState.FAILED,
@@ -191,7 +192,7 @@ class TransactionCore:
 
     @property
     def drops_waiting(self) -> bool:
-        """Whether batches that were not sent shall not be sent any more."""
+        """Whether unsent batches must not be sent any more."""
         return self.state in (
             TransactionState.FAILED,
             TransactionState.ABORTING,
@@ -200,27 +201,27 @@ class TransactionCore:
 
     @property
     def joining(self) -> frozenset[TopicPartition]:
-        """The partitions the coordinator has to be told of."""
+        """The partitions that the coordinator must add."""
         is_going = self.state in (TransactionState.OPEN, TransactionState.COMMITTING)
         return frozenset(self._joining) if is_going else frozenset()
 
-    def on_joined(self, codes: Mapping[TopicPartition, ErrorCode]) -> Verdict:
-        """The answer to AddPartitionsToTxn: all are in, or none is."""
+    def on_joined(self, codes: Mapping[TopicPartition, ErrorCode]) -> CodeMeaning:
+        """Handle the answer to AddPartitionsToTxn: all are added, or none."""
         verdicts = {tp: judge(code) for tp, code in codes.items()}
         worst = max(verdicts.values(), key=lambda verdict: verdict.value)
-        if worst is Verdict.DONE:
+        if worst is CodeMeaning.DONE:
             self.is_open_there = True
             self._added.update(codes)
             self._joining.difference_update(codes)
             return worst
-        if worst is Verdict.ABORT and any(v is Verdict.AGAIN for v in verdicts.values()):
-            # The others were not attempted because of those that may yet come right.
+        if worst is CodeMeaning.ABORT and any(v is CodeMeaning.AGAIN for v in verdicts.values()):
+            # The others were not attempted because of partitions whose error is transient.
             only_echoes = all(
                 code in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED) or code.retriable
                 for code in codes.values()
             )
             if only_echoes:
-                return Verdict.AGAIN
+                return CodeMeaning.AGAIN
         return worst
 
     def _expect(self, *states: TransactionState) -> None:

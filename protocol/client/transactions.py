@@ -1,7 +1,7 @@
-"""The requests of a transactional producer: its id, its partitions, its groups, its end.
+"""Sends the requests of a transactional producer: its id, partitions, offsets and outcome.
 
-Floor: client. `transaction_core` says what may be done and what an answer means; the batches are
-`producer_core`'s. One request of a transactional id is on its way at a time.
+Room: client. `transaction_core` decides what is legal and what an answer means; `producer_core` has
+the batches. Only one request of a transactional id is under way at a time.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from protocol.client.errors import (
 from protocol.client.group import NO_MEMBERSHIP, OffsetAndMetadata
 from protocol.client.group_steps import GroupMembership
 from protocol.client.producer_core import ProducerCore
-from protocol.client.transaction_core import TransactionCore, Verdict, judge
+from protocol.client.transaction_core import CodeMeaning, TransactionCore, judge
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
@@ -41,8 +41,10 @@ from protocol.types import TopicPartition
 from protocol.wire.schema import Message
 
 CONCURRENT_RETRY_MS = (2, 50)
-"""First and longest wait while the markers of the transaction before are being written: mostly that
-is over in a moment, and whoever commits often waits for it each time."""
+"""First and longest wait while the markers of the former transaction are being written.
+
+Mostly that is over in a moment, and a producer that commits often waits for it each time.
+"""
 
 _FIRST_VERSION_TO_RESUME = 3
 _FIRST_VERSION_WITH_MEMBER = 3
@@ -50,8 +52,8 @@ _FIRST_VERSION_WITH_MEMBER = 3
 Codes = Mapping[TopicPartition | None, ErrorCode]
 
 
-class Transactions:
-    """What one transactional id asks of its coordinator."""
+class TransactionRequests:
+    """The requests of one transactional id to its coordinator."""
 
     def __init__(self, cluster: Cluster, producer: ProducerCore, core: TransactionCore) -> None:
         assert producer.settings.transactional_id is not None
@@ -62,9 +64,9 @@ class Transactions:
         self._turn = asyncio.Lock()
 
     async def initialize(self, timeout_ms: int | None) -> None:
-        """Get the producer id and epoch; fences every older producer of the same id.
+        """Get the producer id and epoch. This fences every older producer of the same id.
 
-        What an older one left open is finished or aborted before this returns.
+        An open transaction of an older one is completed or aborted before this returns.
         """
         async with self._turn:
             if self._producer.needs_producer_id:
@@ -72,7 +74,7 @@ class Transactions:
             self.core.initialized()
 
     async def join_partitions(self) -> None:
-        """Tell the coordinator of partitions that records are queued for."""
+        """Tell the coordinator the partitions that have queued records."""
         async with self._turn:
             tps = self.core.joining
             if not tps:
@@ -121,9 +123,9 @@ class Transactions:
             )
 
     async def end(self, is_commit: bool, timeout_ms: int | None) -> None:
-        """Decide the transaction. Everything that belongs to it has its outcome by now.
+        """End the transaction. Everything in it has its outcome by now.
 
-        With an unclear outcome the last error is raised, and the same end may be asked for again.
+        If the outcome is unknown the last error is raised, and the same end can be requested again.
         """
         async with self._turn:
             is_to_be_ended = self.core.is_asked and self.core.is_known_to_coordinator
@@ -136,9 +138,9 @@ class Transactions:
                 )
                 may_be_none = not is_commit and not self.core.is_open_there
 
-                def judged(codes: Codes) -> Verdict:
+                def judged(codes: Codes) -> CodeMeaning:
                     if may_be_none and codes[None] == ErrorCode.INVALID_TXN_STATE:
-                        return Verdict.DONE
+                        return CodeMeaning.DONE
                     return judge(codes[None])
 
                 await self._ask(request, _only_code, timeout_ms, judged)
@@ -211,12 +213,12 @@ class Transactions:
         request: Message | ByVersion,
         codes_of: "Callable[[Any], Codes]",
         timeout_ms: int | None,
-        judged: "Callable[[Any], Verdict] | None" = None,
+        judged: "Callable[[Any], CodeMeaning] | None" = None,
         coordinator: tuple[str, CoordinatorType] | None = None,
     ) -> Any:
-        """The answer that says yes, asked for until then; all of these may be asked twice.
+        """Ask until the answer is a success, and return it. All these requests can be repeated.
 
-        A refusal moves the core and raises what its state then means.
+        An error moves the core, and raises what its state then means.
         """
         key, key_type = coordinator or (self._id, CoordinatorType.TRANSACTION)
         wait_ms = self._cluster.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -242,13 +244,13 @@ class Transactions:
             else:
                 codes = codes_of(response)
                 verdict = (judged or _worst)(codes)
-                if verdict is Verdict.DONE:
+                if verdict is CodeMeaning.DONE:
                     return response
                 code = max(codes.values(), key=lambda code: judge(code).value)
                 last = ApiError(code)
-                if verdict is Verdict.FIND_COORDINATOR:
+                if verdict is CodeMeaning.FIND_COORDINATOR:
                     self._cluster.forget_coordinator(key, key_type)
-                elif verdict is not Verdict.AGAIN:
+                elif verdict is not CodeMeaning.AGAIN:
                     raise self._refused(verdict, last)
                 if code == ErrorCode.CONCURRENT_TRANSACTIONS:
                     retry_ms = concurrent.next_ms()
@@ -257,11 +259,11 @@ class Transactions:
                 raise last
             await asyncio.sleep(retry_ms / 1000)
 
-    def _refused(self, verdict: Verdict, error: ApiError) -> Exception:
-        if verdict is Verdict.ABORT:
+    def _refused(self, verdict: CodeMeaning, error: ApiError) -> Exception:
+        if verdict is CodeMeaning.ABORT:
             self.core.fail(error)
             return TransactionFailed(f"the transaction can only be aborted: {error}")
-        if verdict is Verdict.FENCED:
+        if verdict is CodeMeaning.FENCED:
             fenced = ProducerFenced(f"another producer uses {self._id!r}: {error}")
             self.core.die(fenced)
             return fenced
@@ -269,7 +271,7 @@ class Transactions:
         return error
 
 
-def _worst(codes: Codes) -> Verdict:
+def _worst(codes: Codes) -> CodeMeaning:
     return max((judge(code) for code in codes.values()), key=lambda verdict: verdict.value)
 
 

@@ -1,6 +1,6 @@
-"""Which version of each request a connection uses: the highest that both sides speak.
+"""Chooses the version of each request on a connection: the highest that both sides support.
 
-Floor: client. Pure.
+Room: client. Pure.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from protocol.messages.api import ApiKey, client_versions
 from protocol.messages.cluster import ApiVersionsResponse
 
 FIRST_API_VERSIONS_VERSION = 3
-"""Every broker since Kafka 2.4 answers it; others say UNSUPPORTED_VERSION in version 0."""
+"""Every broker since Kafka 2.4 answers it. Others send UNSUPPORTED_VERSION in version 0."""
 
 CLIENT_SOFTWARE_NAME = "millrace"
 
 
 class Versions:
-    """The ranges a broker offers, and what they come to for this client."""
+    """The versions that a broker offers, and the choice for this client."""
 
     def __init__(self, peer: str, offered: Mapping[int, range]) -> None:
         self.peer = peer
@@ -32,7 +32,7 @@ class Versions:
         )
 
     def choose(self, api_key: int) -> int:
-        """The version to send; UnsupportedVersion names both ranges when there is none."""
+        """Return the version to send. Raises UnsupportedVersion, which names both ranges."""
         version = self._chosen.get(api_key)
         if version is None:
             version = self._chosen[api_key] = self._choose(ApiKey(api_key))

@@ -1,9 +1,8 @@
-"""Which APIs there are, which versions Millrace offers of each, and which classes carry them.
+"""The APIs, the versions that Millrace offers of each, and their message classes.
 
-Floor: messages. The ranges offered to clients are those that all common ones need to work fully:
-the maxima of Kafka 3.5, without holes. Brokers among themselves speak one version of each API
-(decision 0031). Adding a message means adding its class to a family module and, here, its module's
-name.
+Room: messages. Clients are offered the ranges that all common ones need to work fully: the maxima
+of Kafka 3.5, without holes. Brokers use one version of each API among themselves (decision 0031).
+To add a message, add its class to a family module, and that module's name here.
 """
 
 from collections.abc import Mapping
@@ -18,8 +17,8 @@ from protocol.wire.schema import NEVER_FLEXIBLE, Message
 class ApiKey(IntEnum):
     """An API's number, `valid_versions` and `flexible_from`.
 
-    `valid_versions` is what clients are offered, and ours send; for an API of which no client ever
-    hears it is what brokers speak. A class may know more versions than that.
+    `valid_versions` are the versions offered to clients and used by ours. For an API that clients
+    never see, they are those between brokers. A class can support more versions.
     """
 
     valid_versions: range
@@ -32,7 +31,7 @@ class ApiKey(IntEnum):
         member.flexible_from = flexible_from
         return member
 
-    # librdkafka compresses only when Produce is offered from 0; versions 0 to 2 are then refused.
+    # librdkafka compresses only if Produce is offered from 0; versions 0 to 2 are then refused.
     PRODUCE = 0, 0, 9, 9
     FETCH = 1, 4, 12, 12
     LIST_OFFSETS = 2, 1, 7, 6
@@ -97,7 +96,7 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75, 0, 0, 0
     ADD_RAFT_VOTER = 80, 0, 0, 0
     REMOVE_RAFT_VOTER = 81, 0, 0, 0
-    # Ours alone, far above the numbers that Kafka gives out.
+    # Our own key, far above the numbers that Kafka assigns.
     REPLICA_REPORT = 20_000, 0, 0, 0
 
 
@@ -159,7 +158,7 @@ _MODULES = {
     ApiKey.REMOVE_RAFT_VOTER: "voters",
     ApiKey.REPLICA_REPORT: "replica_report",
 }
-"""Where the classes live, in `protocol.messages`. A key that is missing here has none yet."""
+"""The module of each key's classes, in `protocol.messages`. A missing key has no classes yet."""
 
 UNSERVED = frozenset(
     {
@@ -177,7 +176,7 @@ UNSERVED = frozenset(
         ApiKey.REPLICA_REPORT,
     }
 )
-"""Keys that have message classes and are not offered to clients: what only brokers may ask."""
+"""Keys with message classes that are not offered to clients, because only brokers use them."""
 
 BETWEEN_BROKERS: Mapping[ApiKey, range] = MappingProxyType(
     {key: key.valid_versions for key in _MODULES if key in UNSERVED}
@@ -188,19 +187,19 @@ BETWEEN_BROKERS: Mapping[ApiKey, range] = MappingProxyType(
         ApiKey.WRITE_TXN_MARKERS: ApiKey.WRITE_TXN_MARKERS.valid_versions,
     }
 )
-"""What brokers of one release ask of each other, on the listener BROKER."""
+"""The requests between brokers of one release, on the listener BROKER."""
 
 SERVED: Mapping[ApiKey, range] = MappingProxyType(
     {key: key.valid_versions for key in _MODULES if key not in UNSERVED}
 )
-"""What the broker of this release answers clients, and so what its ApiVersions lists."""
+"""The requests of clients that a broker of this release answers, as listed by its ApiVersions."""
 
 DECLARED: tuple[ApiKey, ...] = tuple(_MODULES)
 """Every key that has message classes."""
 
 
 def client_versions(key: ApiKey) -> range:
-    """The versions of an API that clients may use: offered, and with classes."""
+    """Return the versions of an API that clients can use: offered, and with classes."""
     offered, known = key.valid_versions, request_class(key).valid_versions
     return range(max(offered[0], known[0]), min(offered[-1], known[-1]) + 1)
 
@@ -209,12 +208,12 @@ _classes: dict[tuple[int, str], type[Message]] = {}
 
 
 def request_class(api_key: int) -> type[Message]:
-    """The class of an API's request; UnknownVersion if there is none."""
+    """Return the class of an API's request. Raises UnknownVersion if there is none."""
     return _classes.get((api_key, "Request")) or _find_class(api_key, "Request")
 
 
 def response_class(api_key: int) -> type[Message]:
-    """The class of an API's response; UnknownVersion if there is none."""
+    """Return the class of an API's response. Raises UnknownVersion if there is none."""
     return _classes.get((api_key, "Response")) or _find_class(api_key, "Response")
 
 

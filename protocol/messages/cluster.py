@@ -1,6 +1,6 @@
-"""What a client asks first: versions spoken, coordinators, the brokers of the cluster.
+"""The first requests of a client: versions, coordinators, the brokers of the cluster.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,7 +8,7 @@ from protocol.wire.schema import Message, Struct, array, boolean, int8, int16, i
 
 
 class ApiVersionsRequest(Message, api_key=ApiKey.API_VERSIONS, versions=(0, 4), flexible=3):
-    """What do you speak? 3 adds the client's name."""
+    """Ask for the supported versions. 3 adds the client's name."""
 
     client_software_name: str = string(since=3, ignorable=True)
     client_software_version: str = string(since=3, ignorable=True)
@@ -39,7 +39,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Message, api_key=ApiKey.API_VERSIONS, versions=(0, 4), flexible=3):
-    """The versions spoken, by API key.
+    """The supported versions by API key.
 
     Its header is never flexible. A request in an unknown version is answered in version 0 with
     error 35.
@@ -59,7 +59,7 @@ class ApiVersionsResponse(Message, api_key=ApiKey.API_VERSIONS, versions=(0, 4),
 
 
 class FindCoordinatorRequest(Message, api_key=ApiKey.FIND_COORDINATOR, versions=(0, 4), flexible=3):
-    """Who coordinates: `key` up to version 3, many `coordinator_keys` from version 4 on.
+    """Ask for coordinators: of `key` up to version 3, of many `coordinator_keys` from version 4 on.
 
     Key types: 0 group, 1 transactional id.
     """
@@ -95,14 +95,14 @@ class FindCoordinatorResponse(
 
 
 class DescribeClusterRequest(Message, api_key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), flexible=0):
-    """Who is in the cluster. 1 adds the endpoint type: 1 brokers, 2 controllers."""
+    """Ask for the brokers of the cluster. 1 adds the endpoint type: 1 brokers, 2 controllers."""
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8(since=1, default=1)
 
 
 class DescribeClusterBroker(Struct):
-    """One broker at the listener the request came in on."""
+    """One broker, with the address of the listener of the request."""
 
     broker_id: int = int32()
     host: str = string()

@@ -1,6 +1,6 @@
-"""Settings described and altered, one resource at a time.
+"""Settings: described and altered, one resource at a time.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -24,7 +24,7 @@ class DescribeConfigsRequest(Message, api_key=ApiKey.DESCRIBE_CONFIGS, versions=
 
 
 class DescribeConfigsSynonym(Struct):
-    """A place where the setting could come from, strongest first."""
+    """A possible source of the setting, strongest first."""
 
     name: str = string()
     value: str | None = string(nullable=0)
@@ -32,7 +32,7 @@ class DescribeConfigsSynonym(Struct):
 
 
 class DescribeConfigsResourceResult(Struct):
-    """One setting in effect, with where it comes from."""
+    """One setting in effect, with its source."""
 
     name: str = string()
     value: str | None = string(nullable=0)
@@ -117,7 +117,7 @@ class AlterConfigsRequestConfig(Struct):
 
 
 class AlterConfigsRequestResource(Struct):
-    """One resource with all the settings it shall have.
+    """One resource with all the settings it will have.
 
     Officially AlterConfigsResource, a name that IncrementalAlterConfigsRequest has too.
     """
@@ -128,7 +128,7 @@ class AlterConfigsRequestResource(Struct):
 
 
 class AlterConfigsRequest(Message, api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible=2):
-    """Settings to replace: what is not named goes back to its default."""
+    """Settings to replace; settings that are not named return to their defaults."""
 
     resources: list[AlterConfigsRequestResource] = array(AlterConfigsRequestResource)
     validate_only: bool = boolean()
@@ -144,11 +144,11 @@ class AlterConfigsResponse(Message, api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2
 class ListConfigResourcesRequest(
     Message, api_key=ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 0), flexible=0
 ):
-    """Which client-metrics resources are there? Version 0 knows no other kind."""
+    """Ask for client-metrics resources. Version 0 has no other kind."""
 
 
-class ConfigResource(Struct):
-    """One resource."""
+class ListedConfigResource(Struct):
+    """One resource; officially ConfigResource."""
 
     resource_name: str = string()
 
@@ -160,4 +160,4 @@ class ListConfigResourcesResponse(
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
-    config_resources: list[ConfigResource] = array(ConfigResource)
+    config_resources: list[ListedConfigResource] = array(ListedConfigResource)

@@ -1,7 +1,7 @@
-"""What consumers of one group tell each other through JoinGroup and SyncGroup.
+"""The data that consumers of one group exchange through JoinGroup and SyncGroup.
 
-Floor: messages. Data only. These are no API bodies: the broker passes them on unread. On the wire
-an int16 with the version stands before each; who reads a version newer than it knows reads what it
+Room: messages. Data only. These are not API bodies: the broker does not read them. On the wire, an
+int16 with the version comes before each. A reader that gets a newer version reads the fields it
 knows and ignores the rest.
 """
 
@@ -20,7 +20,9 @@ class ConsumerProtocolTopicPartition(Struct):
 class ConsumerProtocolSubscription(
     Message, api_key=NO_API_KEY, versions=(0, 3), flexible=NEVER_FLEXIBLE
 ):
-    """One member's wishes. 1 adds what it owns (KIP-429), 2 since when, 3 its rack (KIP-881)."""
+    """One member's subscription. 1 adds owned partitions (KIP-429), 2 their generation, 3 the rack
+    (KIP-881).
+    """
 
     topics: list[str] = array(string)
     user_data: bytes | None = bytes_(nullable=0, default=None)
@@ -34,7 +36,7 @@ class ConsumerProtocolSubscription(
 class ConsumerProtocolAssignment(
     Message, api_key=NO_API_KEY, versions=(0, 3), flexible=NEVER_FLEXIBLE
 ):
-    """What the leader of the group gives one member; the same in all versions."""
+    """The leader's assignment for one member; the same in all versions."""
 
     assigned_partitions: list[ConsumerProtocolTopicPartition] = array(
         ConsumerProtocolTopicPartition

@@ -1,6 +1,6 @@
-"""Leaders elected and partitions moved to other brokers.
+"""Leader elections, and moves of partitions to other brokers.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -46,7 +46,7 @@ class ElectLeadersResponse(Message, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2
 
 
 class ReassignablePartition(Struct):
-    """One partition and its replicas to be; None cancels a reassignment."""
+    """One partition and its future replicas; None cancels a reassignment."""
 
     partition_index: int = int32()
     replicas: list[int] | None = array(int32, nullable=0)
@@ -104,7 +104,7 @@ class ListPartitionReassignmentsTopics(Struct):
 class ListPartitionReassignmentsRequest(
     Message, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
 ):
-    """Which partitions are moving? Topics None means all."""
+    """Ask for running reassignments. Topics None means all."""
 
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
@@ -113,7 +113,7 @@ class ListPartitionReassignmentsRequest(
 
 
 class OngoingPartitionReassignment(Struct):
-    """One partition on the move."""
+    """One partition that is being reassigned."""
 
     partition_index: int = int32()
     replicas: list[int] = array(int32)
@@ -131,7 +131,7 @@ class OngoingTopicReassignment(Struct):
 class ListPartitionReassignmentsResponse(
     Message, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
 ):
-    """The partitions on the move."""
+    """The partitions that are being reassigned."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

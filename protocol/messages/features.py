@@ -1,6 +1,6 @@
-"""Features: what the cluster has switched on.
+"""Features that the cluster has enabled.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -8,7 +8,7 @@ from protocol.wire.schema import Message, Struct, array, boolean, int8, int16, i
 
 
 class FeatureUpdateKey(Struct):
-    """The level a feature is to have; below 1 it is switched off.
+    """The level that a feature should have; below 1 it is disabled.
 
     `upgrade_type`: 1 upgrade, 2 a downgrade that loses nothing, 3 any downgrade.
     """

@@ -1,6 +1,6 @@
-"""Fetch: record batches out of the log, for consumers and followers, with fetch sessions.
+"""Fetch: reads record batches, for consumers and followers, with fetch sessions.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -21,14 +21,14 @@ from protocol.wire.schema import (
 )
 
 HIGH_WATERMARK_NOT_SAID = 0x7FFF_FFFF_FFFF_FFFF
-"""What a fetcher without KIP-1166 is taken to know: it is never answered early for it."""
+"""The assumed high watermark of a fetcher without KIP-1166; it never causes an early answer."""
 
 
 class FetchPartition(Struct):
-    """One partition to read, with what the reader believes of its leader.
+    """One partition to read, with the leader epoch that the reader knows.
 
-    `high_watermark` is the one a replica knows, -1 if none: a leader that has a higher one answers
-    at once, for a metadata log must not wait for it (KIP-1166).
+    `high_watermark` is the highest that a replica knows, -1 if none. A leader with a higher value
+    answers at once, because replicas of the metadata log must not wait for it (KIP-1166).
     """
 
     partition: int = int32()
@@ -50,7 +50,7 @@ class FetchTopic(Struct):
 
 
 class ForgottenTopic(Struct):
-    """Partitions to take out of an incremental session."""
+    """Partitions to remove from an incremental session."""
 
     topic: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid_(since=13, ignorable=True)
@@ -65,9 +65,9 @@ class ReplicaState(Struct):
 
 
 class FetchRequest(Message, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
-    """What to read, from where. 7 adds sessions, 9 leader epochs, 11 racks, 12 divergence by epoch.
+    """The partitions to read. 7 adds sessions, 9 leader epochs, 11 racks, 12 divergence by epoch.
 
-    Versions above 12 are spoken between brokers only: 13 names topics by id, 15 adds the broker
+    Versions above 12 are used between brokers only: 13 names topics by id, 15 adds the broker
     epoch, 17 the directory, 18 the high watermark. `replica_id` is -1 for consumers.
     `session_epoch` -1 without `session_id` asks for no session.
     """
@@ -87,21 +87,21 @@ class FetchRequest(Message, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12)
 
 
 class EpochEndOffset(Struct):
-    """Where the reader's log parted from ours: the last common epoch and its end."""
+    """Where the reader's log diverges from ours: the last common epoch and its end."""
 
     epoch: int = int32(default=-1)
     end_offset: int = int64(default=-1)
 
 
 class LeaderIdAndEpoch(Struct):
-    """The leader to turn to instead."""
+    """The present leader, which the reader should ask."""
 
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)
 
 
-class SnapshotId(Struct):
-    """The snapshot a follower must fetch first."""
+class SnapshotToFetch(Struct):
+    """The snapshot a follower must fetch first; officially SnapshotId."""
 
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
@@ -117,7 +117,7 @@ class AbortedTransaction(Struct):
 class PartitionData(Struct):
     """One partition's records and the offsets that bound them.
 
-    `aborted_transactions` is None unless the request was READ_COMMITTED, then sorted by first
+    `aborted_transactions` is None unless the request was READ_COMMITTED. They are sorted by first
     offset.
     """
 
@@ -128,7 +128,7 @@ class PartitionData(Struct):
     log_start_offset: int = int64(since=5, default=-1, ignorable=True)
     diverging_epoch: EpochEndOffset | None = struct(EpochEndOffset, since=12, tag=0)
     current_leader: LeaderIdAndEpoch | None = struct(LeaderIdAndEpoch, since=12, tag=1)
-    snapshot_id: SnapshotId | None = struct(SnapshotId, since=12, tag=2)
+    snapshot_id: SnapshotToFetch | None = struct(SnapshotToFetch, since=12, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, nullable=0)
     preferred_read_replica: int = int32(since=11, default=-1)
     records: Records = records_(nullable=0)
@@ -143,7 +143,7 @@ class FetchableTopicResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """Where a leader named in the same answer listens."""
+    """The address of a leader named in the same answer."""
 
     node_id: int = int32()
     host: str = string()
@@ -152,7 +152,9 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Message, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
-    """What was read. `session_id` 0 means no session was made. 16 adds leaders' addresses."""
+    """The records read. `session_id` 0 means that no session was created. 16 adds leaders'
+    addresses.
+    """
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=7, ignorable=True)

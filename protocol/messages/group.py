@@ -1,6 +1,6 @@
-"""Groups seen from outside: list and describe.
+"""Groups: list, describe, join and delete them.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -98,9 +98,9 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Message, api_key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible=6):
-    """The generation joined. The leader alone gets the members, and assigns partitions to them.
+    """The generation joined. Only the leader gets the members, and assigns partitions to them.
 
-    Nobody is told to assign when `skip_assignment` is set (9): a static leader came back.
+    With `skip_assignment` (9) no member assigns, because a static leader rejoined.
     """
 
     throttle_time_ms: int = int32(since=2, ignorable=True)
@@ -124,7 +124,7 @@ class HeartbeatRequest(Message, api_key=ApiKey.HEARTBEAT, versions=(0, 4), flexi
 
 
 class HeartbeatResponse(Message, api_key=ApiKey.HEARTBEAT, versions=(0, 4), flexible=4):
-    """Whether the member still belongs, or must join anew."""
+    """Whether the member still belongs to the group, or must join again."""
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
@@ -170,9 +170,9 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Message, api_key=ApiKey.SYNC_GROUP, versions=(0, 5), flexible=4):
-    """A member asks for its assignment; the leader brings everyone's.
+    """A member asks for its assignment; the leader sends all assignments.
 
-    3 adds static members, 5 the protocol the member expects.
+    3 adds static members, 5 the protocol that the member expects.
     """
 
     group_id: str = string()

@@ -1,8 +1,8 @@
-"""What stands in front of every body: the frame's size and the request or response header.
+"""The bytes before every body: the frame's size and the request or response header.
 
-Floor: messages. Pure. A request header has a tagged section from the API's first flexible version
+Room: messages. Pure. A request header has a tagged section from the API's first flexible version
 on, but its client id keeps the old two-byte length. A response header has one too, except for
-ApiVersions, whose answer must be readable before anybody knows what the broker speaks.
+ApiVersions, which a client must be able to read before it knows the broker's versions.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class RequestHeader(Struct):
-    """What a client says about a request before its body."""
+    """The header of a request."""
 
     request_api_key: int = int16()
     request_api_version: int = int16()
@@ -33,9 +33,9 @@ class RequestHeader(Struct):
 
 
 def decode_request_header(frame: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
-    """Read a request's header from a frame without its size; returns it and the body's start.
+    """Read a request's header from a frame without its size; return it and the body's start.
 
-    An API key that we do not know is taken as not flexible: only key and version are then of use.
+    An unknown API key counts as not flexible; then only key and version are valid.
     """
     try:
         key, version, correlation_id, length = _REQUEST_START.unpack_from(frame, position)
@@ -80,7 +80,7 @@ def decode_response_header(
 
 
 def has_response_tags(api_key: int, version: int) -> bool:
-    """Whether the response header carries a tagged section."""
+    """Return whether the response header has a tagged section."""
     return api_key != _API_VERSIONS and version >= _FLEXIBLE_FROM[api_key]
 
 

@@ -1,6 +1,6 @@
 """Offsets by time and by leader epoch.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -31,7 +31,7 @@ class ListOffsetsRequest(Message, api_key=ApiKey.LIST_OFFSETS, versions=(1, 7), 
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """One partition's offset; -1 with timestamp -1 where nothing is that recent."""
+    """One partition's offset; -1 with timestamp -1 if no record is that recent."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -55,7 +55,7 @@ class ListOffsetsResponse(Message, api_key=ApiKey.LIST_OFFSETS, versions=(1, 7),
 
 
 class OffsetForLeaderPartition(Struct):
-    """One partition and the epoch whose end is wanted."""
+    """One partition and the epoch whose end is requested."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1)
@@ -79,7 +79,7 @@ class OffsetForLeaderEpochRequest(
 
 
 class OffsetForLeaderEpochEndOffset(Struct):
-    """The largest epoch not above the one asked for, and its end; -1 where unknown.
+    """The largest epoch not above the requested one, and its end; -1 if unknown.
 
     Officially EpochEndOffset, a name that FetchResponse has too.
     """
@@ -100,7 +100,7 @@ class OffsetForLeaderTopicResult(Struct):
 class OffsetForLeaderEpochResponse(
     Message, api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), flexible=4
 ):
-    """The ends of the epochs asked for."""
+    """The ends of the requested epochs."""
 
     throttle_time_ms: int = int32()
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

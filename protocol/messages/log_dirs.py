@@ -1,6 +1,6 @@
-"""Log directories described, and replicas moved between them.
+"""Log directories: described, and replicas moved between them.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -15,7 +15,7 @@ class AlterReplicaLogDirTopic(Struct):
 
 
 class AlterReplicaLogDir(Struct):
-    """One directory and what is to move there."""
+    """One directory and the partitions to move there."""
 
     path: str = string()
     topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
@@ -84,7 +84,7 @@ class DescribeLogDirsTopic(Struct):
 
 
 class DescribeLogDirsResult(Struct):
-    """One directory. 4 adds the size of its volume and what is free, in bytes; -1 unknown."""
+    """One directory. 4 adds the size of its volume and its free space, in bytes; -1 if unknown."""
 
     error_code: int = int16()
     log_dir: str = string()

@@ -1,8 +1,8 @@
-"""A broker and the active controller: registration, heartbeats, in-sync replicas, orders.
+"""Requests of brokers to the active controller: registration, heartbeats, in-sync replicas,
+envelopes.
 
-Floor: messages. Data only. A broker epoch is the offset of the broker's registration in the
-metadata log: every request that depends on it carries it, so that what an earlier incarnation sent
-is refused.
+Room: messages. Data only. A broker epoch is the offset of the broker's registration in the metadata
+log. Every request that depends on it carries it, so requests of an earlier incarnation are refused.
 """
 
 from protocol.messages.api import ApiKey
@@ -27,7 +27,7 @@ OUR_TAGS = 10_000
 
 
 class RegistrationListener(Struct):
-    """An address at which the broker can be reached; officially Listener."""
+    """An address of the broker; officially Listener."""
 
     name: str = string()
     host: str = string()
@@ -36,7 +36,7 @@ class RegistrationListener(Struct):
 
 
 class RegistrationFeature(Struct):
-    """The levels of a feature that the broker has; officially Feature."""
+    """The levels of a feature that the broker supports; officially Feature."""
 
     name: str = string()
     min_supported_version: int = int16()
@@ -55,9 +55,9 @@ class BrokerRegistrationRequest(
 ):
     """A broker that has started asks for its broker epoch.
 
-    The same `incarnation_id` again gets the same epoch. `log_dirs` are the ids of its directories;
-    `previous_broker_epoch` is that of a process after which nothing written is lost, else -1;
-    `damaged` names what is lost all the same (decision 0068).
+    The same `incarnation_id` again gets the same epoch. `log_dirs` are the ids of its directories.
+    `previous_broker_epoch` is that of a former process that lost no data, else -1. `damaged` names
+    logs that are damaged all the same (decision 0068).
     """
 
     broker_id: int = int32()
@@ -75,7 +75,7 @@ class BrokerRegistrationRequest(
 class BrokerRegistrationResponse(
     Message, api_key=ApiKey.BROKER_REGISTRATION, versions=(4, 4), flexible=0
 ):
-    """The broker epoch; -1 if refused, and `error_message` says why, for whoever starts it."""
+    """The broker epoch; -1 if refused. Then `error_message` tells the operator why."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -86,8 +86,8 @@ class BrokerRegistrationResponse(
 class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=(1, 1), flexible=0):
     """A sign of life, and what the broker wants next.
 
-    `current_metadata_offset` is the highest offset of the metadata log that it has replayed;
-    `damaged` names logs that were found damaged while it served (decision 0077).
+    `current_metadata_offset` is the highest offset of the metadata log that it has replayed.
+    `damaged` names logs that were found damaged in service (decision 0077).
     """
 
     broker_id: int = int32()
@@ -102,10 +102,11 @@ class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=
 class BrokerHeartbeatResponse(
     Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=(1, 1), flexible=0
 ):
-    """What the broker may do; it serves nobody while it is fenced.
+    """The broker's state. It serves no client while it is fenced.
 
-    `metadata_end_offset`: all that the controller had decided when it heard the broker stands below
-    it, and is committed. A broker that has replayed so far knows all that it is judged by.
+    Everything that the controller had decided when it got the heartbeat is below
+    `metadata_end_offset`, and is committed. A broker that has replayed up to there knows all
+    decisions about itself.
     """
 
     throttle_time_ms: int = int32()
@@ -144,7 +145,8 @@ class BrokerState(Struct):
 class AlterPartitionRequestPartition(Struct):
     """One partition's proposed in-sync replicas; officially PartitionData.
 
-    `partition_epoch` is the one the proposal starts from: a change in between refuses it.
+    `partition_epoch` is the one on which the proposal is based. After any other change it is
+    refused.
     """
 
     partition_index: int = int32()
@@ -162,7 +164,7 @@ class AlterPartitionRequestTopic(Struct):
 
 
 class AlterPartitionRequest(Message, api_key=ApiKey.ALTER_PARTITION, versions=(3, 3), flexible=0):
-    """A leader proposes who is in sync."""
+    """A leader proposes the in-sync replicas."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -170,7 +172,7 @@ class AlterPartitionRequest(Message, api_key=ApiKey.ALTER_PARTITION, versions=(3
 
 
 class AlterPartitionResponsePartition(Struct):
-    """One partition as the controller has it; officially PartitionData."""
+    """One partition as the controller knows it; officially PartitionData."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -189,7 +191,7 @@ class AlterPartitionResponseTopic(Struct):
 
 
 class AlterPartitionResponse(Message, api_key=ApiKey.ALTER_PARTITION, versions=(3, 3), flexible=0):
-    """The outcome by partition; the in-sync replicas that count come from the replayed log."""
+    """The outcome by partition. The in-sync replicas themselves come from the replayed log."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -197,9 +199,10 @@ class AlterPartitionResponse(Message, api_key=ApiKey.ALTER_PARTITION, versions=(
 
 
 class EnvelopeRequest(Message, api_key=ApiKey.ENVELOPE, versions=(0, 0), flexible=0):
-    """A client's request, header and body, passed on to the active controller (KIP-590).
+    """A client's request, header and body, forwarded to the active controller (KIP-590).
 
-    `client_host_address` is the client's, 4 or 16 bytes: limits count there.
+    `client_host_address` is the client's, 4 or 16 bytes, because the controller applies the
+    client's limits.
     """
 
     request_data: bytes = bytes_()
@@ -208,7 +211,7 @@ class EnvelopeRequest(Message, api_key=ApiKey.ENVELOPE, versions=(0, 0), flexibl
 
 
 class EnvelopeResponse(Message, api_key=ApiKey.ENVELOPE, versions=(0, 0), flexible=0):
-    """The client's answer, header and body; None when the envelope itself was refused."""
+    """The client's answer, header and body; None if the envelope itself was refused."""
 
     response_data: bytes | None = bytes_(nullable=0, default=None)
     error_code: int = int16()

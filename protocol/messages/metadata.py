@@ -1,6 +1,6 @@
 """Brokers, topics and their partitions, as clients see them.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -26,7 +26,7 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Message, api_key=ApiKey.METADATA, versions=(0, 12), flexible=9):
-    """Which topics to describe. 4 adds the consent to create, 10 topic ids (12 by id alone).
+    """The topics to describe. 4 adds the consent to create, 10 topic ids (12 by id alone).
 
     `topics` None means all and empty none, except in version 0, where empty means all.
     """
@@ -38,7 +38,7 @@ class MetadataRequest(Message, api_key=ApiKey.METADATA, versions=(0, 12), flexib
 
 
 class MetadataResponseBroker(Struct):
-    """One broker at the listener the request came in on."""
+    """One broker, with the address of the listener of the request."""
 
     node_id: int = int32()
     host: str = string()
@@ -47,7 +47,7 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
-    """One partition. `leader_id` is -1 while there is none."""
+    """One partition. `leader_id` is -1 while there is no leader."""
 
     error_code: int = int16()
     partition_index: int = int32()
@@ -59,7 +59,7 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """One topic; its name is None only where an unknown id was asked for."""
+    """One topic. Its name is None only for an unknown id."""
 
     error_code: int = int16()
     name: str | None = string(nullable=12)
@@ -106,8 +106,8 @@ class DescribeTopicPartitionsRequest(
 class DescribeTopicPartitionsResponsePartition(Struct):
     """One partition of a page.
 
-    The two lists of eligible leaders may be null on the wire, but Java clients fail on null: they
-    are empty by default here.
+    The two lists of eligible leaders can be null on the wire, but Java clients fail on null. So
+    they are empty by default.
     """
 
     error_code: int = int16()
@@ -137,7 +137,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 class DescribeTopicPartitionsResponse(
     Message, api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), flexible=0
 ):
-    """One page of partitions, and where the next starts (None: there is none)."""
+    """One page of partitions, and the start of the next page (None: the last page)."""
 
     throttle_time_ms: int = int32()
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)

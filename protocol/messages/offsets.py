@@ -1,6 +1,6 @@
-"""Committed offsets of groups: commit and fetch.
+"""Committed offsets of groups: commit, fetch and delete.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -90,9 +90,9 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Message, api_key=ApiKey.OFFSET_FETCH, versions=(1, 8), flexible=6):
-    """Offsets wanted: of `group_id` up to version 7, of many `groups` from version 8 on.
+    """The requested offsets: of `group_id` up to version 7, of many `groups` from version 8 on.
 
-    `topics` None means every topic the group has committed (version 2 and up).
+    `topics` None means every topic that the group has committed (version 2 and up).
     """
 
     group_id: str = string(until=7)
@@ -104,7 +104,7 @@ class OffsetFetchRequest(Message, api_key=ApiKey.OFFSET_FETCH, versions=(1, 8), 
 
 
 class OffsetFetchResponsePartition(Struct):
-    """One partition, up to version 7; offset -1 where nothing is committed."""
+    """One partition, up to version 7; offset -1 if none is committed."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -121,7 +121,7 @@ class OffsetFetchResponseTopic(Struct):
 
 
 class OffsetFetchResponsePartitions(Struct):
-    """One partition, from version 8 on; offset -1 where nothing is committed."""
+    """One partition, from version 8 on; offset -1 if none is committed."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -155,7 +155,7 @@ class OffsetFetchResponse(Message, api_key=ApiKey.OFFSET_FETCH, versions=(1, 8),
 
 
 class OffsetDeleteRequestPartition(Struct):
-    """One partition whose committed offset is to go."""
+    """One partition whose committed offset is to delete."""
 
     partition_index: int = int32()
 

@@ -1,6 +1,6 @@
 """Produce: one record batch per partition into the log.
 
-Floor: messages. Data only. Versions 0 to 2 are offered but have no class: they carry message
+Room: messages. Data only. Versions 0 to 2 are offered but have no class: they carry message
 formats 0 and 1, and a broker refuses them.
 """
 
@@ -35,7 +35,7 @@ class TopicProduceData(Struct):
 class ProduceRequest(Message, api_key=ApiKey.PRODUCE, versions=(3, 9), flexible=9):
     """Batches to append. 7 allows zstd, 9 is flexible.
 
-    `acks`: 0 no answer at all, 1 the leader has it, -1 all in-sync replicas have it.
+    `acks`: 0 no answer at all, 1 the leader has appended it, -1 all in-sync replicas have it.
     """
 
     transactional_id: str | None = string(nullable=0, default=None)
@@ -45,7 +45,7 @@ class ProduceRequest(Message, api_key=ApiKey.PRODUCE, versions=(3, 9), flexible=
 
 
 class BatchIndexAndErrorMessage(Struct):
-    """A record that was refused, by its place in the batch."""
+    """A refused record, by its index in the batch."""
 
     batch_index: int = int32()
     batch_index_error_message: str | None = string(nullable=0, default=None)
@@ -73,7 +73,7 @@ class TopicProduceResponse(Struct):
 
 
 class ProduceResponse(Message, api_key=ApiKey.PRODUCE, versions=(3, 9), flexible=9):
-    """Where the batches ended up. 5 adds the log start, 8 errors by record."""
+    """The offsets of the batches. 5 adds the log start offset, 8 errors by record."""
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32()

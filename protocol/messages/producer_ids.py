@@ -1,6 +1,6 @@
 """Producer ids for idempotent and transactional producers, and blocks of them for brokers.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -31,7 +31,7 @@ class InitProducerIdResponse(Message, api_key=ApiKey.INIT_PRODUCER_ID, versions=
 class AllocateProducerIdsRequest(
     Message, api_key=ApiKey.ALLOCATE_PRODUCER_IDS, versions=(0, 0), flexible=0
 ):
-    """A broker asks the controller for a block of ids that nobody else will give out."""
+    """A broker asks the controller for a block of unused producer ids."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -40,7 +40,7 @@ class AllocateProducerIdsRequest(
 class AllocateProducerIdsResponse(
     Message, api_key=ApiKey.ALLOCATE_PRODUCER_IDS, versions=(0, 0), flexible=0
 ):
-    """The first id of the block, and how many there are."""
+    """The first id of the block, and its length."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,8 +1,8 @@
-"""The metadata quorum among its voters: votes, epochs begun and ended, snapshots, its voter set.
+"""Requests among the voters of the metadata quorum: votes, epochs, snapshots.
 
-Floor: messages. Data only. Every request names the cluster, the voter it is meant for and the
-sender, each by id and directory: a voter whose disk was exchanged is another voter (KIP-853). The
-quorum has one partition; the arrays of topics and partitions are Kafka's form for it.
+Room: messages. Data only. Every request names the cluster, the intended voter and the sender, each
+by id and directory, because a voter with another disk is another voter (KIP-853). The quorum has
+one partition; Kafka's format nests it in arrays of topics and partitions.
 """
 
 from protocol.messages.api import ApiKey
@@ -50,7 +50,7 @@ class VoteRequestTopic(Struct):
 
 
 class VoteRequest(Message, api_key=ApiKey.VOTE, versions=(2, 2), flexible=0):
-    """A voter asks another for its vote, or whether it would have it."""
+    """A voter asks another for its vote, or whether it would grant it."""
 
     cluster_id: str | None = string(nullable=0, default=None)
     voter_id: int = int32(default=-1)
@@ -58,7 +58,7 @@ class VoteRequest(Message, api_key=ApiKey.VOTE, versions=(2, 2), flexible=0):
 
 
 class VoteResponsePartition(Struct):
-    """One partition's vote; officially PartitionData. `leader_id` -1: none is known."""
+    """One partition's vote; officially PartitionData. `leader_id` -1: no leader is known."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -74,8 +74,8 @@ class VoteResponseTopic(Struct):
     partitions: list[VoteResponsePartition] = array(VoteResponsePartition)
 
 
-class NodeEndpoint(Struct):
-    """Where the leader named in the same answer listens."""
+class QuorumLeaderEndpoint(Struct):
+    """The address of the leader named in the same answer; officially NodeEndpoint."""
 
     node_id: int = int32()
     host: str = string()
@@ -83,11 +83,11 @@ class NodeEndpoint(Struct):
 
 
 class VoteResponse(Message, api_key=ApiKey.VOTE, versions=(2, 2), flexible=0):
-    """Granted or not, and the epoch the asked voter is in."""
+    """Whether the vote is granted, and the voter's epoch."""
 
     error_code: int = int16()
     topics: list[VoteResponseTopic] = array(VoteResponseTopic)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+    node_endpoints: list[QuorumLeaderEndpoint] = array(QuorumLeaderEndpoint, tag=0)
 
 
 class LeaderEndpoint(Struct):
@@ -117,7 +117,7 @@ class BeginQuorumEpochTopic(Struct):
 class BeginQuorumEpochRequest(
     Message, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions=(1, 1), flexible=1
 ):
-    """The elected leader tells a voter, so that it need not wait for its time-out to fetch."""
+    """The elected leader announces itself, so that the voter fetches before its time-out."""
 
     cluster_id: str | None = string(nullable=0, default=None)
     voter_id: int = int32(default=-1)
@@ -126,7 +126,7 @@ class BeginQuorumEpochRequest(
 
 
 class QuorumEpochPartition(Struct):
-    """What a voter answers to an epoch begun or ended; officially PartitionData."""
+    """A voter's answer to the start or end of an epoch; officially PartitionData."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -144,15 +144,15 @@ class QuorumEpochTopic(Struct):
 class BeginQuorumEpochResponse(
     Message, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions=(1, 1), flexible=1
 ):
-    """The epoch the voter is in, which may be a newer one."""
+    """The voter's epoch, which can be a newer one."""
 
     error_code: int = int16()
     topics: list[QuorumEpochTopic] = array(QuorumEpochTopic)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+    node_endpoints: list[QuorumLeaderEndpoint] = array(QuorumLeaderEndpoint, tag=0)
 
 
 class ReplicaInfo(Struct):
-    """A voter that is asked to stand for election."""
+    """A voter that should start an election."""
 
     candidate_id: int = int32()
     candidate_directory_id: Uuid = uuid_()
@@ -161,7 +161,7 @@ class ReplicaInfo(Struct):
 class EndQuorumEpochPartition(Struct):
     """One partition's leader that resigns; officially PartitionData.
 
-    `preferred_candidates` are sorted, the furthest log first: later ones wait longer.
+    `preferred_candidates` are sorted, the longest log first; later ones wait longer.
     """
 
     partition_index: int = int32()
@@ -178,7 +178,7 @@ class EndQuorumEpochTopic(Struct):
 
 
 class EndQuorumEpochRequest(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions=(1, 1), flexible=1):
-    """The leader resigns: elect another at once, do not wait for a time-out."""
+    """The leader resigns; elect another at once, without a time-out."""
 
     cluster_id: str | None = string(nullable=0, default=None)
     topics: list[EndQuorumEpochTopic] = array(EndQuorumEpochTopic)
@@ -186,22 +186,22 @@ class EndQuorumEpochRequest(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions=(
 
 
 class EndQuorumEpochResponse(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions=(1, 1), flexible=1):
-    """The epoch the voter is in."""
+    """The voter's epoch."""
 
     error_code: int = int16()
     topics: list[QuorumEpochTopic] = array(QuorumEpochTopic)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+    node_endpoints: list[QuorumLeaderEndpoint] = array(QuorumLeaderEndpoint, tag=0)
 
 
 class SnapshotOfPartition(Struct):
-    """A snapshot by the end offset it stands for and that offset's epoch; officially SnapshotId."""
+    """A snapshot by its end offset and the epoch of that offset; officially SnapshotId."""
 
     end_offset: int = int64()
     epoch: int = int32()
 
 
 class FetchSnapshotPartition(Struct):
-    """From which byte on to read which snapshot; officially PartitionSnapshot."""
+    """The snapshot and the byte position to read from; officially PartitionSnapshot."""
 
     partition: int = int32()
     current_leader_epoch: int = int32()
@@ -218,7 +218,7 @@ class FetchSnapshotTopic(Struct):
 
 
 class FetchSnapshotRequest(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions=(1, 1), flexible=0):
-    """The next bytes of a snapshot, asked for because the log no longer begins where needed."""
+    """Ask for a snapshot's next bytes, because the log does not go back far enough."""
 
     cluster_id: str | None = string(nullable=0, tag=0, default=None)
     replica_id: int = int32(default=-1)
@@ -227,7 +227,7 @@ class FetchSnapshotRequest(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions=(1, 
 
 
 class SnapshotLeader(Struct):
-    """The leader to turn to instead; officially LeaderIdAndEpoch."""
+    """The present leader, which the replica should ask; officially LeaderIdAndEpoch."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()
@@ -236,7 +236,7 @@ class SnapshotLeader(Struct):
 class SnapshotPartition(Struct):
     """A piece of one snapshot; officially PartitionSnapshot.
 
-    `size` is that of the whole snapshot in bytes. A piece may begin and end inside a batch.
+    `size` is that of the whole snapshot in bytes. A piece can start and end inside a batch.
     """
 
     index: int = int32()
@@ -256,9 +256,9 @@ class SnapshotTopic(Struct):
 
 
 class FetchSnapshotResponse(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions=(1, 1), flexible=0):
-    """Bytes of the snapshots asked for."""
+    """Bytes of the requested snapshots."""
 
     throttle_time_ms: int = int32(ignorable=True)
     error_code: int = int16()
     topics: list[SnapshotTopic] = array(SnapshotTopic)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+    node_endpoints: list[QuorumLeaderEndpoint] = array(QuorumLeaderEndpoint, tag=0)

@@ -1,8 +1,8 @@
-"""The report of a replica: what stands on a broker's disks. Our own message, not Kafka's.
+"""The report of the replicas on a broker's disks. Our own message, which Kafka does not have.
 
-Floor: messages. Data only. It serves twice. Before a cluster is born each broker asks all
-configured ones: only where every one of them answers, and is empty, may a voter set be made. And
-before a partition whose in-sync replicas were all lost is led again, it tells which log is longest.
+Room: messages. Data only. It has two uses. Before a cluster is born, each broker asks all
+configured ones. A voter set is created only if all of them answer and are empty. And before a
+partition that lost all in-sync replicas gets a leader again, it shows which log is longest.
 """
 
 from protocol.messages.api import ApiKey
@@ -18,10 +18,10 @@ class ReportedTopic(Struct):
 
 
 class ReplicaReportRequest(Message, api_key=ApiKey.REPLICA_REPORT, versions=(0, 0), flexible=0):
-    """Who asks, and about which partitions.
+    """The asking broker, and the partitions to report.
 
-    `configured_ids` are the ids of the brokers in the asker's configuration, rising. `topics` None
-    asks about every partition there is, an empty list about none.
+    `configured_ids` are the ids of the brokers in its configuration, ascending. `topics` None means
+    every partition, an empty list none.
     """
 
     cluster_id: str = string()
@@ -32,7 +32,7 @@ class ReplicaReportRequest(Message, api_key=ApiKey.REPLICA_REPORT, versions=(0, 
 
 
 class ReportedVoter(Struct):
-    """A voter as the broker's log or bootstrap snapshot names it."""
+    """A voter in the broker's log or bootstrap snapshot."""
 
     voter_id: int = int32()
     voter_directory_id: Uuid = uuid_()
@@ -41,10 +41,9 @@ class ReportedVoter(Struct):
 class ReportedPartition(Struct):
     """One replica's log.
 
-    `last_epoch` is the leader epoch of its last batch, -1 if it has none; `end_offset` is exclusive
-    and counts only what is on the disk. `damage` says what is wrong with a log that has lost
-    something below what was once on the disk, and is None for a sound one. A replica that is not
-    there is left out.
+    `last_epoch` is the leader epoch of its last batch, -1 if it has none. `end_offset` is exclusive
+    and covers only durable records. `damage` describes a log that has lost durable records; it is
+    None for an undamaged one. A missing replica is left out.
     """
 
     partition_index: int = int32()
@@ -61,11 +60,11 @@ class ReportedTopicState(Struct):
 
 
 class ReplicaReportResponse(Message, api_key=ApiKey.REPLICA_REPORT, versions=(0, 0), flexible=0):
-    """Whose disk it is and what it holds.
+    """The identity of the disk and its content.
 
     `metadata_end_offset` is the exclusive end of the metadata log, `metadata_last_epoch` the epoch
     of its last batch and `metadata_snapshot_end_offset` the end of its newest snapshot: 0, -1 and 0
-    where there is nothing. A broker is empty if its disk holds none of them, no voter set and no
+    if there is none. A broker is empty if its disk holds none of them, no voter set and no
     partition.
     """
 

@@ -1,6 +1,6 @@
-"""Topics created, deleted and grown.
+"""Topics: created, deleted and grown; records deleted.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -20,7 +20,7 @@ from protocol.wire.schema import (
 
 
 class CreatableReplicaAssignment(Struct):
-    """Which brokers hold one partition, if the caller wants to say so."""
+    """The brokers of one partition, if the caller chooses them."""
 
     partition_index: int = int32()
     broker_ids: list[int] = array(int32)
@@ -64,7 +64,7 @@ class CreatableTopicConfigs(Struct):
 class CreatableTopicResult(Struct):
     """One topic's outcome.
 
-    `configs` may be null on the wire, but Java clients fail on null and on sources of -1: send real
+    `configs` can be null on the wire, but Java clients fail on null and on sources of -1: send real
     sources or an empty list.
     """
 
@@ -119,13 +119,13 @@ class DeleteTopicsResponse(Message, api_key=ApiKey.DELETE_TOPICS, versions=(1, 6
 
 
 class CreatePartitionsAssignment(Struct):
-    """Which brokers hold one of the added partitions."""
+    """The brokers of one added partition."""
 
     broker_ids: list[int] = array(int32)
 
 
 class CreatePartitionsTopic(Struct):
-    """One topic and the number of partitions it shall have."""
+    """One topic and its new number of partitions."""
 
     name: str = string()
     count: int = int32()
@@ -155,14 +155,14 @@ class CreatePartitionsTopicResult(Struct):
 class CreatePartitionsResponse(
     Message, api_key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), flexible=2
 ):
-    """The outcome; every topic asked for is listed."""
+    """The outcome; every requested topic is listed."""
 
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
 
 
 class DeleteRecordsPartition(Struct):
-    """One partition and its log start offset to be; -1 means the high watermark."""
+    """One partition and its new log start offset; -1 means the high watermark."""
 
     partition_index: int = int32()
     offset: int = int64()
@@ -176,7 +176,7 @@ class DeleteRecordsTopic(Struct):
 
 
 class DeleteRecordsRequest(Message, api_key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible=2):
-    """Records below the offsets given are to go."""
+    """Delete the records below the given offsets."""
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()

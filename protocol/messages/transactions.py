@@ -1,6 +1,6 @@
-"""Transactions: what their producers ask, the markers, and what administrators see.
+"""Transactions: requests of producers, markers, and queries of administrators.
 
-Floor: messages. Data only.
+Room: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
@@ -27,7 +27,7 @@ class AddPartitionsToTxnTransaction(Struct):
 class AddPartitionsToTxnRequest(
     Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 4), flexible=3
 ):
-    """Partitions that join the transaction. Version 4 is spoken between brokers only (KIP-890)."""
+    """Partitions that join the transaction. Version 4 is used between brokers only (KIP-890)."""
 
     transactions: list[AddPartitionsToTxnTransaction] = array(
         AddPartitionsToTxnTransaction, since=4
@@ -106,7 +106,7 @@ class EndTxnRequest(Message, api_key=ApiKey.END_TXN, versions=(0, 3), flexible=3
 
 
 class EndTxnResponse(Message, api_key=ApiKey.END_TXN, versions=(0, 3), flexible=3):
-    """Whether the outcome is decided; the markers follow by themselves."""
+    """Whether the outcome is decided. The markers follow automatically."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -132,7 +132,7 @@ class WritableTxnMarker(Struct):
 class WriteTxnMarkersRequest(
     Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions=(1, 1), flexible=1
 ):
-    """Markers to write into partitions led here."""
+    """Markers to write into partitions that the receiver leads."""
 
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
@@ -185,7 +185,7 @@ class TxnOffsetCommitRequestTopic(Struct):
 class TxnOffsetCommitRequest(
     Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 3), flexible=3
 ):
-    """Offsets committed when the transaction is. 3 adds the member, so that a zombie is fenced."""
+    """Offsets that are committed with the transaction. 3 adds the member, to fence a zombie."""
 
     transactional_id: str = string()
     group_id: str = string()
@@ -220,8 +220,8 @@ class TxnOffsetCommitResponse(
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
 
 
-class TopicRequest(Struct):
-    """One topic of a DescribeProducersRequest."""
+class ProducersTopicRequest(Struct):
+    """One topic of a DescribeProducersRequest; officially TopicRequest."""
 
     name: str = string()
     partition_indexes: list[int] = array(int32)
@@ -230,13 +230,13 @@ class TopicRequest(Struct):
 class DescribeProducersRequest(
     Message, api_key=ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), flexible=0
 ):
-    """Partitions whose producers are wanted."""
+    """Partitions whose producers are requested."""
 
-    topics: list[TopicRequest] = array(TopicRequest)
+    topics: list[ProducersTopicRequest] = array(ProducersTopicRequest)
 
 
-class ProducerState(Struct):
-    """One producer; -1 where it has no sequence, no time or no open transaction."""
+class ActiveProducerState(Struct):
+    """One producer; -1 for no sequence, time or open transaction. Officially ProducerState."""
 
     producer_id: int = int64()
     producer_epoch: int = int32()
@@ -252,7 +252,7 @@ class PartitionResponse(Struct):
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable=0, default=None)
-    active_producers: list[ProducerState] = array(ProducerState)
+    active_producers: list[ActiveProducerState] = array(ActiveProducerState)
 
 
 class TopicResponse(Struct):
@@ -287,7 +287,7 @@ class TopicData(Struct):
 
 
 class DescribeTransactionsTransactionState(Struct):
-    """One transactional id; the start time is -1 where no transaction is open.
+    """One transactional id; the start time is -1 if no transaction is open.
 
     Officially TransactionState, a name that ListTransactionsResponse has too.
     """

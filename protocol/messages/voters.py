@@ -1,6 +1,6 @@
-"""The voters of the metadata quorum: how far each has come, and how the set is changed (KIP-853).
+"""The voters of the metadata quorum: their progress, and changes of the set (KIP-853).
 
-Floor: messages. Data only. A voter is an id and a directory together.
+Room: messages. Data only. A voter is an id and a directory together.
 """
 
 from protocol.messages.api import ApiKey
@@ -22,13 +22,13 @@ class DescribeQuorumRequestTopic(Struct):
 
 
 class DescribeQuorumRequest(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(0, 2), flexible=0):
-    """Who leads the metadata quorum, and how far everybody is."""
+    """Ask for the leader of the metadata quorum and the progress of all replicas."""
 
     topics: list[DescribeQuorumRequestTopic] = array(DescribeQuorumRequestTopic)
 
 
-class ReplicaState(Struct):
-    """One voter's or observer's progress, times in Unix milliseconds; -1 where not known."""
+class QuorumReplicaState(Struct):
+    """One replica's progress, times in Unix ms; -1 if unknown. Officially ReplicaState."""
 
     replica_id: int = int32()
     replica_directory_id: Uuid = uuid_(since=2)
@@ -46,8 +46,8 @@ class DescribeQuorumPartition(Struct):
     leader_id: int = int32()
     leader_epoch: int = int32()
     high_watermark: int = int64()
-    current_voters: list[ReplicaState] = array(ReplicaState)
-    observers: list[ReplicaState] = array(ReplicaState)
+    current_voters: list[QuorumReplicaState] = array(QuorumReplicaState)
+    observers: list[QuorumReplicaState] = array(QuorumReplicaState)
 
 
 class DescribeQuorumTopic(Struct):
@@ -82,7 +82,7 @@ class DescribeQuorumResponse(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(
 
 
 class AddRaftVoterRequest(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 0), flexible=0):
-    """Make an observer that has caught up a voter; answered when the change is committed."""
+    """Make an observer that has caught up a voter. Answered when the change is committed."""
 
     cluster_id: str | None = string(nullable=0)
     timeout_ms: int = int32()
@@ -102,7 +102,7 @@ class AddRaftVoterResponse(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 
 class RemoveRaftVoterRequest(
     Message, api_key=ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), flexible=0
 ):
-    """Take a voter out of the set, as after the loss of its disk."""
+    """Remove a voter from the set, for example after the loss of its disk."""
 
     cluster_id: str | None = string(nullable=0)
     voter_id: int = int32()
@@ -112,7 +112,7 @@ class RemoveRaftVoterRequest(
 class RemoveRaftVoterResponse(
     Message, api_key=ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), flexible=0
 ):
-    """Whether it is a voter no more."""
+    """Whether the voter is removed."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

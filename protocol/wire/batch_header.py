@@ -1,17 +1,17 @@
-"""The header of a record batch: where its fields lie, as a view, and what is written in place.
+"""The header of a record batch: its layout, a read-only view, and in-place changes.
 
-Floor: wire. Pure. A log, a Produce request and a Fetch answer all hold the same bytes:
+Room: wire. Pure. A log, a Produce request and a Fetch response hold the same bytes:
 
-    0  base_offset int64              27  base_timestamp int64
-    8  batch_length int32             35  max_timestamp int64
-    12 partition_leader_epoch int32   43  producer_id int64
-    16 magic int8 (2)                 51  producer_epoch int16
-    17 crc uint32                     53  base_sequence int32
-    21 attributes int16               57  record_count int32
-    23 last_offset_delta int32        61  records, compressed as a whole
+     0  base_offset int64              27  base_timestamp int64
+     8  batch_length int32             35  max_timestamp int64
+    12  partition_leader_epoch int32   43  producer_id int64
+    16  magic int8 (2)                 51  producer_epoch int16
+    17  crc uint32                     53  base_sequence int32
+    21  attributes int16               57  record_count int32
+    23  last_offset_delta int32        61  records, compressed as a whole
 
-`batch_length` counts what follows it. The CRC-32C covers everything from the attributes on, so a
-leader may write its base offset and epoch without touching it. Attributes: bits 0 to 2 codec, 3
+`batch_length` counts the bytes after it. The CRC-32C covers everything from the attributes on, so a
+leader can write its base offset and epoch without changing it. Attributes: bits 0 to 2 codec, 3
 timestamps set by the broker, 4 transactional, 5 control.
 """
 
@@ -29,9 +29,9 @@ HEADER_BYTES = 61
 MAGIC = 2
 
 HEADER = Packed(">qiibIhiqqqhii")
-"""All of it, in the order of `BatchHeader`."""
+"""The whole header, in the order of `BatchHeader`."""
 PLACE = Packed(">qi11xi")
-"""Base offset, batch length, last offset delta: what finding a batch needs of its header."""
+"""Base offset, batch length, last offset delta: the fields needed to find a batch."""
 _BASE_OFFSET = Packed(">q")
 _LEADER_EPOCH = Packed(">i")
 _CRC = Packed(">I")
@@ -48,13 +48,13 @@ _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _PRODUCER_AT = 43
 BATCH_LENGTH_MIN = HEADER_BYTES - SIZE_BEFORE_LENGTH_ENDS
-"""What the length of a batch without any record would be."""
+"""The length of a batch without records."""
 
 CODEC_BITS = 0x07
-"""Of the attributes: by which codec the records are packed."""
+"""The attribute bits with the codec of the records."""
 _LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
-"""Of the attributes: the batch belongs to a transaction."""
+"""The attribute bit of a transactional batch."""
 _CONTROL = 0x20
 
 SEQUENCE_MAX = 0x7FFFFFFF
@@ -62,7 +62,7 @@ SEQUENCE_MAX = 0x7FFFFFFF
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes in front of a batch's records, read but not believed."""
+    """The 61 bytes before a batch's records, decoded but not checked."""
 
     base_offset: int
     batch_length: int
@@ -82,12 +82,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, header included."""
+        """The size of the whole batch, header included."""
         return SIZE_BEFORE_LENGTH_ENDS + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, also where compaction has removed it."""
+        """The offset of the last record, even if compaction has removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -99,7 +99,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed; unknown bits are UnsupportedCodec."""
+        """The codec of the records. Raises UnsupportedCodec for unknown bits."""
         return Codec.of(self.attributes & CODEC_BITS)
 
     @property
@@ -118,14 +118,14 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & _CONTROL)
 
 
-# What `_make` does, without the call around it: every batch passes here.
+# This is what `_make` does, without its call, because every batch passes here.
 _new_header = tuple.__new__
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, which need not be followed by the whole batch.
+    """Return the header at `position`. The whole batch need not follow.
 
-    Checked here: there are enough bytes, the format is 2, and the length is possible.
+    Checks that there are enough bytes, that the format is 2, and that the length is possible.
     """
     try:
         header = _new_header(BatchHeader, HEADER.unpack_from(buffer, position))
@@ -142,7 +142,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_magic(magic: int) -> None:
-    """Refuse the formats before record batches, and what is no format."""
+    """Raise for message formats before record batches, and for invalid values."""
     if magic in (0, 1):
         raise UnsupportedMagic(f"message format {magic} is not supported, only record batches are")
     if magic != MAGIC:
@@ -150,7 +150,7 @@ def check_magic(magic: int) -> None:
 
 
 def check_crc(batch: Buffer) -> bool:
-    """Whether the checksum of one whole batch is right."""
+    """Return whether the checksum of one whole batch is correct."""
     (stored,) = _CRC.unpack_from(batch, _CRC_AT)
     return bool(crc32c(memoryview(batch)[_ATTRIBUTES_AT:]) == stored)
 
@@ -169,7 +169,7 @@ def stamp_producer(
     *,
     is_transactional: bool = False,
 ) -> None:
-    """Write a producer's identity and sequence into a batch in place, and its CRC anew."""
+    """Write a producer's identity and sequence into a batch in place, and update its CRC."""
     if is_transactional:
         (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
         _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | TRANSACTIONAL)
@@ -178,14 +178,14 @@ def stamp_producer(
 
 
 def stamp_control(batch: bytearray | memoryview) -> None:
-    """Mark a batch as one of control records in place, and write its CRC anew."""
+    """Mark a batch as control batch in place, and update its CRC."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _CONTROL)
     stamp_crc(batch)
 
 
 def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Mark a batch as timed by the broker in place, and write its CRC anew."""
+    """Mark a batch as timed by the broker in place, and update its CRC."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
@@ -193,13 +193,13 @@ def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
 
 
 def stamp_max_timestamp(batch: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Write the largest timestamp of a batch's records into its header, and its CRC anew."""
+    """Write the largest timestamp of a batch's records into its header, and update its CRC."""
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
     stamp_crc(batch)
 
 
 def stamp_crc(batch: bytearray | memoryview) -> None:
-    """Write the CRC of a batch into it, in place."""
-    # The slice must be given back at once: a bytearray with a live view cannot grow.
+    """Compute the CRC of a batch and write it in place."""
+    # The slice must be released at once, because a bytearray with a live view cannot grow.
     with memoryview(batch) as view, view[_ATTRIBUTES_AT:] as covered:
         _CRC.pack_into(batch, _CRC_AT, crc32c(covered))

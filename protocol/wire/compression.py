@@ -1,6 +1,6 @@
 """The five codecs of record batches, each imported at its first use.
 
-Floor: wire. Pure. The caller of `decompress` names a limit on the output, because a megabyte can
+Room: wire. Pure. The caller of `decompress` names a limit on the output, because a megabyte can
 announce gigabytes. No codec here produces more than the limit and one read beyond it. No codec
 reads more parts than any client would write, because an empty part costs time too.
 
@@ -19,12 +19,17 @@ from protocol.errors import BadVarint, DecompressionFailed, DecompressionTooLarg
 from protocol.wire.primitives import Buffer, read_uvarint
 
 STREAMS_MAX = 64
-"""Of gzip members, or of lz4 or zstd frames, in one batch: clients write one. Each costs a copy of
-all that follows it, so a megabyte of empty ones would cost seconds."""
+"""The most gzip members, or lz4 or zstd frames, in one batch. Clients write one.
+
+Each costs a copy of everything after it, so a megabyte of empty ones would cost seconds.
+"""
 
 SNAPPY_BLOCKS_MAX = 16_384
-"""In one batch: half a gigabyte at the 32 KiB of other clients' blocks, 16 MiB at the 1 KiB of old
-ones. Empty blocks would cost time for nothing."""
+"""The most snappy blocks in one batch.
+
+That is half a gigabyte with the 32 KiB blocks of other clients, 16 MiB with the 1 KiB blocks of old
+ones. Empty blocks would only cost time.
+"""
 
 ZSTD_WINDOW_BYTES_MAX = 128 << 20
 """The default of zstd's own readers. Levels 20 to 22 announce 32 to 128 MiB, whatever they hold.
@@ -51,7 +56,7 @@ _BLOCK_SIZE = Packed(">i")
 
 
 class Codec(IntEnum):
-    """Compression bits of a batch's attributes."""
+    """The compression bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -61,7 +66,7 @@ class Codec(IntEnum):
 
     @classmethod
     def of(cls, bits: int) -> "Codec":
-        """The codec of attribute bits; 5 to 7 are UnsupportedCodec."""
+        """Return the codec of attribute bits. Raises UnsupportedCodec for 5 to 7."""
         try:
             return cls(bits)
         except ValueError:
@@ -69,7 +74,9 @@ class Codec(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> "Codec":
-        """The codec of a setting such as "gzip" or "none"; anything else is a ValueError."""
+        """Return the codec of a setting such as "gzip" or "none". Raises ValueError for anything
+        else.
+        """
         try:
             return cls[name.upper()]
         except KeyError:
@@ -91,9 +98,10 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
-    """What `data` expands to, at most `limit_bytes`; with NONE the same object.
+    """Return the decompressed data, at most `limit_bytes`; with NONE the same object.
 
-    More than the limit is DecompressionTooLarge, broken or cut data DecompressionFailed.
+    Raises DecompressionTooLarge beyond the limit, DecompressionFailed for corrupt or truncated
+    data.
     """
     if codec == Codec.NONE:
         return data
@@ -138,7 +146,8 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
             raise DecompressionFailed("gzip data ends early")
         parts.append(part)
         rest = member.unused_data
-        # Like Java and librdkafka, ignore bytes behind a member that begin no other member.
+        # As in Java and librdkafka, bytes after a member are ignored unless they start another
+        # member.
         if rest[: len(_GZIP_MAGIC)] != _GZIP_MAGIC:
             return parts[0] if len(parts) == 1 else b"".join(parts)
     raise _too_many("gzip", STREAMS_MAX)
@@ -166,7 +175,7 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
         if len(parts) > SNAPPY_BLOCKS_MAX:
             raise _too_many("snappy", SNAPPY_BLOCKS_MAX)
         if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
-            # A stream begins here: the first one, or one that was appended to it.
+            # A stream starts here: the first one, or an appended one.
             position += len(_XERIAL_HEADER)
             if len(view) < position:
                 raise DecompressionFailed("snappy data ends inside its header")
@@ -186,7 +195,7 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _decompress_snappy_block(block: memoryview, left: int, limit_bytes: int) -> bytes:
-    """A raw block tells its size in front; that is compared with the limit, then allocated."""
+    """Decompress a raw block. Its size comes first and is checked before the allocation."""
     from cramjam import DecompressionError, snappy
 
     try:
@@ -204,7 +213,7 @@ def _decompress_snappy_block(block: memoryview, left: int, limit_bytes: int) -> 
 def _compress_lz4(data: Buffer, level: int = LZ4_LEVEL_DEFAULT) -> bytes:
     from lz4 import frame
 
-    # Kafka's level 9 is its fast compressor; every other level is one of high compression.
+    # Kafka's level 9 is its fast compressor; all other levels are high compression.
     least, most = _LZ4_HIGH_LEVELS
     used = _LZ4_LEVEL_FAST if level == LZ4_LEVEL_DEFAULT else min(max(level, least), most)
     # Kafka's Java reader refuses blocks that refer to the block before them.
@@ -266,7 +275,7 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _check_zstd_frames(view: memoryview) -> None:
-    """Walk frames and blocks to the end: the library's reader takes cut data for finished."""
+    """Walk frames and blocks to the end, because the library's reader accepts truncated data."""
     position = 0
     frame_count = 0
     while position < len(view) or position == 0:
@@ -279,7 +288,7 @@ def _check_zstd_frames(view: memoryview) -> None:
 
 
 def _zstd_frame_bytes(frame: memoryview) -> int:
-    """Return how long the frame is that begins here; its checksum may lie behind the end."""
+    """Return the length of the frame at the start; its checksum can be beyond the end."""
     import zstandard
 
     if int.from_bytes(frame[:4], "little") & ~0xF == _ZSTD_SKIPPABLE_MAGIC:

@@ -1,6 +1,6 @@
 """CRC-32C (Castagnoli), the checksum of record batches, from a C library.
 
-Floor: wire. Pure. Takes any buffer, writable memoryviews included, without copying it.
+Room: wire. Pure. Takes any buffer, including writable memoryviews, without a copy.
 """
 
 from collections.abc import Callable
@@ -8,4 +8,6 @@ from collections.abc import Callable
 from crc32c import crc32c as _crc32c
 
 crc32c: Callable[..., int] = _crc32c
-"""`crc32c(data)` is the checksum of `data`; a second argument is that of what came before it."""
+"""`crc32c(data)` returns the checksum of `data`. A second argument continues an
+earlier checksum.
+"""

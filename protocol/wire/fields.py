@@ -1,6 +1,6 @@
-"""The fields of a message, as a class declares them, and the struct that holds them.
+"""Declares the fields of a message, and the struct class that holds them.
 
-Floor: wire. Pure. What each option means stands in `schema`, from where messages take all of it.
+Room: wire. Pure. `schema` documents the options and re-exports everything for messages.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,11 @@ Kind: TypeAlias = Literal[
 ]  # fmt: skip
 
 Records: TypeAlias = Any
-"""A memoryview once decoded; to be encoded, any bytes-like or, for `encode_chunks`, a sized region.
+"""A memoryview once decoded. To be encoded: any bytes-like object or, for `encode_chunks`, a sized
+region.
 
-It is Any because the three sides differ: who reads gets a memoryview, who builds has a bytearray,
-and a broker answers with a region of a file.
+It is Any because the three uses differ: a reader gets a memoryview, a builder has a bytearray, and
+a broker answers with a region of a file.
 """
 
 _MISSING: Any = type("_Missing", (), {"__repr__": lambda self: "<default>"})()
@@ -29,7 +30,7 @@ _MISSING: Any = type("_Missing", (), {"__repr__": lambda self: "<default>"})()
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One declared field; `name` is filled in by the class that holds it."""
+    """One declared field. The class that holds it sets `name`."""
 
     kind: Kind
     element: "Field | type[Struct] | None"
@@ -42,7 +43,7 @@ class Field:
     name: str = ""
 
     def in_version(self, version: int) -> bool:
-        """Whether the version carries the field at all."""
+        """Return whether the version has the field."""
         return self.since <= version <= self.until
 
     def nullable_in(self, version: int) -> bool:
@@ -50,7 +51,7 @@ class Field:
         return self.nullable is not None and version >= self.nullable
 
     def new_default(self) -> Any:
-        """The default, a fresh list or struct where it is one."""
+        """Return the default; a new list or struct if the default is one."""
         if self.default is not _MISSING:
             return self.default
         return self.element() if self.kind == "struct" and isinstance(self.element, type) else []
@@ -112,7 +113,7 @@ def struct(
 ) -> Any:
     """One nested struct.
 
-    Where it is nullable or tagged its default is None, "not there"; else a new one of its kind.
+    If it is nullable or tagged its default is None, meaning absent; else a new instance.
     """
     default = _MISSING if nullable is None and tag is None else None
     return Field("struct", element, since, until, nullable, tag, default, ignorable)

@@ -1,18 +1,18 @@
-"""Bytes in, whole frames out: the reading half of a connection, without the socket.
+"""The reading half of a connection without its socket: bytes in, whole frames out.
 
-Floor: wire. Pure. Made for `asyncio.BufferedProtocol`: the loop reads into what `get_buffer` gives
-and reports by `received`, which yields every frame that is complete, without its size, as a view of
-the one buffer that is used again and again.
+Room: wire. Pure. Made for `asyncio.BufferedProtocol`: the loop reads into the buffer from
+`get_buffer` and calls `received`. That yields every complete frame, without its size, as a view of
+the one buffer, which is reused.
 
-How long a view lives: until the next `get_buffer` or `shrink`, so whoever settles a frame at once
-need do nothing, and whoever does not copies it.
+Lifetime of a view: until the next `get_buffer` or `shrink`. A caller that needs it longer must copy
+it.
 
-How much is allocated: small frames are read greedily, many at a time. The buffer begins small, for
-a thousand clients that say little, and becomes four times as large whenever a read has filled it,
-up to `read_bytes`. A larger frame grows the buffer as its bytes arrive, by doubling, never from the
-announced size alone; what is left of it is then read exactly to its end, so that nothing behind it
-has to be moved. A size that is negative or above `frame_bytes_max` is refused when its four bytes
-are there. A buffer that has grown shrinks after some small reads, or at once by `shrink`.
+Allocation: small frames are read many at a time. The buffer starts small, for a thousand clients
+that send little. It grows fourfold whenever a read has filled it, up to `read_bytes`. For a larger
+frame, the buffer doubles as bytes arrive, never by the announced size alone. The rest of that frame
+is read exactly to its end, so nothing after it must be moved. A size that is negative or above
+`frame_bytes_max` is refused as soon as its four bytes are there. A grown buffer shrinks after some
+small reads, or at once by `shrink`.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ from struct import Struct as Packed
 from protocol.errors import FrameTooLarge
 
 READ_BYTES = 256 << 10
-"""The usual buffer of a busy connection, and so the most that one read of small frames brings."""
+"""The usual buffer of a busy connection, and so the most that one read of small frames returns."""
 
 FIRST_READ_BYTES = 16 << 10
-"""The buffer of a connection of which nothing is known yet, or that was silent."""
+"""The buffer of a connection that is new or was silent."""
 
 SIZE_BYTES = 4
 
@@ -34,9 +34,9 @@ _SMALL_READS_BEFORE_SHRINKING = 32
 
 
 class FrameBuffer:
-    """One connection's incoming bytes.
+    """The incoming bytes of one connection.
 
-    `frame_bytes_max` may be changed at any time and holds for the sizes seen from then on.
+    `frame_bytes_max` can be changed at any time; it applies to sizes seen from then on.
     """
 
     __slots__ = (
@@ -52,17 +52,18 @@ class FrameBuffer:
         self._view = memoryview(self._buffer)
         self.capacity_bytes = 0
         """How much memory the buffer takes."""
-        # Here begins what is received and not yet given out.
+        # The start of received bytes that are not returned yet.
         self._start = 0
         self.pending_bytes = 0
-        """How much of that there is; between two reads it is the beginning of a frame, which is
-        what a time limit for slow senders looks at."""
-        # What the first unfinished frame takes, its size included; 0 while that is not known.
+        """The number of such bytes. Between two reads they are the start of a frame; a time limit
+        for slow senders checks this value.
+        """
+        # The size of the first incomplete frame, its length field included; 0 while unknown.
         self._needed = 0
         self._small_reads = 0
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Room for the next read, never empty. Ends the life of all views."""
+        """Return room for the next read, never empty. All views become invalid."""
         pending = self.pending_bytes
         if not pending:
             self._start = 0
@@ -81,7 +82,9 @@ class FrameBuffer:
         return self._view[self._start + pending :]
 
     def _room_for_large(self, pending: int) -> memoryview:
-        """Room for a frame beyond the usual buffer: to its end, or as far as its bytes justify."""
+        """Return room for a frame beyond the usual buffer: to its end, or as far as its bytes
+        justify.
+        """
         needed = self._needed
         if self._start + needed > self.capacity_bytes:
             if needed <= self.capacity_bytes:
@@ -91,7 +94,7 @@ class FrameBuffer:
         return self._view[self._start + pending : self._start + needed]
 
     def _move(self, pending: int, capacity: int) -> None:
-        """Bring what is unfinished to the front; to a fresh buffer if this one is too small."""
+        """Move incomplete bytes to the front; use a new buffer if this one is too small."""
         unfinished = self._view[self._start : self._start + pending]
         if capacity > self.capacity_bytes:
             self._use(bytearray(capacity))
@@ -99,15 +102,15 @@ class FrameBuffer:
         self._start = 0
 
     def received(self, count: int) -> Iterator[memoryview]:
-        """Note that `count` bytes were read; yields the frames that are complete.
+        """Note that `count` bytes were read, and yield the complete frames.
 
-        Stop early if you like: what is left comes with the next call, for which `count` may be 0.
-        FrameTooLarge means the connection is of no more use.
+        The caller can stop early. The rest then comes with the next call, whose `count` can be 0.
+        After FrameTooLarge the connection must be closed.
         """
         self.pending_bytes += count
         is_full = self._start + self.pending_bytes == self.capacity_bytes
         if is_full and self._usual < self.read_bytes:
-            # There was more to read than room: let the next read bring more at a time.
+            # There was more to read than room, so let the next read return more.
             self._usual = min(4 * self._usual, self.read_bytes)
         return self._frames()
 
@@ -134,19 +137,19 @@ class FrameBuffer:
             yield self._view[frame_start : self._start]
 
     def shrink(self) -> None:
-        """Give the memory back if nothing is pending; for connections that fell idle."""
+        """Release the memory if nothing is pending; for idle connections."""
         if not self.pending_bytes:
             self._usual = min(FIRST_READ_BYTES, self.read_bytes)
             self._begin_anew(bytearray())
 
     def _maybe_shrink(self) -> None:
-        """Drop a grown buffer once enough reads in a row could have done without it."""
+        """Replace a grown buffer after enough reads in a row that did not need it."""
         self._small_reads += 1
         if self._small_reads >= _SMALL_READS_BEFORE_SHRINKING:
             self._begin_anew(bytearray(self._usual))
 
     def _begin_anew(self, buffer: bytearray) -> None:
-        """Go on in another buffer; nothing may be pending."""
+        """Continue with another buffer. No bytes may be pending."""
         self._use(buffer)
         self._start = 0
         self._small_reads = 0

@@ -1,7 +1,7 @@
-"""The smallest pieces of the wire format, as plain functions that the generated codecs call.
+"""The smallest parts of the wire format, as functions that the generated codecs call.
 
-Floor: wire. Pure. Readers are `(buffer, position) -> (value, position)`; every length is compared
-with the bytes left before anything is allocated. The limits of the whole layer stand in `limits`.
+Room: wire. Pure. Readers are `(buffer, position) -> (value, position)`. Every length is compared
+with the bytes left before anything is allocated. `limits` has the limits of the whole layer.
 """
 
 import uuid
@@ -28,7 +28,9 @@ UVARINT_1 = tuple(bytes((n,)) for n in range(128))
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned number of at most 32 bits, lowest seven bits first, in at most five bytes."""
+    """Read an unsigned number of at most 32 bits, lowest seven bits first, in at
+    most five bytes.
+    """
     byte = buffer[position]
     if byte < 0x80:
         return byte, position + 1
@@ -44,14 +46,14 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
         if shift > 28:
             raise BadVarint("a variable-length number of 32 bits has more than five bytes")
     if byte == 0:
-        raise BadVarint("a variable-length number is longer than it need be")
+        raise BadVarint("a variable-length number is not in its shortest form")
     if value > 0xFFFFFFFF:
         raise BadVarint("a variable-length number exceeds 32 bits")
     return value, position + 1
 
 
 def encode_uvarint(value: int) -> bytes:
-    """The shortest encoding of a number that is not negative."""
+    """Return the shortest encoding of a non-negative number."""
     if value < 0x80:
         return UVARINT_1[value]
     if value < 0x4000:
@@ -65,7 +67,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """A signed, zigzag-encoded number of at most 64 bits in at most ten bytes."""
+    """Read a signed, zigzag-encoded number of at most 64 bits in at most ten bytes."""
     byte = buffer[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -81,14 +83,14 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
         if shift > 63:
             raise BadVarint("a variable-length number of 64 bits has more than ten bytes")
     if byte == 0:
-        raise BadVarint("a variable-length number is longer than it need be")
+        raise BadVarint("a variable-length number is not in its shortest form")
     if value > 0xFFFFFFFFFFFFFFFF:
         raise BadVarint("a variable-length number exceeds 64 bits")
     return (value >> 1) ^ -(value & 1), position + 1
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """A signed, zigzag-encoded number of at most 32 bits in at most five bytes."""
+    """Read a signed, zigzag-encoded number of at most 32 bits in at most five bytes."""
     low = buffer[position]
     if low >= 0x80:
         high = buffer[position + 1]
@@ -99,16 +101,16 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def encode_varlong(value: int) -> bytes:
-    """The shortest zigzag encoding of a signed number of at most 64 bits."""
+    """Return the shortest zigzag encoding of a signed number of at most 64 bits."""
     return encode_uvarint((value << 1) ^ (value >> 63))
 
 
 encode_varint = encode_varlong
-"""For a number of 32 bits both zigzag encodings are the same bytes."""
+"""For numbers of 32 bits, both zigzag encodings have the same bytes."""
 
 
 def read_tag_count(buffer: Buffer, position: int) -> tuple[int, int]:
-    """How many tagged fields follow; more than the limit is refused before any is looked at."""
+    """Read the number of tagged fields. Above the limit, it raises before any field is read."""
     count, position = read_uvarint(buffer, position)
     if count > LIMITS.tag_count_max:
         raise BadTags(f"{count} tagged fields, at most {LIMITS.tag_count_max} are read")
@@ -116,7 +118,7 @@ def read_tag_count(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_tag(buffer: Buffer, position: int, limit: int) -> tuple[int, int, int]:
-    """One tag's number, where its content starts and where it ends."""
+    """Return one tag's number, and the start and end of its content."""
     tag, position = read_uvarint(buffer, position)
     size, position = read_uvarint(buffer, position)
     end = position + size
@@ -126,7 +128,7 @@ def read_tag(buffer: Buffer, position: int, limit: int) -> tuple[int, int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int, limit: int) -> int:
-    """Step over a whole section of tagged fields, none of which we know."""
+    """Skip a whole section of tagged fields that are all unknown."""
     count, position = read_tag_count(buffer, position)
     for _ in range(count):
         _, _, position = read_tag(buffer, position, limit)
@@ -134,17 +136,18 @@ def skip_tags(buffer: Buffer, position: int, limit: int) -> int:
 
 
 STRING_BYTES_MAX = 0x7FFF
-"""A string that is longer could not be written by versions that give its length as an int16; Kafka
-refuses it in the others as well."""
+"""A longer string could not be written by versions with an int16 length. Kafka refuses it in the
+other versions too.
+"""
 
 
 def fail_string(length: int, what: str) -> NoReturn:
-    """A string that is too long."""
+    """Raise for a string that is too long."""
     raise BadLength(f"{what} has {length} bytes, a string has at most {STRING_BYTES_MAX}")
 
 
 def fail_length(length: int, left: int, what: str) -> NoReturn:
-    """Name what is wrong with a length: null, negative, or more than there is."""
+    """Raise for an invalid length: null, negative, or more than the bytes left."""
     if length == -1:
         raise NullNotAllowed(f"{what} is null")
     if length < 0:
@@ -153,7 +156,7 @@ def fail_length(length: int, left: int, what: str) -> NoReturn:
 
 
 def fail_count(count: int, count_max: int, left: int, what: str) -> NoReturn:
-    """Name what is wrong with an array's count."""
+    """Raise for an invalid count of an array."""
     if count == -1:
         raise NullNotAllowed(f"{what} is null")
     if count < 0 or count > count_max:
@@ -162,17 +165,17 @@ def fail_count(count: int, count_max: int, left: int, what: str) -> NoReturn:
 
 
 def fail_tag(tag: int, size: int, what: str) -> NoReturn:
-    """A tagged field whose declared size is not what its content took."""
+    """Raise for a tagged field whose declared size differs from its content."""
     raise BadTags(f"{what}: tagged field {tag} does not fill its declared {size} bytes")
 
 
 def fail_tags(what: str) -> NoReturn:
-    """A tagged field that is not known, where nothing may be overlooked."""
+    """Raise for an unknown tagged field where none may be skipped."""
     raise BadTags(f"{what} has a tagged field that is not known")
 
 
 def fail_marker(marker: int, what: str) -> NoReturn:
-    """A nullable struct announces itself by 1 or -1, nothing else."""
+    """Raise for an invalid marker of a nullable struct, which is 1 or -1."""
     if marker == -1:
         raise NullNotAllowed(f"{what} is null")
     raise BadLength(f"{what} starts with marker {marker}, not 1 or -1")
@@ -184,7 +187,7 @@ _UUID_IS_SAFE = uuid.SafeUUID.unknown
 
 @lru_cache(maxsize=4096)
 def uuid_from_bytes(raw: bytes) -> uuid.UUID:
-    """An id from its 16 bytes. Ids of topics repeat in every message, so they are remembered."""
+    """Return an id from its 16 bytes. Topic ids repeat in every message, so they are cached."""
     value = object.__new__(uuid.UUID)
     _set_attribute(value, "int", int.from_bytes(raw, "big"))
     _set_attribute(value, "is_safe", _UUID_IS_SAFE)
@@ -193,11 +196,11 @@ def uuid_from_bytes(raw: bytes) -> uuid.UUID:
 
 @lru_cache(maxsize=32)
 def array_unpackers(code: str) -> tuple[Callable[[Buffer, int], tuple[Any, ...]], ...]:
-    """`unpack_from` for 0 to 15 big-endian numbers of one struct code."""
+    """Return `unpack_from` for 0 to 15 big-endian numbers of one struct code."""
     return tuple(Struct(f">{n}{code}").unpack_from for n in range(SMALL_COUNT))
 
 
 @lru_cache(maxsize=32)
 def array_packers(code: str) -> tuple[Callable[..., bytes], ...]:
-    """`pack` for 0 to 15 big-endian numbers of one struct code."""
+    """Return `pack` for 0 to 15 big-endian numbers of one struct code."""
     return tuple(Struct(f">{n}{code}").pack for n in range(SMALL_COUNT))

@@ -1,10 +1,10 @@
-"""Writes and compiles the source of a reader: buffer in, message out.
+"""Generates and compiles the source of a reader: buffer in, message out.
 
-Floor: wire. Pure. The text is straight-line code for one (class, version): neighbouring fixed-width
-fields, and the length in front of the next string or array, are read by one `struct` call; arrays
-of structs are loops in place, without a call per element. What it may trust: `pos` never exceeds
-`limit`, because every length is compared with the bytes left before it is stepped over; reads of
-fixed width run into struct.error or IndexError at the end, which `Message.decode` translates.
+Room: wire. Pure. The code is straight-line for one (class, version). Neighbouring fixed-width
+fields, and the length of the next string or array, are read by one `struct` call. Arrays of structs
+are loops in place, without a call per element. Invariant: `pos` never exceeds `limit`, because
+every length is compared with the bytes left before it is skipped. Fixed-width reads beyond the end
+raise struct.error or IndexError, which `Message.decode` translates.
 """
 
 from collections.abc import Callable
@@ -48,11 +48,11 @@ _HELPERS = (
 def compile_reader(
     cls: type[Struct], version: int, flexible: bool, keep_views: bool, is_strict: bool = False
 ) -> Callable[[Any, int, int], tuple[Any, int]]:
-    """`read(buffer, position, limit) -> (message, end)` for one version of one message.
+    """Return `read(buffer, position, limit) -> (message, end)` for one version of one message.
 
-    `keep_views`: the message has `records`, so the buffer is sliced as a memoryview; else it is
-    turned into bytes once, whose slices decode faster. `is_strict`: a tagged field that the class
-    does not have is BadTags; else it is stepped over.
+    `keep_views`: the message has `records`, so the buffer is sliced as a memoryview. Otherwise it
+    is converted to bytes once, whose slices decode faster. `is_strict`: an unknown tagged field
+    raises BadTags; otherwise it is skipped.
     """
     source = _ReaderSource(version, flexible, keep_views, is_strict)
     text = source.function(cls)
@@ -62,7 +62,7 @@ def compile_reader(
 
 
 def least_size(field: "Field | type[Struct]", version: int, flexible: bool) -> int:
-    """The fewest bytes an element of an array can take; at least 1, so that counts stay bounded."""
+    """Return the fewest bytes of an array element; at least 1, so that counts stay bounded."""
     if isinstance(field, type):
         present = [f for f in field.fields if f.in_version(version) and f.tag is None]
         return max(1, sum(least_size(f, version, flexible) for f in present) + flexible)
@@ -91,7 +91,8 @@ class _ReaderSource:
         self.depth = 1
         self.names = 0
         self.has_numbers = False
-        # Fixed-width fields not read yet, (struct code, target), and what to do after reading them.
+        # Fixed-width fields that are not read yet, (struct code, target), and the code to run after
+        # reading them.
         self.run: list[tuple[str, str]] = []
         self.after: list[str] = []
 
@@ -123,7 +124,7 @@ class _ReaderSource:
         return name
 
     def flush(self) -> None:
-        """Read the pending run of fixed-width fields with one call."""
+        """Read the collected fixed-width fields with one call."""
         if not self.run:
             return
         codes = ">" + "".join(code for code, _ in self.run)
@@ -142,7 +143,7 @@ class _ReaderSource:
         self.after = []
 
     def struct_fields(self, cls: type[Struct]) -> str:
-        """Create an instance and read all its fields; returns the variable that holds it."""
+        """Create an instance and read all its fields; return the variable that holds it."""
         instance = self.name("o")
         self.line(f"{instance} = new({self.class_name(cls)})")
         known_tags = []
@@ -202,7 +203,7 @@ class _ReaderSource:
         return length
 
     def sized(self, field: Field, target: str, what: str) -> None:
-        """A string, bytes or records."""
+        """Read a string, bytes or records."""
         length = self.length(short=field.kind == "string")
         nullable = field.nullable_in(self.version)
         if nullable:
@@ -253,7 +254,7 @@ class _ReaderSource:
             self.depth -= 1
 
     def numbers(self, code: str, count: str, target: str) -> None:
-        """An array of fixed-width numbers is one struct call."""
+        """Read an array of fixed-width numbers with one struct call."""
         table = f"unpack_many_{code if code != '?' else 't'}"
         self.scope.setdefault(table, primitives.array_unpackers(code))
         self.line(
@@ -263,7 +264,7 @@ class _ReaderSource:
         self.line(f"pos += {count} * {calcsize('>' + code)}")
 
     def elements(self, element: Any, count: str, target: str, what: str) -> None:
-        """An array of structs, strings or ids is a loop in place."""
+        """Read an array of structs, strings or ids with a loop in place."""
         items = self.name("items")
         self.line(f"{items} = []")
         self.line(f"{target} = {items}")
@@ -279,7 +280,7 @@ class _ReaderSource:
         self.depth -= 1
 
     def nested(self, field: Field, target: str, what: str) -> None:
-        """A struct in place. Only a nullable one has a marker byte in front."""
+        """Read a struct in place. Only a nullable one starts with a marker byte."""
         assert isinstance(field.element, type)
         if field.nullable_in(self.version):
             marker = self.name("marker")
@@ -301,7 +302,7 @@ class _ReaderSource:
         return instance
 
     def tags(self, cls: type[Struct], instance: str, known: "list[Field]") -> None:
-        """The tagged section that ends every struct of a flexible version."""
+        """Read the tagged section at the end of every struct of a flexible version."""
         count = self.name("tags")
         unknown = f"fail_tags({cls.__name__!r})"
         self.run.append(("B", count))

@@ -1,12 +1,12 @@
-"""Single records inside a batch: reading them fast and writing them.
+"""Single records inside a batch: fast reading, and writing.
 
-Floor: wire. Pure. A record is
+Room: wire. Pure. The layout of a record:
 
     length varint, attributes int8 (0), timestamp delta varlong, offset delta varint,
     key length varint (-1: null), key, value length varint (-1: null), value,
     header count varint, and per header: key length varint, key, value length varint, value
 
-with all deltas against the batch's header. `records` holds the batch around them.
+All deltas refer to the batch's header. `records` has the batch around them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from protocol.wire.primitives import (
 )
 
 LEAST_RECORD_BYTES = 7
-"""Length, attributes, two deltas, null key, null value, no headers: a byte each."""
+"""Length, attributes, two deltas, null key, null value, no headers: one byte each."""
 
 _SEQUENCE_MAX = 0x7FFFFFFF
 _new_record = tuple.__new__
@@ -35,7 +35,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class NewRecord(NamedTuple):
-    """A record to be written."""
+    """A record to write."""
 
     key: bytes | None
     value: bytes | None
@@ -55,16 +55,16 @@ class Record(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as the one record of a control batch says it."""
+    """The end of a transaction: the only record of its control batch."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
 def read_marker(record: Record) -> Marker | None:
-    """The transaction marker in a control batch's record; None for control records of other kinds.
+    """Return the transaction marker of a control batch's record; None for other control records.
 
-    Other kinds (leader changes, snapshots) belong to the metadata log; readers skip them.
+    The other kinds (leader changes, snapshots) belong to the metadata log; readers skip them.
     """
     try:
         _, kind = _MARKER_KEY.unpack_from(record.key or b"")
@@ -77,7 +77,7 @@ def read_marker(record: Record) -> Marker | None:
 
 
 def marker_record(marker: Marker, now_ms: int) -> NewRecord:
-    """The one record of the control batch that ends a transaction."""
+    """Return the only record of the control batch that ends a transaction."""
     key = _MARKER_KEY.pack(_MARKER_VERSION, int(marker.is_commit))
     return NewRecord(key, _MARKER_VALUE.pack(_MARKER_VERSION, marker.coordinator_epoch), now_ms)
 
@@ -111,23 +111,24 @@ def append_record(
 
 
 Place = tuple[int, int, int]
-"""Of one record: its offset, its timestamp, and its key's size, -1 for null."""
+"""One record's offset, timestamp, and key size (-1 for null)."""
 
 
 RUN_RECORDS = 100
-"""Of `scan_places` at a time."""
+"""How many places `scan_places` yields at a time."""
 
 RUN_HEADERS = 500
-"""A record with more headers than that is gone through in parts."""
+"""A record with more headers than this is scanned in parts."""
 
 
 def scan_places(
     payload: bytes, count: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
 ) -> Iterator[list[Place]]:
-    """Like `read_records`, with the same checks, without keys, values or headers.
+    """Scan records like `read_records`, with the same checks, but without keys, values or headers.
 
-    Numbers of one byte, and of three as large batches have them, are read in place. The places come
-    in runs of some milliseconds, perhaps empty: who has a loop to serve may do so in between.
+    Numbers of one byte, and of three as in large batches, are read in place. The places come in
+    runs of some milliseconds of work, possibly empty, so that an event loop can be served in
+    between.
     """
     try:
         yield from _scan_places(payload, count, base_offset, base_timestamp, append_timestamp)
@@ -189,7 +190,7 @@ def _scan_places(
             yield places
             places = []
     if position != size:
-        raise CorruptBatch(f"{size - position} bytes are left behind the last record")
+        raise CorruptBatch(f"{size - position} bytes are left after the last record")
     yield places
 
 
@@ -201,8 +202,10 @@ def read_records(
     base_sequence: int,
     append_timestamp: int | None,
 ) -> Iterator[Record]:
-    """`count` records that fill `payload` exactly; `append_timestamp` replaces their own times."""
-    # Numbers of one and two bytes are read in place: a call for each would double the time.
+    """Yield `count` records that fill `payload` exactly. `append_timestamp` replaces their own
+    times.
+    """
+    # Numbers of one and two bytes are read in place, because calls would double the time.
     position = 0
     size = len(payload)
     try:
@@ -247,11 +250,11 @@ def read_records(
     except IndexError:
         raise BufferUnderflow("record ends early") from None
     if position != size:
-        raise CorruptBatch(f"{size - position} bytes are left behind the last record")
+        raise CorruptBatch(f"{size - position} bytes are left after the last record")
 
 
 def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    """A key or value: length and content, None for length -1."""
+    """Read a key or value: length and content, None for length -1."""
     low = payload[position]
     if low < 0x80:
         size = low >> 1 ^ -(low & 1)
@@ -267,7 +270,7 @@ def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
 
 
 def _skip_sized(payload: bytes, position: int) -> tuple[int, int]:
-    """The size of a key or value, and where it would end; whether that exists is not looked at."""
+    """Return the size of a key or value, and where it would end, without a check of that end."""
     size = payload[position]
     if size < 0x80:
         size = size >> 1 ^ -(size & 1)
@@ -295,7 +298,7 @@ def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int
 
 
 def _skip_headers(payload: bytes, position: int, end: int, left: int) -> tuple[int, int]:
-    """Pass over some of the headers that are left: twenty megabytes may hold ten million."""
+    """Skip some of the remaining headers. Twenty megabytes can hold ten million of them."""
     count = min(left, RUN_HEADERS)
     for _ in range(count):
         _, position = _read_header_name(payload, position, end)

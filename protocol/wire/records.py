@@ -1,7 +1,7 @@
-"""Record batches of format 2: those of a buffer, the records inside, and how both are built.
+"""Record batches of format 2: finding them in a buffer, reading their records, building them.
 
-Floor: wire. Pure. How a batch is laid out, `batch_header` says, and where records are looked into,
-see `record`; most readers of a batch need the header only.
+Room: wire. Pure. `batch_header` has the layout of a batch, `record` that of records. Most users
+need only the header.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -82,9 +82,10 @@ __all__ = [
 
 
 def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every whole batch of a buffer, with its bytes as a slice; a partial one at the end is left.
+    """Yield every whole batch of a buffer, with its bytes as a slice; skip a partial one at the
+    end.
 
-    A fetch may end in the middle of a batch. Impossible lengths and old formats raise.
+    A fetch can end in the middle of a batch. Impossible lengths and old formats raise.
     """
     view = memoryview(buffer)
     position = 0
@@ -97,15 +98,16 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
         yield header, view[position:next_position]
         position = next_position
     if end - position > MAGIC_AT:
-        # An old format's message may be shorter than our header: say so rather than overlook it.
+        # A message of an old format can be shorter than our header. It must raise and not be
+        # skipped.
         check_magic(view[position + MAGIC_AT])
 
 
 def check_batch(batch: Buffer) -> BatchHeader:
-    """The header of a batch that fills `batch` exactly, is whole and contradicts itself nowhere.
+    """Return the header of a batch that fills `batch` exactly and is consistent.
 
-    What a broker asks of every batch before it looks at anything else: size, CRC, and a record
-    count that fits offsets and bytes. Anything else is CorruptBatch.
+    A broker checks this for every batch first: size, CRC, and a record count that fits offsets and
+    bytes. Anything else raises CorruptBatch.
     """
     header = read_header(batch)
     if header.size_bytes != len(batch):
@@ -126,10 +128,11 @@ def _check_count(count: int, size_bytes: int) -> None:
 
 
 def iterate_records(batch: Buffer, limit_bytes: int | None = None) -> Iterator[Record]:
-    """The records of one whole batch, decompressed to at most `limit_bytes` (default: `limits`).
+    """Yield the records of one whole batch, decompressed to at most `limit_bytes` (default:
+    `limits`).
 
-    The CRC is not looked at. A batch that ends early, has bytes left over or breaks a length is
-    CorruptBatch or another WireError, raised while iterating.
+    The CRC is not checked. A batch that ends early, has extra bytes or a wrong length raises
+    CorruptBatch or another WireError during the iteration.
     """
     header, payload = _open(batch, limit_bytes)
     return read_records(
@@ -137,21 +140,22 @@ def iterate_records(batch: Buffer, limit_bytes: int | None = None) -> Iterator[R
         header.record_count,
         header.base_offset,
         header.base_timestamp,
-        # Some clients leave a sequence of 0 in batches that have no producer id.
+        # Some clients leave a sequence of 0 in batches without a producer id.
         header.base_sequence if header.producer_id >= 0 else NO_SEQUENCE,
         header.max_timestamp if header.is_log_append_time else None,
     )
 
 
 def iterate_places(batch: Buffer, limit_bytes: int | None = None) -> Iterator[Place]:
-    """Offset, timestamp and key size of each record, with all checks of `iterate_records`."""
+    """Yield offset, timestamp and key size of each record, with all checks of `iterate_records`."""
     return chain.from_iterable(iterate_place_runs(batch, limit_bytes))
 
 
 def iterate_place_runs(batch: Buffer, limit_bytes: int | None = None) -> Iterator[list[Place]]:
-    """The same in runs of a few, perhaps none, for those who have others to serve in between.
+    """Yield the same in short runs, possibly empty, so that the caller can do other work in
+    between.
 
-    The batch is opened at once, and not held afterwards.
+    The batch is decompressed at once, and not referenced afterwards.
     """
     header, payload = _open(batch, limit_bytes)
     return scan_places(
@@ -169,11 +173,11 @@ def recompress(
     max_timestamp_ms: int,
     level_of: Callable[[int], int | None] = lambda size_bytes: None,
 ) -> bytearray:
-    """Return one whole batch with its records, which are not looked at, packed by another codec.
+    """Return a whole batch with the same records, compressed by another codec.
 
-    Producer, sequence, offsets and the attributes' other bits are kept. The largest timestamp is
-    the caller's, because a header may name another than the records have. `level_of` says at which
-    level a payload of so many bytes is packed. The CRC is computed again.
+    The records are not decoded. Producer, sequence, offsets and the other attribute bits are kept.
+    The caller gives the largest timestamp, because the header's can differ from the records'.
+    `level_of` returns the level for a payload size. The CRC is computed again.
     """
     header, payload = _open(batch, None)
     packed = compress(codec, payload, level_of(len(payload)))
@@ -184,7 +188,7 @@ def recompress(
 
 
 def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
-    """The header and the records as they are without compression."""
+    """Return the header and the decompressed records."""
     header = read_header(batch)
     if header.size_bytes != len(batch):
         raise CorruptBatch(f"batch of {header.size_bytes} bytes in a space of {len(batch)}")
@@ -196,8 +200,7 @@ def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
 
 
 def with_records(header: BatchHeader, packed: Buffer) -> bytearray:
-    """One batch of these records, packed by the header's codec, under a header that holds but for
-    its length and its CRC: they are made anew."""
+    """Return a batch with these compressed records and this header; length and CRC are computed."""
     whole = header._replace(batch_length=BATCH_LENGTH_MIN + len(packed), crc=0)
     batch = bytearray(HEADER.pack(*whole))
     batch += packed
@@ -216,7 +219,7 @@ def build_batch(
     base_offset: int = 0,
     partition_leader_epoch: int = -1,
 ) -> bytearray:
-    """One batch of at least one record, complete with its CRC."""
+    """Return a batch of at least one record, complete with its CRC."""
     if not records:
         raise ValueError("a batch holds at least one record")
     base_timestamp = records[0].timestamp_ms
@@ -258,7 +261,7 @@ def assemble_batch(
     base_offset: int = 0,
     partition_leader_epoch: int = -1,
 ) -> bytearray:
-    """One batch around records that are encoded already, with offset deltas from 0 in order."""
+    """Return a batch of encoded records, with offset deltas from 0 in order."""
     packed = compress(codec, payload)
     attributes = int(codec) | (TRANSACTIONAL if is_transactional else 0)
     batch = bytearray(HEADER_BYTES)

@@ -1,6 +1,6 @@
-"""How a message is declared: one slotted class per body for all versions.
+"""Declares messages: one slotted class per body for all versions.
 
-Floor: wire. Pure. A class lists its fields in wire order:
+Room: wire. Pure. A class lists its fields in wire order:
 
     class ListOffsetsTopic(Struct):
         name: str = string()
@@ -11,14 +11,14 @@ Floor: wire. Pure. A class lists its fields in wire order:
         isolation_level: int = int8(since=2)
         topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
 
-A field says from which version (`since`) to which (`until`, inclusive) it is on the wire, from
-which version null is allowed (`nullable`), which tag it has (`tag`: it then lives in the tagged
-section and is left out at its default), its `default`, and whether a value that the version cannot
-carry is dropped (`ignorable`) or refused with EncodeError, as in Kafka's own definitions.
+A field declares its first (`since`) and last version (`until`, inclusive), the first version that
+allows null (`nullable`), its tag (`tag`: it is in the tagged section and omitted at its default),
+and its `default`. As in Kafka's own definitions, a value that the version cannot carry is dropped
+(`ignorable`) or refused with EncodeError.
 
-Readers and writers are source text compiled per (class, version) at first use: `reader` and
-`writer` beside this file. Decoded `records` are slices of the buffer; all else is copied out. A
-tagged struct that was not on the wire is None.
+Readers and writers are source text, compiled per (class, version) at first use by `reader` and
+`writer`. Decoded `records` are slices of the buffer; everything else is copied. A tagged struct
+that was not on the wire is None.
 """
 
 from collections.abc import Callable
@@ -77,18 +77,18 @@ __all__ = [
 ]
 
 CHUNK_SIZE_BYTES = 32 << 10
-"""`encode_chunks` hands out `records` of at least this size by themselves, without a copy."""
+"""`encode_chunks` returns `records` of at least this size as separate chunks, without a copy."""
 
 _Reader: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
 _Writer: TypeAlias = Callable[[Any, Callable[[Any], None]], None]
 
 
 class Message(Struct):
-    """A whole request or response body, which can be encoded and decoded by itself.
+    """A whole request or response body.
 
-    `valid_versions`: the versions this class can read and write. `flexible_from`: the first version
-    with compact lengths and tagged fields. `has_records`: decoding returns slices of the buffer,
-    which the caller must keep unchanged for as long as it uses them.
+    `valid_versions`: the versions that this class can read and write. `flexible_from`: the first
+    version with compact lengths and tagged fields. `has_records`: decoding returns slices of the
+    buffer, which the caller must keep unchanged while it uses them.
     """
 
     api_key: ClassVar[int]
@@ -112,10 +112,10 @@ class Message(Struct):
     def decode(
         cls, buffer: Buffer, version: int, position: int = 0, *, is_strict: bool = False
     ) -> tuple[Self, int]:
-        """Read one body from `position`; returns it and where it ended.
+        """Read one body from `position`; return it and its end.
 
-        Any fault of the bytes is a WireError. Bytes behind the end are the caller's to judge.
-        `is_strict`: so is a tagged field that is not known, which others step over.
+        Every fault of the bytes raises a WireError. The caller decides about bytes after the end.
+        With `is_strict` an unknown tagged field also raises; otherwise it is skipped.
         """
         readers = cls._strict_readers if is_strict else cls._readers
         reader = readers.get(version) or cls._reader(version, is_strict)
@@ -129,7 +129,7 @@ class Message(Struct):
             raise type(error)(f"{cls.__name__} v{version}: {error}") from None
 
     def encode(self, version: int) -> bytes:
-        """The whole body as bytes; `records` must be bytes-like."""
+        """Return the whole body as bytes; `records` must be bytes-like."""
         parts = self.encode_parts(version)
         try:
             return b"".join(parts)
@@ -137,7 +137,7 @@ class Message(Struct):
             raise EncodeError(f"{type(self).__name__} v{version}: {error}") from None
 
     def encode_parts(self, version: int) -> list[Any]:
-        """The body as the pieces it was written in, `records` as they were given.
+        """Return the body as the pieces it was written in, with `records` unchanged.
 
         For callers that join them with a header of their own; see `messages.headers`.
         """
@@ -152,16 +152,17 @@ class Message(Struct):
         return parts
 
     def encode_chunks(self, version: int) -> list[Any]:
-        """The body as few chunks: bytes, and between them `records` that are large or no bytes.
+        """Return the body as few chunks: bytes, and between them `records` that are large or no
+        bytes.
 
-        A region (any sized object that is not bytes-like) is handed back as it is, whatever its
-        size, and counts with its length in the lengths around it.
+        A region (any sized object that is not bytes-like) is returned unchanged, whatever its size.
+        Its length counts in the lengths around it.
         """
         return join_chunks(self.encode_parts(version))
 
     @classmethod
     def check_version(cls, version: int) -> None:
-        """UnknownVersion unless this class can read and write the version."""
+        """Raise UnknownVersion unless this class can read and write the version."""
         if version not in cls.valid_versions:
             valid = f"{cls.valid_versions[0]} to {cls.valid_versions[-1]}"
             raise UnknownVersion(f"{cls.__name__} v{version}, only {valid} are known")
@@ -183,7 +184,7 @@ class Message(Struct):
 
 
 def join_chunks(parts: list[Any]) -> list[Any]:
-    """Join neighbouring small pieces; leave large ones and regions alone, in order."""
+    """Join neighbouring small pieces; keep large ones and regions unchanged, in order."""
     chunks: list[Any] = []
     small: list[Any] = []
     for part in parts:

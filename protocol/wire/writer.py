@@ -1,8 +1,8 @@
-"""Writes and compiles the source of a writer: message in, pieces of bytes out.
+"""Generates and compiles the source of a writer: message in, pieces of bytes out.
 
-Floor: wire. Pure. The mirror of `reader`: neighbouring fixed-width fields and the length behind
+Room: wire. Pure. The counterpart of `reader`: neighbouring fixed-width fields and the length after
 them are packed by one `struct` call, arrays of structs are loops in place. Pieces are appended to a
-list that the caller joins once, so `records` are never copied on the way.
+list that the caller joins once, so `records` are never copied.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from protocol.wire.reader import FIXED_CODES, NUMBER_KINDS
 def compile_writer(
     cls: type[Struct], version: int, flexible: bool
 ) -> Callable[[Any, Callable[[Any], None]], None]:
-    """`write(message, append)` for one version of one message."""
+    """Return `write(message, append)` for one version of one message."""
     source = _WriterSource(version, flexible)
     text = source.function(cls)
     exec(compile(text, f"<writer of {cls.__name__} v{version}>", "exec"), source.scope)
@@ -28,12 +28,12 @@ def compile_writer(
 
 
 def fail_null(what: str) -> None:
-    """Null for a field that must not be null in this version."""
+    """Raise for a null in a field that must not be null in this version."""
     raise EncodeError(f"{what} is None")
 
 
 def fail_unsupported(what: str) -> None:
-    """A value that the version has no place for and that must not be dropped in silence."""
+    """Raise for a value that the version cannot carry and that must not be dropped."""
     raise EncodeError(f"{what} cannot be carried by this version")
 
 
@@ -51,7 +51,8 @@ class _WriterSource:
         self.lines: list[str] = []
         self.depth = 1
         self.names = 0
-        # Fixed-width values not packed yet: (struct code, expression); "x" packs a zero byte.
+        # Fixed-width values that are not packed yet: (struct code, expression); "x" packs a zero
+        # byte.
         self.run: list[tuple[str, str]] = []
 
     def function(self, cls: type[Struct]) -> str:
@@ -72,7 +73,7 @@ class _WriterSource:
         return name
 
     def packed(self, extra: str = "", value: str = "") -> str:
-        """The expression that packs the pending run, and one more value if given."""
+        """Return the expression that packs the collected values, and one more value if given."""
         run = [*self.run, (extra, value)] if extra else self.run
         codes = "".join(code for code, _ in run)
         values = ", ".join(expression for _, expression in run if expression)
@@ -85,13 +86,15 @@ class _WriterSource:
         return f"{name}({values})"
 
     def flush(self) -> None:
-        """Pack the pending run of fixed-width values with one call."""
+        """Pack the collected fixed-width values with one call."""
         if self.run:
             self.line(f"append({self.packed()})")
             self.run = []
 
     def length(self, length: str, null: str, short: bool) -> None:
-        """Write a length behind the pending run. `null`: the condition under which it is null."""
+        """Write a length after the collected values. `null`: the condition under
+        which it is null.
+        """
         if not self.flexible:
             value = f"-1 if {null} else {length}" if null else length
             self.run.append(("h" if short else "i", value))
@@ -122,7 +125,7 @@ class _WriterSource:
             self.tags(cls, instance, tagged)
 
     def differs(self, field: Field, source: str) -> str:
-        """The condition that a field is not at its default."""
+        """Return the condition that a field differs from its default."""
         default = field.new_default()
         if default is None:
             return f"{source} is not None"
@@ -147,7 +150,7 @@ class _WriterSource:
             self.sized(field, source, what)
 
     def sized(self, field: Field, source: str, what: str) -> None:
-        """A string, bytes or records."""
+        """Write a string, bytes or records."""
         raw = self.name("b")
         nullable = field.nullable_in(self.version)
         encode = ".encode()" if field.kind == "string" else ""
@@ -203,7 +206,7 @@ class _WriterSource:
         self.depth -= 1
 
     def nested(self, field: Field, source: str, what: str) -> None:
-        """A struct in place. Only a nullable one has a marker byte in front."""
+        """Write a struct in place. Only a nullable one starts with a marker byte."""
         assert isinstance(field.element, type)
         nested = self.name("o")
         self.flush()
@@ -222,7 +225,7 @@ class _WriterSource:
         self.depth -= 1
 
     def tags(self, cls: type[Struct], instance: str, tagged: "list[Field]") -> None:
-        """The tagged section: ascending tags, those at their default left out."""
+        """Write the tagged section: ascending tags, without those at their default."""
         if not tagged:
             self.run.append(("x", ""))
             return

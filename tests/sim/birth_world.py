@@ -14,24 +14,24 @@ from functools import partial
 from random import Random
 
 from broker.cluster.birth import (
-    Answer,
-    Answered,
-    Ask,
-    Asked,
-    Begin,
     Birth,
-    Done,
+    BirthDone,
+    BirthTick,
     Effect,
     Event,
-    Failed,
-    NotYet,
-    Refuse,
-    Store,
-    Stored,
-    Tick,
+    RefuseStart,
+    RejectQuestion,
+    ReportFailed,
+    ReportReceived,
+    ReportRequested,
+    RequestReport,
+    SendReport,
+    StartBirth,
+    StoreVoters,
+    VotersStored,
 )
-from broker.cluster.found import LONE_EPOCH, Found
-from broker.cluster.reports import Report
+from broker.cluster.found import LONE_EPOCH, DiskReport
+from broker.cluster.reports import BrokerReport
 from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid
 
@@ -97,7 +97,7 @@ class World:
 
     chance: Random
     mix: Mix = field(default_factory=Mix)
-    make: Callable[[Found], Birth] = Birth
+    make: Callable[[DiskReport], Birth] = Birth
     now_ms: int = 0
     emptied_count: int = 0
     store_count: int = 0
@@ -149,12 +149,12 @@ class World:
             return
         disk = self.disks[node_id]
         me = ReplicaKey(node_id, disk.directory_id)
-        report = Report(CLUSTER, me, NODES, voters=disk.written)
+        report = BrokerReport(CLUSTER, me, NODES, voters=disk.written)
         vote_epoch = LONE_EPOCH + disk.has_voted if disk.has_vote_file else None
         self._numbers += 1
-        process = Process(self._numbers, self.make(Found(report, vote_epoch)))
+        process = Process(self._numbers, self.make(DiskReport(report, vote_epoch)))
         self.running[node_id] = process
-        self.step(node_id, process, Begin())
+        self.step(node_id, process, StartBirth())
 
     def kill(self, node_id: int) -> None:
         self.running.pop(node_id, None)
@@ -199,21 +199,21 @@ class World:
     def _tick(self, node_id: int, process: Process) -> None:
         due_ms = process.birth.next_deadline_ms
         if due_ms is not None and due_ms <= self.now_ms:
-            self.step(node_id, process, Tick())
+            self.step(node_id, process, BirthTick())
 
     def _do(self, node_id: int, process: Process, effect: Effect) -> None:
         match effect:
-            case Ask(question_id, asked_id):
+            case RequestReport(question_id, asked_id):
                 self._say(lambda: self._hear(node_id, process, question_id, asked_id))
-                failed = Failed(question_id)
+                failed = ReportFailed(question_id)
                 self.later(self.mix.answer_ms_max, lambda: self.step(node_id, process, failed))
-            case Store(voters):
+            case StoreVoters(voters):
                 self.store_count += 1
                 self._store(node_id, process, voters)
-            case Done(voters):
+            case BirthDone(voters):
                 process.done = voters
                 self._vote(node_id, voters)
-            case Refuse(text):
+            case RefuseStart(text):
                 process.refused = text
                 if "damaged" in text:
                     raise Violated(f"broker {node_id}: {text}")
@@ -229,13 +229,13 @@ class World:
         """A question has arrived: whoever runs there answers it."""
         asked = self.running.get(asked_id)
         answer: Event
-        match [] if asked is None else asked.birth.step(Asked(0, node_id), self.now_ms):
+        match [] if asked is None else asked.birth.step(ReportRequested(0, node_id), self.now_ms):
             case []:
-                answer = Failed(question_id)
-            case [Answer(_, report)]:
-                answer = Answered(question_id, report)
-            case [NotYet(_)]:
-                answer = Failed(question_id)
+                answer = ReportFailed(question_id)
+            case [SendReport(_, report)]:
+                answer = ReportReceived(question_id, report)
+            case [RejectQuestion(_)]:
+                answer = ReportFailed(question_id)
             case other:
                 raise AssertionError(f"{other} is no answer")
         self._say(lambda: self.step(node_id, process, answer))
@@ -264,7 +264,7 @@ class World:
 
         def sync() -> None:
             disk.durable = disk.written
-            self.step(node_id, process, Stored())
+            self.step(node_id, process, VotersStored())
 
         def go_on(jobs: Sequence[Callable[[], None]]) -> None:
             if self.running.get(node_id) is process:

@@ -22,7 +22,7 @@ from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import BROKER_LISTENER, InForce, Listener, LogConfig
-from broker.controller.active import Limits
+from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.controller.outcome import AllocateProducerIds
 from broker.interbroker.quorum import quorum_handlers
@@ -35,7 +35,7 @@ from broker.metadata.image import (
 from broker.metrics.metrics import Metrics
 from broker.metrics.warnings import Warnings
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import RoleChange, Won
+from broker.quorum.ready import LeadsEpoch, RoleChange
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
 from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.peers import Peers
@@ -134,7 +134,7 @@ class MetadataNode:
         driver = QuorumDriver(quorum, log, world, messenger)
         messenger.heard = driver.handle
         controller = ControllerDriver(
-            Controller(config, world.chance), Limits(1_000, 1_000), driver, world
+            Controller(config, world.chance), OrderLimits(1_000, 1_000), driver, world
         )
         snapshotter = Snapshotter(log, driver, world.clock, SNAPSHOTS)
         snapshotter.trimmed = lambda offset: self._drop(log, logs, offset)
@@ -214,7 +214,7 @@ class Watched:
         self._metadata.installed(snapshot)
 
     def role(self, role: RoleChange) -> None:
-        if isinstance(role, Won):
+        if isinstance(role, LeadsEpoch):
             leaders = self._node._cluster.leaders
             known = leaders.setdefault(role.epoch, self._node.node_id)
             assert known == self._node.node_id, f"epoch {role.epoch} has two leaders"

@@ -12,7 +12,7 @@ from broker.quorum.events import (
     Vote,
     VoteAnswer,
 )
-from broker.quorum.ready import RoleChange, Won
+from broker.quorum.ready import LeadsEpoch, RoleChange
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.voters import ReplicaKey
 from tests.sim.quorum_disk import Batch
@@ -40,7 +40,7 @@ class Checks:
 
     def role(self, node: Node, role: RoleChange) -> None:
         """One leader per epoch."""
-        if isinstance(role, Won):
+        if isinstance(role, LeadsEpoch):
             leader = self.leaders.setdefault(role.epoch, node.node_id)
             if leader != node.node_id:
                 raise Violated(f"epoch {role.epoch} is led by {leader} and {node.node_id}")

@@ -10,17 +10,17 @@ from uuid import UUID
 
 from broker.quorum.events import (
     Answer,
-    Answered,
     Event,
-    Failed,
     FetchAnswer,
     FetchSnapshotAnswer,
     Propose,
     Received,
     Request,
+    RequestAnswered,
+    RequestFailed,
+    SnapshotSpoiled,
+    SnapshotStored,
     Snapshotted,
-    Spoiled,
-    Stored,
     Synced,
     Tick,
     Truncated,
@@ -28,8 +28,8 @@ from broker.quorum.events import (
     VoteSaved,
 )
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import Barrier, LogRead, Ready, Reply, Send, Won
-from broker.quorum.replica import Timing
+from broker.quorum.ready import Barrier, BatchesToRead, LeadsEpoch, Ready, Reply, Send
+from broker.quorum.replica import QuorumTiming
 from broker.quorum.snapshot import SnapshotId, build_snapshot
 from broker.quorum.voters import ReplicaKey, VoterSet
 from protocol.errors import ErrorCode, WireError
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tests.sim.quorum_world import World
 
 CLUSTER = "cluster"
-TIMING = Timing(fetch_bytes=300)
+TIMING = QuorumTiming(fetch_bytes=300)
 
 
 def key_of(node_id: int, life: int = 0) -> ReplicaKey:
@@ -97,7 +97,7 @@ class Node:
         self.disk = Disk(world.birth_snapshot(voters) if key_of(node_id) in voters else None)
         self.quorum: Quorum | None = None
         self.incarnation = 0
-        self.won: Won | None = None
+        self.won: LeadsEpoch | None = None
         self.committed_offset = 0
         self.image: list[bytes] = []
         self.sync_ms = (1, 4)
@@ -218,7 +218,7 @@ class Node:
         for reply in ready.replies:
             self._leave_at(reply.barrier, reply)
         if ready.role is not None:
-            self.won = ready.role if isinstance(ready.role, Won) else None
+            self.won = ready.role if isinstance(ready.role, LeadsEpoch) else None
             self.world.check.role(self, ready.role)
         if is_written:
             self._commit(ready.committed_offset)
@@ -259,7 +259,7 @@ class Node:
 
         def then() -> None:
             if not made:
-                self.handle(Spoiled(snapshot_id))
+                self.handle(SnapshotSpoiled(snapshot_id))
                 return
             self.image = [
                 one.value or b""
@@ -269,7 +269,7 @@ class Node:
             ]
             self.committed_offset = snapshot_id.end_offset
             self.world.check.installed(self, snapshot_id)
-            self.handle(Stored(snapshot_id, made[0].voters))
+            self.handle(SnapshotStored(snapshot_id, made[0].voters))
 
         self.disk.store(make, then)
 
@@ -329,10 +329,10 @@ class Node:
 
     def _filled(self, reply: Reply) -> Answer:
         answer = reply.answer
-        if isinstance(answer, FetchAnswer) and isinstance(reply.read, LogRead):
+        if isinstance(answer, FetchAnswer) and isinstance(reply.read, BatchesToRead):
             return replace(answer, batches=self._read(reply.read))
         if isinstance(answer, FetchSnapshotAnswer) and reply.read is not None:
-            assert not isinstance(reply.read, LogRead)
+            assert not isinstance(reply.read, BatchesToRead)
             snapshot = self.disk.snapshot
             if snapshot is None or snapshot.snapshot_id != reply.read.snapshot_id:
                 return replace(answer, error=ErrorCode.SNAPSHOT_NOT_FOUND)
@@ -342,7 +342,7 @@ class Node:
             return replace(answer, data=data, size_bytes=len(content))
         return answer
 
-    def _read(self, read: LogRead) -> list[bytes]:
+    def _read(self, read: BatchesToRead) -> list[bytes]:
         found: list[bytes] = []
         size = 0
         for batch in self.disk.log.between(read.start_offset, read.end_offset):
@@ -363,7 +363,9 @@ class Node:
         """An answer came, or (None) will not come any more."""
         if self.incarnation != incarnation or self.asked.pop(request_id, None) is None:
             return
-        self.handle(Failed(request_id) if answer is None else Answered(request_id, answer))
+        self.handle(
+            RequestFailed(request_id) if answer is None else RequestAnswered(request_id, answer)
+        )
 
     def _arm(self) -> None:
         if self.quorum is None:

@@ -218,7 +218,7 @@ class ReplicatedNode:
             world, self.peers, replicas, self.files, warnings, lambda *refusal: None, self._trim
         )
         self.followers = Followers(ports, self.me, self.logs.directory_id)
-        replicas.hearers += [self.followers, self.fetches]
+        replicas.listeners += [self.followers, self.fetches]
         self._listen(settings, warnings)
 
     def _listen(self, settings: InForce, warnings: Warnings) -> None:

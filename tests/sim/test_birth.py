@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from broker.cluster.birth import Answer, Birth, Done, Effect, Phase
-from broker.cluster.found import Found, voters_found
+from broker.cluster.birth import Birth, BirthDone, BirthPhase, Effect, SendReport
+from broker.cluster.found import DiskReport, voters_found
 from protocol.types import Uuid
 from tests.harness.seed import seeded
 from tests.sim.birth_world import NODES, Mix, Violated, World
@@ -52,8 +52,8 @@ class EmptyWhileStoring(Birth):
     """Without rule 3."""
 
     def _answer(self, call_id: int, node_id: int) -> Effect:
-        if self.phase is Phase.STORING:
-            return Answer(call_id, self._report)
+        if self.phase is BirthPhase.STORING:
+            return SendReport(call_id, self._report)
         return super()._answer(call_id, node_id)
 
 
@@ -62,12 +62,12 @@ class TrustsWhatItReads(Birth):
 
     def _begin(self) -> Sequence[Effect]:
         if voters := voters_found(self._found):
-            self.phase, self.voters = Phase.DONE, voters
-            return [Done(voters)]
+            self.phase, self.voters = BirthPhase.DONE, voters
+            return [BirthDone(voters)]
         return super()._begin()
 
 
-def live(seed: float | int, mix: Mix, make: Callable[[Found], Birth] = Birth) -> World:
+def live(seed: float | int, mix: Mix, make: Callable[[DiskReport], Birth] = Birth) -> World:
     world = World(Random(seed), mix, make)
     world.live()
     return world
@@ -101,7 +101,7 @@ def test_the_same_for_long(mix: Mix) -> None:
     ],
 )
 def test_each_rule_is_needed(
-    make: Callable[[Found], Birth], mix: Mix, seed: int, harm: str
+    make: Callable[[DiskReport], Birth], mix: Mix, seed: int, harm: str
 ) -> None:
     with pytest.raises(Violated, match=harm):
         live(seed, mix, make)

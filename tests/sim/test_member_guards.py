@@ -13,9 +13,9 @@ import pytest
 from broker.cluster import liveness_driver
 from broker.cluster.lived import LivedTime
 from broker.cluster.lived_alarm import LivedAlarm
-from broker.cluster.membership import Membership
+from broker.cluster.membership import BrokerMembership
 from broker.controller import controller
-from broker.controller.liveness import SESSION_TIMEOUT_MS, Liveness, Probe
+from broker.controller.liveness import SESSION_TIMEOUT_MS, BrokerProbe, Liveness
 from broker.controller.registration import register
 from broker.metadata.image import MetadataImage
 from broker.world import World
@@ -35,7 +35,7 @@ def _fresh_sessions(patch: Patch) -> None:
 
     def overdue(
         self: Liveness, image: MetadataImage, predecessor: int | None, now_ms: int
-    ) -> list[Probe]:
+    ) -> list[BrokerProbe]:
         probes = took_over(self, image, predecessor, now_ms)
         for session in self._sessions.values():
             session.ends_ms = now_ms
@@ -66,11 +66,11 @@ def _stall_rule(patch: Patch) -> None:
 
 
 def _no_lease(patch: Patch) -> None:
-    patch.setattr(Membership, "may_read", lambda self, now_ms: self._lease_ms is not None)
+    patch.setattr(BrokerMembership, "may_read", lambda self, now_ms: self._lease_ms is not None)
 
 
 def _stalls_unnoticed(patch: Patch) -> None:
-    patch.setattr(Membership, "stalled", lambda self, now_ms: ())
+    patch.setattr(BrokerMembership, "stalled", lambda self, now_ms: ())
 
 
 def _barrier(patch: Patch) -> None:
@@ -82,12 +82,12 @@ def _barrier(patch: Patch) -> None:
 def _idempotent_registration(patch: Patch) -> None:
     """Who registers again is taken for another process under the same id."""
 
-    def registered(request: Any, image: MetadataImage, config: Any, standing: Any) -> Any:
+    def registered(request: Any, image: MetadataImage, config: Any, facts: Any) -> Any:
         known = image.brokers.get(request.broker_id)
         if known is not None:
             other = replace(known, incarnation_id=SOMEBODY_ELSE)
             image = replace(image, brokers={**image.brokers, request.broker_id: other})
-        return register(request, image, config, standing)
+        return register(request, image, config, facts)
 
     patch.setattr(controller, "register", registered)
 

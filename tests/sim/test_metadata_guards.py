@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.controller.active import ActiveController, Decided
+from broker.controller.active import ActiveController, PendingDecision
 from broker.controller.outcome import AllocateProducerIds
 from broker.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
 from broker.metadata.image import MetadataImage
@@ -100,7 +100,7 @@ def producer_ids_are_asked_of_a_node_that_nobody_hears() -> None:
 def _replies_after_commit(patch: Patch) -> None:
     stand = ActiveController._stand
 
-    def answered_at_once(self: ActiveController, one: Decided) -> None:
+    def answered_at_once(self: ActiveController, one: PendingDecision) -> None:
         stand(self, one)
         waiter, one.waiter = one.waiter, None
         if waiter is not None:

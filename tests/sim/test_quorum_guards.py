@@ -17,7 +17,7 @@ from broker.quorum.election import Candidate, Prospective
 from broker.quorum.events import Answer, Fetch, Request, Vote
 from broker.quorum.leader import Leader
 from broker.quorum.ready import Barrier, Reply
-from broker.quorum.replica import NEVER_MS, Replica
+from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import Move, ToCandidate
 from broker.quorum.voters import ReplicaKey, VoterSet
 from protocol.errors import ErrorCode
@@ -44,18 +44,20 @@ def without_vote_barrier(patch: Patch) -> None:
 
 def without_own_vote_saved(patch: Patch) -> None:
     """22: a candidate asks, and counts its own vote, before that is on the disk."""
-    begin, send = Candidate.begin, Replica.send
+    begin, send = Candidate.begin, MetadataReplica.send
 
     def begin_at_once(self: Candidate, now_ms: int) -> Move | None:
         move = begin(self, now_ms)
         self._ballot.grant(self._replica.me)
         return move
 
-    def send_at_once(self: Replica, node_id: int, request: Request, barrier: Barrier) -> int:
+    def send_at_once(
+        self: MetadataReplica, node_id: int, request: Request, barrier: Barrier
+    ) -> int:
         return send(self, node_id, request, Barrier.NOW if isinstance(request, Vote) else barrier)
 
     patch.setattr(Candidate, "begin", begin_at_once)
-    patch.setattr(Replica, "send", send_at_once)
+    patch.setattr(MetadataReplica, "send", send_at_once)
 
 
 def without_log_comparison(patch: Patch) -> None:
@@ -66,11 +68,13 @@ def without_log_comparison(patch: Patch) -> None:
 def without_directory(patch: Patch) -> None:
     """24: a voter is its node, whatever disk it has."""
 
-    def misaddressed(self: Replica, cluster_id: str, voter: ReplicaKey | None = None) -> ErrorCode:
+    def misaddressed(
+        self: MetadataReplica, cluster_id: str, voter: ReplicaKey | None = None
+    ) -> ErrorCode:
         is_other = voter is not None and voter.node_id != self.me.node_id
         return ErrorCode.INVALID_VOTER_KEY if is_other else ErrorCode.NONE
 
-    patch.setattr(Replica, "misaddressed", misaddressed)
+    patch.setattr(MetadataReplica, "misaddressed", misaddressed)
 
 
 def without_own_epoch(patch: Patch) -> None:
@@ -80,12 +84,14 @@ def without_own_epoch(patch: Patch) -> None:
 
 def without_sync_before_fetch(patch: Patch) -> None:
     """26: a voter fetches on before its disk has what it was given."""
-    send = Replica.send
+    send = MetadataReplica.send
 
-    def send_at_once(self: Replica, node_id: int, request: Request, barrier: Barrier) -> int:
+    def send_at_once(
+        self: MetadataReplica, node_id: int, request: Request, barrier: Barrier
+    ) -> int:
         return send(self, node_id, request, Barrier.NOW if isinstance(request, Fetch) else barrier)
 
-    patch.setattr(Replica, "send", send_at_once)
+    patch.setattr(MetadataReplica, "send", send_at_once)
 
 
 def without_check_quorum(patch: Patch) -> None:

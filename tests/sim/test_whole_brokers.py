@@ -136,7 +136,7 @@ def test_emptied_disks_make_no_second_cluster() -> None:
     two.start()
     cluster.run_for(20_000)
     assert cluster.voters() == [(), ()]
-    with pytest.raises(Died, match="it was emptied or exchanged"):
+    with pytest.raises(Died, match="it was emptied or replaced"):
         three.start()
         cluster.run_for(2_000)
 

@@ -17,7 +17,7 @@ from broker.replication.follower_steps import (
     Truncate,
 )
 from broker.replication.leader import LogEnds
-from broker.replication.partition import Follower, Leader, PartitionState
+from broker.replication.partition import FollowerRole, LeaderRole, PartitionState
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from tests.sim.replication.controller import AlterPartition, Part
@@ -218,9 +218,9 @@ class Broker:
         self.cluster.note(self.node_id, "role", partition, change.after)
         self.lines[partition].lose(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.marks[partition] = -1
-        if isinstance(change.before, Follower) and change.before.leader in self.fetchers:
+        if isinstance(change.before, FollowerRole) and change.before.leader in self.fetchers:
             self.fetchers[change.before.leader].drop(Key(TOPIC_ID, partition, change.before.epoch))
-        if isinstance(change.after, Leader):
+        if isinstance(change.after, LeaderRole):
             self.cluster.history.led(self.node_id, partition, change.after.epoch)
         self.serving.wake(partition)
         if log.durable_end < log.log_end_offset:
@@ -234,7 +234,7 @@ class Broker:
         """Begin to follow once the log is synced: a fetch offset is a durable end."""
         state, log = self.states[partition], self.logs[partition]
         role = state.role
-        if not isinstance(role, Follower) or partition in self.busy:
+        if not isinstance(role, FollowerRole) or partition in self.busy:
             return
         if log.durable_end < log.log_end_offset:
             return
@@ -298,7 +298,7 @@ class Broker:
         if not self.is_up or self.cluster.events.now_ms < self.paused_until_ms:
             return None
         state = self.states.get(partition)
-        if state is None or not isinstance(state.role, Leader) or state.is_under_min_isr:
+        if state is None or not isinstance(state.role, LeaderRole) or state.is_under_min_isr:
             return None
         entry = Entry(state.role.epoch, value)
         offset = self.logs[partition].append(entry)
@@ -314,7 +314,7 @@ class Broker:
     def trim(self, partition: int, log_start_offset: int) -> None:
         """DeleteRecords, if this node leads."""
         state = self.states.get(partition)
-        if not self.is_up or state is None or not isinstance(state.role, Leader):
+        if not self.is_up or state is None or not isinstance(state.role, LeaderRole):
             return
         log = self.logs[partition]
         log.trim(min(log_start_offset, state.high_watermark))
@@ -325,7 +325,7 @@ class Broker:
     def latest(self, partition: int) -> None:
         """A consumer asks for the end."""
         state = self.states.get(partition)
-        if not self.is_up or state is None or not isinstance(state.role, Leader):
+        if not self.is_up or state is None or not isinstance(state.role, LeaderRole):
             return
         if self.cluster.controller.parts[partition].leader_epoch != state.role.epoch:
             return
@@ -415,7 +415,7 @@ class Broker:
         del self.busy[partition]
         self.fetchers[leader].truncated(action.key, log.log_end_offset, log.leader_epochs.latest)
         state = self.states[partition]
-        if not isinstance(state.role, Leader):
+        if not isinstance(state.role, LeaderRole):
             state.learned(state.high_watermark, log.log_end_offset)
         self._assign(partition)
         self._follow(partition)
@@ -446,7 +446,7 @@ class Broker:
             state.advance_durable_end(self.durable_end(partition))
             self.after(partition)
             role = state.role
-            if isinstance(role, Follower) and log.durable_end == log.log_end_offset:
+            if isinstance(role, FollowerRole) and log.durable_end == log.log_end_offset:
                 self._follow(partition)
                 self.fetchers[role.leader].synced(
                     Key(TOPIC_ID, partition, role.epoch), log.durable_end
@@ -464,7 +464,7 @@ class Broker:
         if mark == before:
             return
         self.marks[partition] = mark
-        leads = isinstance(state.role, Leader)
+        leads = isinstance(state.role, LeaderRole)
         self.cluster.history.advanced(self.node_id, partition, before, mark, leads)
         if leads:
             self.cluster.note(self.node_id, "commits", partition, mark)

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from broker.replication.partition import Leader
+from broker.replication.partition import LeaderRole
 from protocol.types import NO_NODE
 from tests.sim.replication.broker import WRITE_TIMEOUT_MS, Broker, Write
 from tests.sim.replication.controller import AlterPartition, Batch, Controller
@@ -178,7 +178,7 @@ class Cluster:
             if part.leader == NO_NODE or part.isr != NODES:
                 return f"{part} of {partition}"
             state = self.brokers[part.leader].states.get(partition)
-            if state is None or not isinstance(state.role, Leader):
+            if state is None or not isinstance(state.role, LeaderRole):
                 return f"{part.leader} does not lead {partition} yet"
             log = self.brokers[part.leader].logs[partition]
             if state.high_watermark < log.log_end_offset:

@@ -12,11 +12,11 @@ from pytest import MonkeyPatch
 
 from broker.replication import follower_session
 from broker.replication.follower import LeaderFetch
-from broker.replication.follower_steps import Append, Asked, Key
+from broker.replication.follower_steps import Append, FetchedPartition, Key
 from broker.replication.isr import Isr
 from broker.replication.leader import Assignment, LeaderLedger, LogEnds
 from broker.replication.partition import PartitionState, RoleChange
-from broker.replication.progress import Progress
+from broker.replication.progress import FollowerProgress
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse
 from protocol.types import NO_LEADER_EPOCH
@@ -33,9 +33,9 @@ def _leader_epoch_in_fetch(patch: MonkeyPatch) -> None:
 def _last_fetched_epoch(patch: MonkeyPatch) -> None:
     asked = LeaderFetch._ask
 
-    def ask(self: LeaderFetch, tracked: Any) -> Asked:
+    def ask(self: LeaderFetch, tracked: Any) -> FetchedPartition:
         one = asked(self, tracked)
-        return Asked(one.key, one.fetch_offset, NO_LEADER_EPOCH, one.log_start_offset)
+        return FetchedPartition(one.key, one.fetch_offset, NO_LEADER_EPOCH, one.log_start_offset)
 
     patch.setattr(LeaderFetch, "_ask", ask)
 
@@ -63,7 +63,7 @@ def _frozen_under_min_isr(patch: MonkeyPatch) -> None:
 
 
 def _offsets_per_epoch(patch: MonkeyPatch) -> None:
-    remembered: dict[int, dict[int, Progress]] = {}
+    remembered: dict[int, dict[int, FollowerProgress]] = {}
     assigned = PartitionState.assign
 
     def assign(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.replication.leader import REPLICA_LAG_TIME_MAX_MS
-from broker.replication.partition import Leader
+from broker.replication.partition import LeaderRole
 from protocol.errors import ErrorCode
 from tests.sim.replication.broker import REQUEST_TIMEOUT_MS, Broker, Write
 from tests.sim.replication.cluster import NODES, Cluster
@@ -51,7 +51,7 @@ class Play:
     def leads(self, node_id: int) -> bool:
         state = self.node(node_id).states.get(P)
         epoch = self.cluster.controller.parts[P].leader_epoch
-        return state is not None and state.role == Leader(epoch)
+        return state is not None and state.role == LeaderRole(epoch)
 
     def write(self, node_id: int, count: int = 1) -> list[Write]:
         found = []

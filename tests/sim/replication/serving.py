@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.replication.fetch_session import NO_SESSION
-from broker.replication.follower_session import FollowerIdentity, FollowerSession, LeaderLog, hear
+from broker.replication.follower_session import (
+    FollowerIdentity,
+    FollowerSession,
+    LeaderLog,
+    check_fetch,
+)
 from broker.replication.follower_steps import FetchPlan, PartitionId
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
@@ -101,7 +106,7 @@ class Serving:
         if state is None or partition in self.broker.busy:
             return self._data(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         leader_log = LeaderLog(log.leader_epochs, log.log_start_offset, log.log_end_offset)
-        found = hear(state, leader_log, asked, follower, self.broker.lived_ms())
+        found = check_fetch(state, leader_log, asked, follower, self.broker.lived_ms())
         if not found.is_refusal:
             self.broker.after(partition)
             self.broker.propose(partition)

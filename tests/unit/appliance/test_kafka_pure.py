@@ -23,7 +23,7 @@ from appliance.output import CommandError, Exit
 from protocol.client.admin_types import GroupDescription, MemberDescription
 from protocol.client.consumer_settings import ConsumerRecord
 from protocol.client.fetch_core import BatchOrigin, FetchedBatch
-from protocol.client.group_offset_reset import Bounds, NothingCommitted, Target, To, new_offset
+from protocol.client.group_offset_reset import Bounds, NothingCommitted, ResetTarget, To, new_offset
 from protocol.client.topic_details import PartitionDetails
 from protocol.types import TopicPartition
 from protocol.wire.record import Record
@@ -91,20 +91,20 @@ BOUNDS = Bounds(start=10, end=50, current=20, at_time=30)
 @pytest.mark.parametrize(
     ("target", "bounds", "offset", "note"),
     [
-        (Target(To.EARLIEST), BOUNDS, 10, ""),
-        (Target(To.LATEST), BOUNDS, 50, ""),
-        (Target(To.CURRENT), BOUNDS, 20, ""),
-        (Target(To.CURRENT), Bounds(10, 50, None), 50, ""),
-        (Target(To.TIME), BOUNDS, 30, ""),
-        (Target(To.TIME), Bounds(10, 50, 20), 50, "Falling back to latest known offset"),
-        (Target(To.SHIFT, 5), BOUNDS, 25, ""),
-        (Target(To.SHIFT, -50), BOUNDS, 10, "(-30) is lower than earliest"),
-        (Target(To.SHIFT, 50), BOUNDS, 50, "(70) is higher than latest"),
-        (Target(To.OFFSET, 12), BOUNDS, 12, ""),
-        (Target(To.PLAN, plan={TP: 99}), BOUNDS, 50, "(99) is higher than latest"),
+        (ResetTarget(To.EARLIEST), BOUNDS, 10, ""),
+        (ResetTarget(To.LATEST), BOUNDS, 50, ""),
+        (ResetTarget(To.CURRENT), BOUNDS, 20, ""),
+        (ResetTarget(To.CURRENT), Bounds(10, 50, None), 50, ""),
+        (ResetTarget(To.TIME), BOUNDS, 30, ""),
+        (ResetTarget(To.TIME), Bounds(10, 50, 20), 50, "Falling back to latest known offset"),
+        (ResetTarget(To.SHIFT, 5), BOUNDS, 25, ""),
+        (ResetTarget(To.SHIFT, -50), BOUNDS, 10, "(-30) is lower than earliest"),
+        (ResetTarget(To.SHIFT, 50), BOUNDS, 50, "(70) is higher than latest"),
+        (ResetTarget(To.OFFSET, 12), BOUNDS, 12, ""),
+        (ResetTarget(To.PLAN, plan={TP: 99}), BOUNDS, 50, "(99) is higher than latest"),
     ],
 )
-def test_where_a_group_goes_on(target: Target, bounds: Bounds, offset: int, note: str) -> None:
+def test_where_a_group_goes_on(target: ResetTarget, bounds: Bounds, offset: int, note: str) -> None:
     notes: list[str] = []
     assert new_offset(TP, target, bounds, notes.append) == offset
     assert [note in one for one in notes] == ([True] if note else [])
@@ -112,19 +112,19 @@ def test_where_a_group_goes_on(target: Target, bounds: Bounds, offset: int, note
 
 def test_nothing_shifts_from_nowhere() -> None:
     with pytest.raises(NothingCommitted, match="no current committed offset"):
-        new_offset(TP, Target(To.SHIFT, 1), Bounds(0, 5, None), print)
+        new_offset(TP, ResetTarget(To.SHIFT, 1), Bounds(0, 5, None), print)
 
 
 def test_wishes_and_scopes_are_read() -> None:
     words = ("start", "end", "12", "+3", "-3")
     assert [target_of(word) for word in words] == [
-        Target(To.EARLIEST),
-        Target(To.LATEST),
-        Target(To.OFFSET, 12),
-        Target(To.SHIFT, 3),
-        Target(To.SHIFT, -3),
+        ResetTarget(To.EARLIEST),
+        ResetTarget(To.LATEST),
+        ResetTarget(To.OFFSET, 12),
+        ResetTarget(To.SHIFT, 3),
+        ResetTarget(To.SHIFT, -3),
     ]
-    assert target_of("2026-08-01T10:00Z") == Target(To.TIME, 1_785_578_400_000)
+    assert target_of("2026-08-01T10:00Z") == ResetTarget(To.TIME, 1_785_578_400_000)
     assert split_scope("t") == ("t", None)
     assert split_scope("t:0,2") == ("t", [0, 2])
     with pytest.raises(CommandError, match="topic:0,1"):

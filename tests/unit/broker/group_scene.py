@@ -12,14 +12,14 @@ from uuid import UUID
 
 from broker.coordinators.classic_group import ClassicGroup
 from broker.coordinators.group_terms import (
-    Answer,
+    GroupAnswer,
     GroupLimits,
     JoinAnswer,
-    Joining,
+    JoinRequest,
     Moment,
-    Store,
+    StoreGroup,
     SyncAnswer,
-    Syncing,
+    SyncRequest,
 )
 from broker.coordinators.offsets import GroupShard
 from broker.coordinators.outcome import CoordinatorRecord
@@ -96,10 +96,10 @@ class Scene:
         self.limits = GroupLimits(delay_ms, size_max, *session_ms, 10, 100, PROTOCOLS_BYTES_MAX)
         self.random = random or Random(1)
         self.log: list[CoordinatorRecord] = []
-        self.held: deque[Store] = deque()
+        self.held: deque[StoreGroup] = deque()
         self.is_held = False
         """Whether what is to be stored waits for `let_store`."""
-        self.events: list[tuple[int, Asked | Store]] = []
+        self.events: list[tuple[int, Asked | StoreGroup]] = []
         """What has come out, each with its time: answered requests and stored generations."""
         self.shard = self._new_shard()
 
@@ -130,7 +130,7 @@ class Scene:
     def join(self, client: Client, *, needs_id: bool = False, may_skip: bool = False) -> Asked:
         asked = Asked(client)
         protocols = tuple((name, client.said) for name in client.protocols)
-        joining = Joining(
+        joining = JoinRequest(
             asked, client.member_id, client.instance, client.name, "/here", client.session_ms,
             client.rebalance_ms, client.protocol_type, protocols, needs_id, may_skip,
         )  # fmt: skip
@@ -146,7 +146,7 @@ class Scene:
         protocol: tuple[str | None, str | None] = (None, None),
     ) -> Asked:
         asked = Asked(client)
-        syncing = Syncing(
+        syncing = SyncRequest(
             asked, client.member_id, client.instance, client.generation, *protocol,
             assignments or {},
         )  # fmt: skip
@@ -214,7 +214,7 @@ class Scene:
         outbox = self.shard.members.outbox
         while outbox:
             effect = outbox.popleft()
-            if isinstance(effect, Answer):
+            if isinstance(effect, GroupAnswer):
                 self._answered(effect)
                 continue
             self.events.append((self.now_ms, effect))
@@ -222,7 +222,7 @@ class Scene:
             if not self.is_held:
                 self.let_store()
 
-    def _answered(self, effect: Answer) -> None:
+    def _answered(self, effect: GroupAnswer) -> None:
         asked, reply = effect.token, effect.reply
         assert isinstance(asked, Asked)
         assert not asked.replies, "a request is answered once"

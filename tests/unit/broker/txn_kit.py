@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.coordinators.outcome import CoordinatorRecord, ShardOutcome
 from broker.coordinators.txn import TxnShard
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.shards.loaded_shard import ProducerEpoch
@@ -36,7 +36,7 @@ class Ledger:
         self.shard = TxnShard(TIMEOUT_MS_MAX, EXPIRATION_MS, ID_COUNT_MAX)
         self.shard.replay_batch(HEADER, self.log)
 
-    def write(self, outcome: Outcome[object]) -> None:
+    def write(self, outcome: ShardOutcome[object]) -> None:
         """Make an outcome durable and replay it."""
         self.log.extend(outcome.records)
         self.shard.replay_batch(HEADER, outcome.records)

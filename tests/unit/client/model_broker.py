@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from protocol.client.pending import Delivered, Effect, Failed, PendingBatch
+from protocol.client.pending import BatchDelivered, BatchFailed, Effect, PendingBatch
 from protocol.client.producer_core import ProducerCore
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
@@ -212,12 +212,12 @@ class World:
 
     def perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Delivered):
+            if isinstance(effect, BatchDelivered):
                 for index, token in enumerate(effect.batch.tokens):
                     assert isinstance(token, bytes)
                     assert token not in self.delivered
                     self.delivered[token] = effect.base_offset + index
-            elif isinstance(effect, Failed):
+            elif isinstance(effect, BatchFailed):
                 for token in effect.batch.tokens:
                     assert isinstance(token, bytes)
                     assert token not in self.failed

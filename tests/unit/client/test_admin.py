@@ -43,7 +43,7 @@ from protocol.messages.voters import (
     DescribeQuorumTopic,
     QuorumListener,
     QuorumNode,
-    ReplicaState,
+    QuorumReplicaState,
 )
 from protocol.types import LATEST_TIMESTAMP, TopicPartition, Uuid
 from protocol.wire.schema import Message
@@ -260,9 +260,9 @@ def test_a_silent_coordinator_takes_its_time_once_and_not_from_each_group() -> N
 def test_the_quorum_is_read_and_its_errors_raised() -> None:
     def answer(code: ErrorCode = ErrorCode.NONE, inner: ErrorCode = ErrorCode.NONE) -> Message:
         states = [
-            ReplicaState(replica_id=1, replica_directory_id=Uuid(int=1), log_end_offset=9,
+            QuorumReplicaState(replica_id=1, replica_directory_id=Uuid(int=1), log_end_offset=9,
                          last_fetch_timestamp=5, last_caught_up_timestamp=4),
-            ReplicaState(replica_id=2, log_end_offset=-1),
+            QuorumReplicaState(replica_id=2, log_end_offset=-1),
         ]  # fmt: skip
         partition = DescribeQuorumPartition(
             error_code=inner, leader_id=1, leader_epoch=3, high_watermark=8, current_voters=states

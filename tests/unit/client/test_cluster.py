@@ -243,7 +243,7 @@ def test_a_forgotten_leader_is_asked_for() -> None:
 
 def test_a_node_that_nobody_knows() -> None:
     async def test(cluster: Cluster, script: Script1) -> None:
-        with pytest.raises(BrokerUnreachable, match="no broker 9"):
+        with pytest.raises(BrokerUnreachable, match="broker 9 is not in the cluster"):
             await cluster.request(9, ListGroupsRequest())
 
     with_one_node(test)

@@ -211,7 +211,7 @@ def test_closing_it_ourselves_says_so() -> None:
 )
 def test_nonsense_ends_the_connection(raw: bytes) -> None:
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        with pytest.raises(ConnectionLost, match="spoke nonsense"):
+        with pytest.raises(ConnectionLost, match="sent a malformed response"):
             await connection.request(ListGroupsRequest(), timeout_ms=10_000)
 
     connected(lambda request: raw, test)

@@ -328,7 +328,7 @@ def test_a_member_commits_nothing_of_a_partition_it_does_not_read() -> None:
         core.member_id, core.generation_id = "me", 1
         consumer._offsets.is_subscribed = True
         await consumer.adopt({ZERO, ONE})
-        await consumer.give_back({ONE}, False)
+        await consumer.revoke({ONE}, False)
         for offsets in ({ONE: 3}, {ZERO: 3, ONE: 3}):
             with pytest.raises(ApiError, match="t-1") as caught:
                 await consumer.commit(offsets)
@@ -345,7 +345,7 @@ def test_a_partition_that_comes_back_begins_where_the_group_is_by_then() -> None
         await consumer.adopt({ZERO})
         while not leaders.commits_asked:
             await consumer.getmany(timeout_ms=10)
-        await consumer.give_back({ZERO}, False)
+        await consumer.revoke({ZERO}, False)
         leaders.committed = {0: 9}
         await consumer.adopt({ZERO})
         leaders.commits_gate.set()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.client.consumer import Consumer
-from protocol.client.membership import Membership
+from protocol.client.membership import GroupMemberDriver
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group import JoinGroupRequest
 from protocol.messages.offsets import (
@@ -125,7 +125,7 @@ def test_a_refused_commit_moves_the_member_though_its_reader_waits_for_long(
         consumer.seek(ZERO, 10)
         # No heartbeat tells it before.
         core._heartbeat_at_ms = consumer._cluster.now_ms() + 3_600_000
-        member = Membership(consumer._cluster, core, consumer)
+        member = GroupMemberDriver(consumer._cluster, core, consumer)
         consumer._member = member
         member.start()
         reading = asyncio.create_task(consumer.getmany(timeout_ms=3_600_000))
@@ -145,7 +145,7 @@ def test_a_position_of_a_partition_that_goes_meanwhile_is_nobodys() -> None:
         await consumer.adopt({ZERO})
         waiting = asyncio.create_task(consumer.position(ZERO))
         await until(lambda: bool(leaders.commits_asked))
-        await consumer.give_back({ZERO}, False)
+        await consumer.revoke({ZERO}, False)
         leaders.commits_gate.set()
         with pytest.raises(ValueError, match="t-0 is not assigned to this consumer"):
             await waiting

@@ -11,12 +11,12 @@ from protocol.client.group_core import GroupCore
 from protocol.client.group_steps import (
     Adopt,
     Count,
-    GiveBack,
     GroupMembership,
     GroupSettings,
     Join,
     Leave,
-    Phase,
+    MemberPhase,
+    RevokePartitions,
     Step,
     Sync,
 )
@@ -77,7 +77,7 @@ def stable(core: GroupCore, *tps: TopicPartition, generation_id: int = 1) -> Gro
     sync(core, *tps)
     core.adopted(take(core, Adopt))
     assert core.step(0) is None
-    assert (core.phase, core.owned) == (Phase.STABLE, frozenset(tps))
+    assert (core.phase, core.owned) == (MemberPhase.STABLE, frozenset(tps))
     return core
 
 
@@ -129,7 +129,7 @@ def test_a_leader_that_came_back_statically_assigns_nothing() -> None:
     sync(core, ZERO)
     core.adopted(take(core, Adopt))
     core.topics_seen({"t": 4})
-    assert isinstance(core.step(0), GiveBack)
+    assert isinstance(core.step(0), RevokePartitions)
     assert not core.leaves_at_the_end
 
 
@@ -143,9 +143,9 @@ def test_a_member_id_that_is_required_is_used_at_once() -> None:
 def test_an_eager_member_gives_all_back_before_it_joins_again() -> None:
     core = stable(a_core(), ZERO, ONE)
     beat(core, ErrorCode.REBALANCE_IN_PROGRESS)
-    step = take(core, GiveBack, 3_000)
+    step = take(core, RevokePartitions, 3_000)
     assert (step.partitions, step.is_lost) == (frozenset({ZERO, ONE}), False)
-    core.given_back(step)
+    core.revoked(step)
     request = take(core, Join, 3_000).request
     assert request.member_id == "me"
     assert decode_subscription("me", request.protocols[0].metadata).owned == ()
@@ -154,7 +154,7 @@ def test_an_eager_member_gives_all_back_before_it_joins_again() -> None:
 def test_an_eager_sticky_member_remembers_what_it_had() -> None:
     core = stable(a_core("sticky"), ZERO, ONE, generation_id=5)
     core.rejoin()
-    core.given_back(take(core, GiveBack))
+    core.revoked(take(core, RevokePartitions))
     metadata = take(core, Join).request.protocols[0].metadata
     found = decode_subscription("me", metadata, trusts_user_data=True)
     assert (set(found.owned), found.generation_id) == ({ZERO, ONE}, 5)
@@ -167,9 +167,9 @@ def test_a_cooperative_member_keeps_reading_and_joins_twice_if_it_must_give_back
     found = decode_subscription("me", request.protocols[0].metadata)
     assert (set(found.owned), found.generation_id) == ({ZERO, ONE}, 1)
     sync(core, ZERO)
-    step = take(core, GiveBack)
+    step = take(core, RevokePartitions)
     assert (step.partitions, step.is_lost) == (frozenset({ONE}), False)
-    core.given_back(step)
+    core.revoked(step)
     core.adopted(take(core, Adopt))
     assert core.owned == {ZERO}
     join(core, 3)
@@ -183,16 +183,16 @@ def test_a_cooperative_member_keeps_reading_and_joins_twice_if_it_must_give_back
 def test_a_cooperative_member_gives_back_what_it_no_longer_wants() -> None:
     core = stable(a_core("cooperative-sticky"), ZERO)
     core.subscribe(["u"])
-    step = take(core, GiveBack)
+    step = take(core, RevokePartitions)
     assert step.partitions == {ZERO}
-    core.given_back(step)
+    core.revoked(step)
     assert take(core, Join)
 
 
 def test_one_eager_assignor_makes_the_member_eager() -> None:
     core = stable(a_core("range", "cooperative-sticky"), ZERO)
     core.rejoin()
-    assert take(core, GiveBack).partitions == {ZERO}
+    assert take(core, RevokePartitions).partitions == {ZERO}
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
@@ -200,9 +200,9 @@ def test_what_a_forgotten_member_owned_is_lost(code: ErrorCode) -> None:
     core = stable(a_core("cooperative-sticky"), ZERO)
     beat(core, code)
     assert core.membership is None
-    step = take(core, GiveBack, 3_000)
+    step = take(core, RevokePartitions, 3_000)
     assert (step.partitions, step.is_lost) == (frozenset({ZERO}), True)
-    core.given_back(step)
+    core.revoked(step)
     request = take(core, Join, 3_000).request
     # A wrong generation leaves the member its name.
     assert request.member_id == ("" if code == ErrorCode.UNKNOWN_MEMBER_ID else "me")
@@ -213,10 +213,10 @@ def test_a_commit_that_is_refused_says_so_too() -> None:
     core = stable(a_core(), ZERO)
     stale = GroupMembership(0, "me")
     core.on_commit_refused(stale, ErrorCode.UNKNOWN_MEMBER_ID)
-    assert core.phase is Phase.STABLE
+    assert core.phase is MemberPhase.STABLE
     assert core.membership is not None
     core.on_commit_refused(core.membership, ErrorCode.UNKNOWN_MEMBER_ID)
-    assert take(core, GiveBack).is_lost
+    assert take(core, RevokePartitions).is_lost
 
 
 def test_a_commit_refused_within_a_round_begins_no_other() -> None:
@@ -235,9 +235,9 @@ def test_a_refused_commit_does_not_bring_a_failed_member_back(code: ErrorCode) -
     core = stable(a_core(), ZERO)
     assert core.membership is not None
     core.fail(ValueError("a listener raised"))
-    core.given_back(take(core, GiveBack))
+    core.revoked(take(core, RevokePartitions))
     core.on_commit_refused(core.membership, code)
-    assert core.phase is Phase.FAILED
+    assert core.phase is MemberPhase.FAILED
     assert core.step(1_000_000) is None
 
 
@@ -248,8 +248,8 @@ def test_being_thrown_out_while_adopting_loses_what_was_just_added() -> None:
     step = take(core, Adopt)
     beat(core, ErrorCode.UNKNOWN_MEMBER_ID)
     core.adopted(step)
-    given_back = take(core, GiveBack)
-    assert (given_back.partitions, given_back.is_lost) == (frozenset({ZERO}), True)
+    revoked = take(core, RevokePartitions)
+    assert (revoked.partitions, revoked.is_lost) == (frozenset({ZERO}), True)
 
 
 def test_a_sync_that_comes_too_late_joins_again() -> None:
@@ -307,9 +307,9 @@ def test_what_no_repetition_changes_ends_it(code: ErrorCode) -> None:
 def test_a_fenced_static_member_has_lost_its_part() -> None:
     core = stable(a_core(group_instance_id="static"), ZERO)
     beat(core, ErrorCode.FENCED_INSTANCE_ID)
-    step = take(core, GiveBack)
+    step = take(core, RevokePartitions)
     assert step.is_lost
-    core.given_back(step)
+    core.revoked(step)
     assert core.step(0) is None
     assert core.failure is not None
 
@@ -326,7 +326,7 @@ def test_heartbeats_come_in_time_and_soon_after_one_that_was_lost() -> None:
     again = core.heartbeat(3_600)
     assert again is not None
     core.on_heartbeat(again, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3_600)
-    assert core.phase is Phase.STABLE
+    assert core.phase is MemberPhase.STABLE
 
 
 def test_answers_of_an_older_generation_change_nothing() -> None:
@@ -334,11 +334,11 @@ def test_answers_of_an_older_generation_change_nothing() -> None:
     old = core.heartbeat(3_000)
     assert old is not None
     core.rejoin()
-    core.given_back(take(core, GiveBack))
+    core.revoked(take(core, RevokePartitions))
     join(core, 2)
     sync(core, ONE)
     core.on_heartbeat(old, ErrorCode.UNKNOWN_MEMBER_ID, 0)
-    assert core.phase is Phase.ADOPTING
+    assert core.phase is MemberPhase.ADOPTING
     core.adopted(take(core, Adopt))
     assert core.owned == {ONE}
 
@@ -352,9 +352,9 @@ def test_a_member_that_is_not_polled_leaves_and_comes_back_with_the_next_poll() 
     assert core.next_deadline_ms() == 70_000
     assert core.step(69_999) is None
     assert take(core, Leave, 70_000).member_id == "me"
-    step = take(core, GiveBack, 70_000)
+    step = take(core, RevokePartitions, 70_000)
     assert step.is_lost
-    core.given_back(step)
+    core.revoked(step)
     assert core.step(80_000) is None
     assert core.next_deadline_ms() is None
     core.poll_began(90_000)
@@ -367,7 +367,7 @@ def test_wishes_that_change_during_a_round_begin_another() -> None:
     core.subscribe(["t", "u"])
     sync(core, ZERO)
     core.adopted(take(core, Adopt))
-    core.given_back(take(core, GiveBack))
+    core.revoked(take(core, RevokePartitions))
     metadata = take(core, Join).request.protocols[0].metadata
     assert decode_subscription("me", metadata).topics == ("t", "u")
 
@@ -385,7 +385,7 @@ def test_only_the_leader_answers_for_topics_that_grow() -> None:
     leader.topics_seen({"t": 1})
     assert leader.step(0) is None
     leader.topics_seen({"t": 2})
-    assert take(leader, GiveBack)
+    assert take(leader, RevokePartitions)
 
 
 def test_the_leader_answers_for_topics_that_come_after_they_were_assigned() -> None:

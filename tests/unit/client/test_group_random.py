@@ -15,7 +15,15 @@ import pytest
 
 from protocol.client.assignors import ASSIGNORS
 from protocol.client.group_core import GroupCore
-from protocol.client.group_steps import Adopt, Count, GiveBack, GroupSettings, Join, Leave, Sync
+from protocol.client.group_steps import (
+    Adopt,
+    Count,
+    GroupSettings,
+    Join,
+    Leave,
+    RevokePartitions,
+    Sync,
+)
 from protocol.errors import ErrorCode
 from protocol.messages.group import (
     JoinGroupRequest,
@@ -167,10 +175,10 @@ class Peer:
                 self.coordinator.sync(partial(self.answer, step), step.request)
             case Count():
                 self.core.counted(dict.fromkeys(step.topics, PARTITIONS))
-            case GiveBack():
+            case RevokePartitions():
                 assert step.partitions <= self.reads
                 self.reads -= step.partitions
-                self.core.given_back(step)
+                self.core.revoked(step)
             case Adopt():
                 assert not step.added & self.reads
                 self.reads |= step.added

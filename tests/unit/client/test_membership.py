@@ -7,7 +7,7 @@ from protocol.client.assignors import ASSIGNORS
 from protocol.client.cluster import Cluster
 from protocol.client.group_core import GroupCore
 from protocol.client.group_steps import GroupSettings
-from protocol.client.membership import Membership
+from protocol.client.membership import GroupMemberDriver
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
     Coordinator,
@@ -54,7 +54,7 @@ class Coordinating:
 class Reading:
     """Who would read the partitions."""
 
-    async def give_back(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
+    async def revoke(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
         raise AssertionError("nothing was assigned")
 
     async def adopt(self, added: Collection[TopicPartition]) -> None:
@@ -73,7 +73,7 @@ def test_a_member_that_closes_during_a_rebalance_leaves_at_once() -> None:
             settings = GroupSettings("g", (ASSIGNORS["range"],))
             core = GroupCore(settings, cluster.rng, cluster.now_ms())
             core.subscribe(["t"])
-            member = Membership(cluster, core, Reading())
+            member = GroupMemberDriver(cluster, core, Reading())
             member.start()
             await coordinating.waiting.wait()
             await member.close()

@@ -6,11 +6,11 @@ import pytest
 
 from protocol.client.errors import ClientClosed, DeliveryTimedOut, RecordTooLarge
 from protocol.client.pending import (
-    Delivered,
+    BatchDelivered,
+    BatchFailed,
     Effect,
-    Failed,
     PendingBatch,
-    Restarted,
+    SequenceRestarted,
     record_bytes_bound,
     sequence_after,
 )
@@ -280,7 +280,7 @@ def test_which_refusals_leave_it_open_whether_the_batch_was_written(
     refuse(core, batch, code)
     drain(core, 200)
     effects = refuse(core, batch, ErrorCode.INVALID_PRODUCER_EPOCH, 200)
-    assert any(isinstance(effect, Failed) for effect in effects) == error_expected
+    assert any(isinstance(effect, BatchFailed) for effect in effects) == error_expected
 
 
 def test_a_gap_in_the_log_restarts_the_sequence_under_a_raised_epoch() -> None:
@@ -288,7 +288,7 @@ def test_a_gap_in_the_log_restarts_the_sequence_under_a_raised_epoch() -> None:
     first, second = put_alone(core, b"a"), put_alone(core, b"b")
     drain_all(core)
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refuse(core, first, code) == [Restarted(TP, code)]
+    assert refuse(core, first, code) == [SequenceRestarted(TP, code)]
     # Something is still in flight under the old epoch.
     assert drain_all(core, 200) == []
     assert refuse(core, second, code) == []
@@ -336,7 +336,7 @@ def test_a_refused_epoch_fails_only_what_may_be_in_the_log() -> None:
     refuse(core, sure, ErrorCode.NOT_ENOUGH_REPLICAS)
     drain_all(core, 200)
     effects = refuse(core, unsure, ErrorCode.INVALID_PRODUCER_EPOCH, 200)
-    assert [type(effect) for effect in effects] == [Failed, Restarted]
+    assert [type(effect) for effect in effects] == [BatchFailed, SequenceRestarted]
     assert core.needs_producer_id
     core.set_producer_id(8, 0)
     assert drain_all(core, 400) == [sure]
@@ -348,7 +348,7 @@ def test_a_duplicate_counts_as_delivered_without_an_offset() -> None:
     batch = put(core, b"a")
     drain(core)
     effects = refuse(core, batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-    assert effects == [Delivered(batch, -1, -1)]
+    assert effects == [BatchDelivered(batch, -1, -1)]
 
 
 # Refusals.
@@ -369,7 +369,7 @@ def test_a_batch_too_large_is_split_and_its_single_record_fails() -> None:
     assert refuse(core, right, ErrorCode.MESSAGE_TOO_LARGE) == []
     (alone,) = drain_all(core)
     (failed,) = refuse(core, alone, ErrorCode.MESSAGE_TOO_LARGE)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, BatchFailed)
     assert failed.batch.tokens == [b"b"]
     (last,) = drain_all(core)
     core.on_delivered(last, 2, -1)
@@ -382,7 +382,7 @@ def test_an_encoded_batch_too_large_is_reported_and_gives_its_sequence_back() ->
     batch = core.append_batch(TP, payload, 2, "token", 0)
     drain(core)
     (failed,) = refuse(core, batch, ErrorCode.MESSAGE_TOO_LARGE)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, BatchFailed)
     assert isinstance(failed.error, ApiError)
     after = put_alone(core, b"a")
     drain(core)
@@ -397,7 +397,7 @@ def test_codes_that_may_never_pass_are_bounded() -> None:
         assert refuse(core, batch, ErrorCode.CORRUPT_MESSAGE, attempt * 1000) == []
     drain(core, EVERYTHING)
     (failed,) = refuse(core, batch, ErrorCode.CORRUPT_MESSAGE, EVERYTHING)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, BatchFailed)
 
 
 def test_a_topic_that_stays_unknown_fails_its_records() -> None:
@@ -409,7 +409,7 @@ def test_a_topic_that_stays_unknown_fails_its_records() -> None:
     assert core.on_leader_unknown(TP, ErrorCode.LEADER_NOT_AVAILABLE, 1000) == []
     assert core.on_leader_unknown(TP, code, 1500) == []
     (failed,) = core.on_leader_unknown(TP, code, 2500)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, BatchFailed)
     assert core.is_empty
 
 
@@ -417,7 +417,7 @@ def test_a_topic_that_is_forbidden_fails_at_once() -> None:
     core = a_core()
     put(core, b"a")
     (failed,) = core.on_leader_unknown(TP, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, BatchFailed)
 
 
 def test_delivery_timeout_spares_what_is_in_flight_and_says_what_is_known() -> None:
@@ -426,12 +426,12 @@ def test_delivery_timeout_spares_what_is_in_flight_and_says_what_is_known() -> N
     drain(core)
     assert core.next_deadline_ms(0) == 100
     (failed,) = core.expire(100)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, BatchFailed)
     assert failed.batch is waiting
     assert "was not written" in str(failed.error)
     core.on_connection_lost(sent, 100)
     (failed,) = core.expire(100)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, BatchFailed)
     assert isinstance(failed.error, DeliveryTimedOut)
     assert "may have been written" in str(failed.error)
 

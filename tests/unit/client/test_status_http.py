@@ -154,4 +154,4 @@ def test_fetch_status_reads_what_is_served(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_every_code_has_a_reason() -> None:
     for code in status_http._REASONS:
-        assert status_http.Answer(code, "text/plain", b"").encode().startswith(b"HTTP/1.1 ")
+        assert status_http.HttpAnswer(code, "text/plain", b"").encode().startswith(b"HTTP/1.1 ")

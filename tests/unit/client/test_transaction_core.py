@@ -10,10 +10,10 @@ from protocol.client.errors import (
     ProducerFenced,
     TransactionFailed,
 )
-from protocol.client.pending import Failed
+from protocol.client.pending import BatchFailed
 from protocol.client.producer_core import ProducerCore
 from protocol.client.producer_settings import ProducerSettings
-from protocol.client.transaction_core import TransactionCore, TransactionState, Verdict, judge
+from protocol.client.transaction_core import CodeMeaning, TransactionCore, TransactionState, judge
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
 from protocol.wire.record import NewRecord
@@ -61,7 +61,7 @@ def test_a_partition_s_batches_wait_until_the_coordinator_knows_it() -> None:
     core.join(ONE, core.number)
     assert core.joining == {ZERO, ONE}
     assert not core.may_send(ZERO)
-    assert core.on_joined({ZERO: ErrorCode.NONE, ONE: ErrorCode.NONE}) is Verdict.DONE
+    assert core.on_joined({ZERO: ErrorCode.NONE, ONE: ErrorCode.NONE}) is CodeMeaning.DONE
     assert core.may_send(ZERO)
     assert core.joining == frozenset()
     assert core.is_open_there
@@ -96,35 +96,35 @@ def test_one_partition_refused_for_a_while_keeps_the_others_out_for_as_long() ->
     verdict = core.on_joined(
         {ZERO: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ONE: ErrorCode.OPERATION_NOT_ATTEMPTED}
     )
-    assert verdict is Verdict.AGAIN
+    assert verdict is CodeMeaning.AGAIN
     assert core.joining == {ZERO, ONE}
     verdict = core.on_joined(
         {ZERO: ErrorCode.TOPIC_AUTHORIZATION_FAILED, ONE: ErrorCode.OPERATION_NOT_ATTEMPTED}
     )
-    assert verdict is Verdict.ABORT
+    assert verdict is CodeMeaning.ABORT
 
 
 @pytest.mark.parametrize(
     ("code", "verdict"),
     [
-        (ErrorCode.NONE, Verdict.DONE),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, Verdict.AGAIN),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Verdict.AGAIN),
-        (ErrorCode.NOT_COORDINATOR, Verdict.FIND_COORDINATOR),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Verdict.FIND_COORDINATOR),
-        (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.FENCED),
-        (ErrorCode.PRODUCER_FENCED, Verdict.FENCED),
-        (ErrorCode.ILLEGAL_GENERATION, Verdict.ABORT),
-        (ErrorCode.UNKNOWN_MEMBER_ID, Verdict.ABORT),
-        (ErrorCode.FENCED_INSTANCE_ID, Verdict.ABORT),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, Verdict.ABORT),
-        (ErrorCode.TRANSACTION_ABORTABLE, Verdict.ABORT),
-        (ErrorCode.INVALID_TXN_STATE, Verdict.FATAL),
-        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Verdict.FATAL),
-        (ErrorCode.INVALID_TRANSACTION_TIMEOUT, Verdict.FATAL),
+        (ErrorCode.NONE, CodeMeaning.DONE),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, CodeMeaning.AGAIN),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, CodeMeaning.AGAIN),
+        (ErrorCode.NOT_COORDINATOR, CodeMeaning.FIND_COORDINATOR),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, CodeMeaning.FIND_COORDINATOR),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, CodeMeaning.FENCED),
+        (ErrorCode.PRODUCER_FENCED, CodeMeaning.FENCED),
+        (ErrorCode.ILLEGAL_GENERATION, CodeMeaning.ABORT),
+        (ErrorCode.UNKNOWN_MEMBER_ID, CodeMeaning.ABORT),
+        (ErrorCode.FENCED_INSTANCE_ID, CodeMeaning.ABORT),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, CodeMeaning.ABORT),
+        (ErrorCode.TRANSACTION_ABORTABLE, CodeMeaning.ABORT),
+        (ErrorCode.INVALID_TXN_STATE, CodeMeaning.FATAL),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CodeMeaning.FATAL),
+        (ErrorCode.INVALID_TRANSACTION_TIMEOUT, CodeMeaning.FATAL),
     ],
 )
-def test_codes_and_what_they_mean(code: ErrorCode, verdict: Verdict) -> None:
+def test_codes_and_what_they_mean(code: ErrorCode, verdict: CodeMeaning) -> None:
     assert judge(code) is verdict
 
 
@@ -194,7 +194,7 @@ def test_in_a_transaction_the_producer_never_raises_its_epoch_by_itself(code: Er
     core.append(ZERO, NewRecord(None, b"x", 0), None, 0)
     (batch,) = core.drain([ZERO], 0, 1 << 20)
     (effect,) = core.on_refused(batch, code, "", 0)
-    assert isinstance(effect, Failed)
+    assert isinstance(effect, BatchFailed)
     assert isinstance(effect.error, ApiError)
     assert effect.error.code == code
     assert (core.producer_id, core.producer_epoch) == (7, 3)

@@ -255,7 +255,7 @@ def test_every_prefix_of_a_payload_is_a_wire_error() -> None:
     rest = r.assemble_batch(
         payload + b"\0", record_count=3, base_timestamp_ms=0, max_timestamp_ms=0
     )
-    with pytest.raises(CorruptBatch, match="left behind"):
+    with pytest.raises(CorruptBatch, match="left after"):
         list(r.iterate_records(rest))
 
 

@@ -16,7 +16,7 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
     ReplicaState,
-    SnapshotId,
+    SnapshotToFetch,
 )
 from protocol.messages.membership import (
     AlterPartitionRequest,
@@ -50,7 +50,7 @@ from protocol.messages.quorum import (
     VoteResponsePartition,
     VoteResponseTopic,
 )
-from protocol.messages.quorum import NodeEndpoint as QuorumEndpoint
+from protocol.messages.quorum import QuorumLeaderEndpoint as QuorumEndpoint
 from protocol.messages.replica_report import (
     ReplicaReportResponse,
     ReportedPartition,
@@ -274,7 +274,7 @@ RESPONSES: dict[str, tuple[int, Message]] = {
                             partition_index=1,
                             error_code=ErrorCode.FENCED_LEADER_EPOCH,
                             high_watermark=-1,
-                            snapshot_id=SnapshotId(end_offset=900, epoch=5),
+                            snapshot_id=SnapshotToFetch(end_offset=900, epoch=5),
                             records=b"",
                         ),
                     ],

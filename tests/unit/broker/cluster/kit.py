@@ -5,7 +5,7 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.controller.controller import Controller, ControllerInput
-from broker.controller.outcome import Outcome
+from broker.controller.outcome import ControllerDecision
 from broker.controller.registration import Registration
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metadata.records import MetadataRecord, decode_record, encode_record
@@ -58,7 +58,7 @@ class Cluster:
         for node_id in brokers:
             self.submit(registration(node_id))
 
-    def decide(self, order: ControllerInput) -> Outcome[Any]:
+    def decide(self, order: ControllerInput) -> ControllerDecision[Any]:
         """What the controller says, without any effect."""
         return self.controller.handle(order, self.image, 0)
 

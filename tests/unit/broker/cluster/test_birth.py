@@ -9,24 +9,24 @@ import pytest
 
 from broker.cluster.birth import (
     ASK_INTERVAL_MS,
-    Answer,
-    Answered,
-    Ask,
-    Asked,
-    Begin,
     Birth,
-    Done,
+    BirthDone,
+    BirthPhase,
+    BirthTick,
     Effect,
-    Failed,
-    NotYet,
-    Phase,
-    Refuse,
-    Store,
-    Stored,
-    Tick,
+    RefuseStart,
+    RejectQuestion,
+    ReportFailed,
+    ReportReceived,
+    ReportRequested,
+    RequestReport,
+    SendReport,
+    StartBirth,
+    StoreVoters,
+    VotersStored,
 )
-from broker.cluster.found import Found
-from broker.cluster.reports import Report, ReportedReplica, in_order
+from broker.cluster.found import DiskReport
+from broker.cluster.reports import BrokerReport, ReportedReplica, in_order
 from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid
 
@@ -40,11 +40,11 @@ def key(node_id: int, disk: int = 0) -> ReplicaKey:
 ALL = tuple(key(node_id) for node_id in IDS)
 
 
-def empty(node_id: int, disk: int = 0) -> Report:
-    return Report("cluster", key(node_id, disk), IDS)
+def empty(node_id: int, disk: int = 0) -> BrokerReport:
+    return BrokerReport("cluster", key(node_id, disk), IDS)
 
 
-def named(node_id: int, voters: tuple[ReplicaKey, ...] = ALL) -> Report:
+def named(node_id: int, voters: tuple[ReplicaKey, ...] = ALL) -> BrokerReport:
     return replace(empty(node_id), voters=voters)
 
 
@@ -52,37 +52,39 @@ class Broker:
     """A broker with an empty disk, and the questions it has asked."""
 
     def __init__(self, node_id: int) -> None:
-        self.birth = Birth(Found(empty(node_id)))
+        self.birth = Birth(DiskReport(empty(node_id)))
         self.now_ms = 0
         self.asked: dict[int, int] = {}
         """Whom it asks -> by which question, as long as that is open."""
-        self.told = self.step(Begin())
+        self.told = self.step(StartBirth())
 
     def step(self, event: object) -> Sequence[Effect]:
         effects = self.birth.step(event, self.now_ms)  # type: ignore[arg-type]  # any event
-        self.asked.update({one.node_id: one.question_id for one in effects if isinstance(one, Ask)})
+        self.asked.update(
+            {one.node_id: one.question_id for one in effects if isinstance(one, RequestReport)}
+        )
         return effects
 
-    def hear(self, report: Report, question_id: int | None = None) -> Sequence[Effect]:
+    def hear(self, report: BrokerReport, question_id: int | None = None) -> Sequence[Effect]:
         number = self.asked.pop(report.me.node_id) if question_id is None else question_id
-        return self.step(Answered(number, report))
+        return self.step(ReportReceived(number, report))
 
     def wait(self) -> Sequence[Effect]:
         assert self.birth.next_deadline_ms is not None
         self.now_ms = self.birth.next_deadline_ms
-        return self.step(Tick())
+        return self.step(BirthTick())
 
 
 def test_the_lowest_id_asks_twice_and_then_makes_the_set() -> None:
     one = Broker(1)
-    assert one.told == [Ask(0, 2), Ask(1, 3)]
+    assert one.told == [RequestReport(0, 2), RequestReport(1, 3)]
     assert one.hear(empty(3)) == ()
     assert one.birth.waits_for == [2]
-    assert one.hear(empty(2)) == [Ask(2, 2), Ask(3, 3)]
+    assert one.hear(empty(2)) == [RequestReport(2, 2), RequestReport(3, 3)]
     assert one.birth.waits_for == [2, 3]
     assert one.hear(empty(2)) == ()
-    assert one.hear(empty(3)) == [Store(ALL)]
-    assert one.step(Stored()) == [Done(ALL)]
+    assert one.hear(empty(3)) == [StoreVoters(ALL)]
+    assert one.step(VotersStored()) == [BirthDone(ALL)]
     assert (one.birth.waits_for, one.birth.next_deadline_ms) == ([], None)
 
 
@@ -91,22 +93,22 @@ def test_another_id_only_waits_for_a_set() -> None:
     for _ in range(3):
         assert two.hear(empty(1)) == ()
         assert two.hear(empty(3)) == ()
-        assert (two.birth.phase, two.birth.waits_for) == (Phase.ASKING, [1])
-        assert {type(one) for one in two.wait()} == {Ask}
-    assert two.hear(named(3)) == [Store(ALL)]
-    assert two.step(Stored()) == [Done(ALL)]
+        assert (two.birth.phase, two.birth.waits_for) == (BirthPhase.ASKING, [1])
+        assert {type(one) for one in two.wait()} == {RequestReport}
+    assert two.hear(named(3)) == [StoreVoters(ALL)]
+    assert two.step(VotersStored()) == [BirthDone(ALL)]
 
 
 def test_who_does_not_answer_is_asked_again() -> None:
     one = Broker(1)
     one.hear(empty(2))
-    one.step(Failed(one.asked[3]))
+    one.step(ReportFailed(one.asked[3]))
     one.now_ms = ASK_INTERVAL_MS - 1
-    assert one.step(Tick()) == []
-    assert one.wait() == [Ask(2, 3)]
+    assert one.step(BirthTick()) == []
+    assert one.wait() == [RequestReport(2, 3)]
     # The answer to the question that was given up is nobody's.
     assert one.hear(empty(3), question_id=1) == ()
-    assert one.hear(empty(3)) == [Ask(3, 2), Ask(4, 3)]
+    assert one.hear(empty(3)) == [RequestReport(3, 2), RequestReport(4, 3)]
 
 
 def test_a_disk_exchanged_between_the_rounds_begins_them_anew() -> None:
@@ -114,79 +116,81 @@ def test_a_disk_exchanged_between_the_rounds_begins_them_anew() -> None:
     one.hear(empty(2))
     one.hear(empty(3))
     one.hear(empty(2))
-    assert one.hear(empty(3, disk=9)) == [Ask(4, 2)]
-    assert one.birth.phase is Phase.ASKING
-    assert one.hear(empty(2)) == [Ask(5, 2), Ask(6, 3)]
+    assert one.hear(empty(3, disk=9)) == [RequestReport(4, 2)]
+    assert one.birth.phase is BirthPhase.ASKING
+    assert one.hear(empty(2)) == [RequestReport(5, 2), RequestReport(6, 3)]
     one.hear(empty(2))
-    assert one.hear(empty(3, disk=9)) == [Store((key(1), key(2), key(3, disk=9)))]
+    assert one.hear(empty(3, disk=9)) == [StoreVoters((key(1), key(2), key(3, disk=9)))]
 
 
 def test_two_brokers_can_begin_anew_as_well() -> None:
     both = (1, 2)
-    birth = Birth(Found(replace(empty(1), configured_ids=both)))
-    birth.step(Begin(), 0)
-    assert birth.step(Answered(0, replace(empty(2), configured_ids=both)), 0) == [Ask(1, 2)]
+    birth = Birth(DiskReport(replace(empty(1), configured_ids=both)))
+    birth.step(StartBirth(), 0)
+    assert birth.step(ReportReceived(0, replace(empty(2), configured_ids=both)), 0) == [
+        RequestReport(1, 2)
+    ]
     exchanged = replace(empty(2, disk=9), configured_ids=both)
-    assert birth.step(Answered(1, exchanged), 0) == [Ask(2, 2)]
-    assert birth.step(Answered(2, exchanged), 0) == [Store((key(1), key(2, disk=9)))]
+    assert birth.step(ReportReceived(1, exchanged), 0) == [RequestReport(2, 2)]
+    assert birth.step(ReportReceived(2, exchanged), 0) == [StoreVoters((key(1), key(2, disk=9)))]
 
 
 def test_the_lowest_id_takes_a_set_that_stands_anywhere() -> None:
     one = Broker(1)
     one.hear(empty(2))
-    assert one.hear(named(3)) == [Store(ALL)]
+    assert one.hear(named(3)) == [StoreVoters(ALL)]
 
 
 def test_what_was_asked_before_telling_the_lowest_id_of_an_empty_disk_does_not_count() -> None:
     two = Broker(2)
-    assert two.step(Asked(7, 1)) == [Answer(7, empty(2))]
-    assert two.hear(named(3)) == [Ask(2, 3)]
-    assert two.hear(named(3)) == [Store(ALL)]
+    assert two.step(ReportRequested(7, 1)) == [SendReport(7, empty(2))]
+    assert two.hear(named(3)) == [RequestReport(2, 3)]
+    assert two.hear(named(3)) == [StoreVoters(ALL)]
 
 
 def test_telling_anybody_else_changes_nothing() -> None:
     two = Broker(2)
-    assert two.step(Asked(7, 3)) == [Answer(7, empty(2))]
-    assert two.hear(named(3)) == [Store(ALL)]
+    assert two.step(ReportRequested(7, 3)) == [SendReport(7, empty(2))]
+    assert two.hear(named(3)) == [StoreVoters(ALL)]
 
 
 def test_nothing_is_reported_from_the_decision_until_the_set_is_durable() -> None:
     two = Broker(2)
     two.hear(named(3))
-    assert two.step(Asked(7, 1)) == [NotYet(7)]
-    two.step(Stored())
-    assert two.step(Asked(8, 1)) == [Answer(8, named(2))]
+    assert two.step(ReportRequested(7, 1)) == [RejectQuestion(7)]
+    two.step(VotersStored())
+    assert two.step(ReportRequested(8, 1)) == [SendReport(8, named(2))]
 
 
 def test_a_set_on_the_own_disk_is_stored_again_before_it_is_reported() -> None:
-    birth = Birth(Found(named(2), vote_epoch=1))
-    assert birth.step(Begin(), 0) == [Store(ALL)]
-    assert birth.step(Asked(7, 1), 0) == [NotYet(7)]
-    assert birth.step(Stored(), 0) == [Done(ALL)]
-    assert birth.step(Asked(8, 1), 0) == [Answer(8, named(2))]
+    birth = Birth(DiskReport(named(2), vote_epoch=1))
+    assert birth.step(StartBirth(), 0) == [StoreVoters(ALL)]
+    assert birth.step(ReportRequested(7, 1), 0) == [RejectQuestion(7)]
+    assert birth.step(VotersStored(), 0) == [BirthDone(ALL)]
+    assert birth.step(ReportRequested(8, 1), 0) == [SendReport(8, named(2))]
 
 
 def test_one_that_is_configured_alone_names_itself() -> None:
-    birth = Birth(Found(Report("cluster", key(1), (1,))))
-    assert birth.step(Begin(), 0) == [Store((key(1),))]
+    birth = Birth(DiskReport(BrokerReport("cluster", key(1), (1,))))
+    assert birth.step(StartBirth(), 0) == [StoreVoters((key(1),))]
 
 
 def test_an_address_may_for_a_moment_be_another_brokers() -> None:
     one = Broker(1)
     assert one.hear(empty(3), question_id=one.asked[2]) == ()
-    assert one.wait() == [Ask(2, 2)]
+    assert one.wait() == [RequestReport(2, 2)]
 
 
 def refusal(effects: Sequence[Effect]) -> str:
     (one,) = effects
-    assert isinstance(one, Refuse)
+    assert isinstance(one, RefuseStart)
     return one.text
 
 
 @pytest.mark.parametrize(
     ("report", "says"),
     [
-        (named(3, in_order([key(1), key(2, disk=8), key(3)])), "emptied or exchanged"),
+        (named(3, in_order([key(1), key(2, disk=8), key(3)])), "emptied or replaced"),
         (named(3, (key(1), key(3))), "broker 2 is none of them"),
         (replace(empty(3), cluster_id="other"), "belongs to cluster other"),
         (replace(empty(3), configured_ids=(3,)), "configured among brokers 3,"),
@@ -199,14 +203,14 @@ def refusal(effects: Sequence[Effect]) -> str:
         ),
     ],
 )
-def test_what_is_refused(report: Report, says: str) -> None:
+def test_what_is_refused(report: BrokerReport, says: str) -> None:
     two = Broker(2)
     text = refusal(two.hear(report))
     # Both sides are named.
     assert says in text
     assert "broker 3" in text or "brokers 2 and 3" in text
     assert two.birth.next_deadline_ms is None
-    assert two.step(Asked(7, 1)) == [NotYet(7)]
+    assert two.step(ReportRequested(7, 1)) == [RejectQuestion(7)]
     assert two.hear(named(1)) == ()
 
 

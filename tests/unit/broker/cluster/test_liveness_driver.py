@@ -9,15 +9,15 @@ from typing import Any
 
 from broker.cluster.lived_alarm import TURN_MS
 from broker.cluster.liveness_driver import OWN_LINK, RETRY_MS, LivenessDriver
-from broker.cluster.probes import Told
-from broker.controller.active import Waiter
+from broker.cluster.probes import VerdictCallback
+from broker.controller.active import OrderWaiter
 from broker.controller.liveness import (
     RECONNECT_MS,
     SESSION_TIMEOUT_MS,
-    Dead,
+    DeadBroker,
     Heartbeat,
-    Verdict,
-    hear,
+    ProbeVerdict,
+    decide_heartbeat,
 )
 from broker.controller.registration import Registration
 from broker.quorum.voters import ReplicaKey
@@ -48,29 +48,29 @@ class Decisions:
 
     def __init__(self) -> None:
         self.keeper: Any = None
-        self.orders: list[tuple[Any, Waiter]] = []
+        self.orders: list[tuple[Any, OrderWaiter]] = []
         self.image = image_of(partition())
 
-    def submit(self, order: Any, waiter: Waiter) -> None:
+    def submit(self, order: Any, waiter: OrderWaiter) -> None:
         if isinstance(order, Heartbeat):
             try:
-                waiter.reply(hear(order, self.image, CONFIG).reply)
+                waiter.reply(decide_heartbeat(order, self.image, CONFIG).reply)
             except ApiError as error:
                 waiter.refused(error)
         self.orders.append((order, waiter))
 
     @property
     def dead(self) -> list[int]:
-        return [order.node_id for order, _ in self.orders if isinstance(order, Dead)]
+        return [order.node_id for order, _ in self.orders if isinstance(order, DeadBroker)]
 
 
 class Tried:
     """In place of the probes: whom they are for, and their verdicts by hand."""
 
     def __init__(self) -> None:
-        self.under_way: list[tuple[Address | None, Told]] = []
+        self.under_way: list[tuple[Address | None, VerdictCallback]] = []
 
-    def start(self, address: Address | None, told: Told) -> None:
+    def start(self, address: Address | None, told: VerdictCallback) -> None:
         self.under_way.append((address, told))
 
 
@@ -124,8 +124,8 @@ class Scene:
         self.tried.under_way.clear()
 
     @property
-    def waiter(self) -> Waiter:
-        return Waiter(self.replies.append, lambda error: self.refused.append(error.code))
+    def waiter(self) -> OrderWaiter:
+        return OrderWaiter(self.replies.append, lambda error: self.refused.append(error.code))
 
     def beat(self, node_id: int) -> None:
         broker_epoch = self.image.brokers[node_id].broker_epoch
@@ -162,7 +162,7 @@ def test_a_connection_that_ends_asks_for_a_probe_of_the_registered_address() -> 
     ((address, told),) = scene.tried.under_way
     assert address == Address("b2", 9094)
     assert scene.decisions.dead == []
-    told(Verdict.REFUSED)
+    told(ProbeVerdict.REFUSED)
     assert scene.decisions.dead == [TWO]
 
 
@@ -183,7 +183,7 @@ def test_the_verdict_of_a_former_time_fences_nobody() -> None:
     ((_, told),) = scene.tried.under_way
     scene.driver.lost()
     scene.driver.began(scene.image, None)
-    told(Verdict.REFUSED)
+    told(ProbeVerdict.REFUSED)
     assert scene.decisions.dead == []
 
 
@@ -238,7 +238,7 @@ def test_a_fence_that_the_disk_refuses_is_tried_again_unless_the_broker_is_back(
     scene.connections[TWO].end()
     scene.connections[THREE].end()
     for _, told in scene.tried.under_way:
-        told(Verdict.REFUSED)
+        told(ProbeVerdict.REFUSED)
     assert scene.decisions.dead == [TWO, THREE]
     for _, waiter in list(scene.decisions.orders):
         waiter.refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR))
@@ -271,14 +271,14 @@ def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_i
     connection = Connected()
     scene.driver.register(registration(TWO), connection, scene.waiter)
     order, waiter = scene.decisions.orders[-1]
-    assert isinstance(order, Registration) and order.standing is not None
-    assert (order.standing.is_live, order.standing.voter_directory) == (True, disk(TWO))
+    assert isinstance(order, Registration) and order.facts is not None
+    assert (order.facts.is_live, order.facts.voter_directory) == (True, disk(TWO))
     waiter.refused(ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
     scene.connections[TWO].end()
     scene.world.run_for(RECONNECT_MS)
     scene.driver.register(registration(TWO), connection, scene.waiter)
     order, waiter = scene.decisions.orders[-1]
-    assert not order.standing.is_live
+    assert not order.facts.is_live
     brokers = dict(scene.image.brokers)
     brokers[TWO] = replace(
         brokers[TWO], incarnation_id=incarnation(TWO, 1), broker_epoch=77, is_fenced=True
@@ -288,7 +288,7 @@ def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_i
     assert scene.replies[-1].broker_epoch == 77
     scene.world.run_for(RECONNECT_MS)
     scene.driver.register(registration(TWO, life=2), Connected(), scene.waiter)
-    assert scene.decisions.orders[-1][0].standing.is_live
+    assert scene.decisions.orders[-1][0].facts.is_live
     connection.end()
     assert scene.tried.under_way[-1][0] == Address("b2", 9094)
 

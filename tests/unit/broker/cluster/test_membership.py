@@ -13,16 +13,16 @@ from broker.cluster.membership import (
     RETRY_MS_MIN,
     STOP_HEARTBEAT_MS,
     STOP_PATIENCE_MS,
-    Membership,
+    BrokerMembership,
 )
 from broker.cluster.membership_effects import (
-    Ask,
+    BrokerFenced,
+    BrokerRefused,
+    BrokerRegistered,
+    BrokerUnfenced,
     Effect,
-    Fenced,
     MayStop,
-    Refused,
-    Registered,
-    Unfenced,
+    SendRequest,
 )
 from broker.metadata.image import BrokerImage
 from protocol.errors import ErrorCode
@@ -45,16 +45,16 @@ class Scene:
 
     def __init__(self) -> None:
         self.now_ms = 1_000
-        self.core = Membership(
+        self.core = BrokerMembership(
             BrokerRegistrationRequest(broker_id=NODE, incarnation_id=INCARNATION)
         )
-        self.asked: Ask | None = None
+        self.asked: SendRequest | None = None
         self.told: list[Effect] = []
         self.end_offset = EPOCH
 
     def note(self, effects: Any) -> None:
         for effect in effects:
-            if isinstance(effect, Ask):
+            if isinstance(effect, SendRequest):
                 self.asked = effect
             else:
                 self.told.append(effect)
@@ -120,7 +120,7 @@ class Scene:
 
     @property
     def refusal(self) -> str:
-        assert isinstance(self.told[-1], Refused)
+        assert isinstance(self.told[-1], BrokerRefused)
         assert self.core.next_deadline_ms is None
         return self.told[-1].text
 
@@ -159,7 +159,7 @@ def test_it_registers_replays_and_comes_into_service() -> None:
     assert not scene.is_asking() and scene.told == []
     # Its own registration is in force: said at once.
     scene.replays(fenced=True)
-    assert scene.told == [Registered(EPOCH)]
+    assert scene.told == [BrokerRegistered(EPOCH)]
     assert scene.message().current_metadata_offset == EPOCH
     # What comes while a heartbeat is under way is said behind its answer.
     scene.note(scene.core.ready(scene.now_ms))
@@ -168,7 +168,7 @@ def test_it_registers_replays_and_comes_into_service() -> None:
     assert not scene.message().want_fence
     scene.beats()
     scene.replays(fenced=False)
-    assert scene.told == [Registered(EPOCH), Unfenced()]
+    assert scene.told == [BrokerRegistered(EPOCH), BrokerUnfenced()]
     assert not scene.is_asking()
     scene.passes(HEARTBEAT_MS - 1)
     assert not scene.is_asking()
@@ -198,7 +198,7 @@ def test_the_metadata_may_be_quicker_than_the_answer() -> None:
     scene.replays(fenced=True)
     assert scene.told == []
     scene.registers()
-    assert scene.told == [Registered(EPOCH)]
+    assert scene.told == [BrokerRegistered(EPOCH)]
 
 
 @pytest.mark.parametrize("how", ["controller", "link", "refusal", "failure"])
@@ -339,7 +339,7 @@ def test_whoever_was_taken_out_ends() -> None:
     scene = in_service()
     scene.note(scene.core.link_lost(CONTROLLER, scene.now_ms))
     scene.registers(EPOCH + 20)
-    assert "must start anew" in scene.refusal
+    assert "restart it" in scene.refusal
 
 
 # Stopping.
@@ -354,9 +354,9 @@ def test_it_stops_when_the_controller_lets_it() -> None:
     scene.beats(fenced=True, stop=True)
     assert scene.told == [MayStop()]
     scene.replays(fenced=True)
-    assert scene.told == [MayStop(), Fenced()]
+    assert scene.told == [MayStop(), BrokerFenced()]
     scene.beats(fenced=True, stop=True)
-    assert scene.told == [MayStop(), Fenced()]
+    assert scene.told == [MayStop(), BrokerFenced()]
 
 
 def test_it_stops_at_once_when_nobody_could_take_over() -> None:
@@ -484,10 +484,10 @@ def test_after_a_stall_only_what_was_sent_behind_it_counts() -> None:
 def test_whoever_is_taken_for_dead_says_that_it_lives_and_does_not_read_until_heard() -> None:
     scene = in_service()
     scene.replays(fenced=True)
-    assert scene.told == [Fenced()]
+    assert scene.told == [BrokerFenced()]
     assert not scene.may_read
     assert not scene.message().want_fence
     scene.beats()
     scene.replays(fenced=False)
-    assert scene.told == [Fenced(), Unfenced()]
+    assert scene.told == [BrokerFenced(), BrokerUnfenced()]
     assert scene.may_read

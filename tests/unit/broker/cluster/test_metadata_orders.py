@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from broker.cluster.snapshotter import SnapshotLimits
-from broker.controller.outcome import AllocateProducerIds, Outcome
+from broker.controller.outcome import AllocateProducerIds, ControllerDecision
 from broker.metadata.image import ImpossibleRecord
 from broker.metadata.records import (
     TOPIC_RESOURCE,
@@ -229,7 +229,9 @@ def test_what_cannot_be_replayed_does_not_reach_the_disk(
     metadata = rig.broker.parts.metadata
     before = metadata.log.log.log_end_offset
     with monkeypatch.context() as faulty:
-        faulty.setattr(rig.broker._controller, "handle", lambda *_: Outcome([record], None))
+        faulty.setattr(
+            rig.broker._controller, "handle", lambda *_: ControllerDecision([record], None)
+        )
         with pytest.raises(ImpossibleRecord):
             order_ids(rig, 1)
         with pytest.raises(ImpossibleRecord):

@@ -15,7 +15,7 @@ from broker.cluster.metadata_log import RETRY_MS, Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import LogConfig
-from broker.controller.active import Limits
+from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.controller.outcome import AllocateProducerIds
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
@@ -30,7 +30,7 @@ from broker.metadata.records import (
 from broker.metadata.snapshot import records_of
 from broker.quorum.events import FetchAnswer
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import LogRead, Reply, Send
+from broker.quorum.ready import BatchesToRead, Reply, Send
 from broker.quorum.snapshot import SnapshotId, build_snapshot, file_name
 from broker.quorum.voters import ReplicaKey, VoterSet
 from broker.settings import LONG_MAX
@@ -91,7 +91,9 @@ def started(
         now_ms=world.clock.monotonic_ms(),
     )
     driver = QuorumDriver(quorum, own, world, Nobody())
-    controller = ControllerDriver(Controller(config, world.chance), Limits(100, 50), driver, world)
+    controller = ControllerDriver(
+        Controller(config, world.chance), OrderLimits(100, 50), driver, world
+    )
     snapshotter = Snapshotter(own, driver, world.clock, limits)
     metadata = Metadata(own, driver, Loader(own), controller, snapshotter)
     metadata.start(state.snapshot)
@@ -325,7 +327,7 @@ def test_what_cannot_be_read_for_want_of_a_descriptor_is_replayed_later() -> Non
     log = metadata.log
     disk.refuses = refuses
     answer = FetchAnswer(ErrorCode.NONE, 1, 2)
-    read = LogRead(0, log.log.log_end_offset, 1 << 20)
+    read = BatchesToRead(0, log.log.log_end_offset, 1 << 20)
     assert log.filled(answer, read).batches == []
     loader = Loader(log)
     loader.serve(Quiet())

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from broker.cluster.envelopes import PASSED_ON
-from broker.cluster.orders import RETRY_MS, Orders
+from broker.cluster.orders import RETRY_MS, OrderForwarder
 from broker.config import InForce
-from broker.controller.active import ORDER_TIMEOUT_MS, Waiter
+from broker.controller.active import ORDER_TIMEOUT_MS, OrderWaiter
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.sessions.peers import LinkKind
@@ -53,9 +53,11 @@ class Scene:
         config = broker_config({key.replace("_", "."): one for key, one in settings.items()})
         controller: Any = self
         peers: Any = SimpleNamespace(ask=self._ask)
-        self.orders = Orders(controller, lambda: self.leader_id, peers, self.world, InForce(config))
+        self.orders = OrderForwarder(
+            controller, lambda: self.leader_id, peers, self.world, InForce(config)
+        )
 
-    def submit(self, order: Any, waiter: Waiter) -> None:
+    def submit(self, order: Any, waiter: OrderWaiter) -> None:
         """The controller of this broker, once it is active."""
         self.decided.append(order)
         if self.is_deposed:
@@ -76,7 +78,7 @@ class Scene:
         def refused(error: ApiError) -> None:
             self.told.append(error.code)
 
-        self.orders.submit(order, Waiter(self.told.append, refused, host))
+        self.orders.submit(order, OrderWaiter(self.told.append, refused, host))
 
     def answer(self, response: Any, key: ApiKey) -> None:
         frame = encode_response(response, key.valid_versions[-1], 0, key)
@@ -105,7 +107,7 @@ def test_an_order_goes_in_an_envelope_with_its_clients_address() -> None:
 def test_no_order_loses_a_field_in_its_envelope(key: ApiKey) -> None:
     """Clients speak older versions than brokers among themselves."""
     old = fields_before(request_class(key), key.valid_versions[-1])
-    # Both are said in the words of the last version (`Orders`, `handlers/quorum`).
+    # Both are said in the words of the last version (`OrderForwarder`, `handlers/quorum`).
     assert old <= {"topic_names", "allow_downgrade"}, "no field of an older version is forgotten"
 
 

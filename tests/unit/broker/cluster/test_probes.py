@@ -8,7 +8,7 @@ import pytest
 
 from broker.cluster.probes import VERDICTS, Probes
 from broker.config import Listener
-from broker.controller.liveness import Verdict
+from broker.controller.liveness import ProbeVerdict
 from broker.world import Address, End
 from tests.sim.network import LISTENS_ON_MS, Network
 
@@ -44,7 +44,7 @@ class Scene:
         self.world.look_up("two")
         self.probes = Probes(self.world)
         self.accepted: list[Silent] = []
-        self.told: list[Verdict] = []
+        self.told: list[ProbeVerdict] = []
 
     def listen(self) -> None:
         world = self.network.world("two")
@@ -71,14 +71,14 @@ def scene() -> Scene:
 
 def test_every_end_means_something() -> None:
     assert set(VERDICTS) == set(End)
-    assert set(VERDICTS.values()) == set(Verdict)
+    assert set(VERDICTS.values()) == set(ProbeVerdict)
 
 
 def test_somebody_listens(scene: Scene) -> None:
     scene.listen()
     scene.probe()
     scene.run()
-    assert scene.told == [Verdict.ACCEPTED]
+    assert scene.told == [ProbeVerdict.ACCEPTED]
     assert [one.ends for one in scene.accepted] == [[End.EOF]]
 
 
@@ -88,7 +88,7 @@ def test_the_process_is_gone(scene: Scene) -> None:
     scene.run(LISTENS_ON_MS)
     scene.probe()
     scene.run()
-    assert scene.told == [Verdict.REFUSED]
+    assert scene.told == [ProbeVerdict.REFUSED]
 
 
 def test_the_host_is_gone(scene: Scene) -> None:
@@ -98,14 +98,14 @@ def test_the_host_is_gone(scene: Scene) -> None:
     scene.run(1_900)
     assert scene.told == []
     scene.run(200)
-    assert scene.told == [Verdict.SILENT]
+    assert scene.told == [ProbeVerdict.SILENT]
 
 
 def test_there_is_no_way(scene: Scene) -> None:
     scene.network.no_way.add(("one", "two"))
     scene.probe()
     scene.run()
-    assert scene.told == [Verdict.UNREACHABLE]
+    assert scene.told == [ProbeVerdict.UNREACHABLE]
 
 
 def test_no_resolver_is_asked(scene: Scene) -> None:
@@ -122,12 +122,12 @@ def test_no_resolver_is_asked(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("end", "verdict"),
     [
-        (End.RESET, Verdict.ACCEPTED),
-        (End.EOF, Verdict.ACCEPTED),
-        (End.CLOSED, Verdict.UNRESOLVED),
+        (End.RESET, ProbeVerdict.ACCEPTED),
+        (End.EOF, ProbeVerdict.ACCEPTED),
+        (End.CLOSED, ProbeVerdict.UNRESOLVED),
     ],
 )
-def test_ends_that_say_little(end: End, verdict: Verdict) -> None:
+def test_ends_that_say_little(end: End, verdict: ProbeVerdict) -> None:
     scene = Scene()
     dialled: list[Any] = []
     dial = scene.world.dial
@@ -151,4 +151,4 @@ def test_closing_ends_them_unheard(scene: Scene) -> None:
     assert scene.told == []
     scene.probe()
     scene.run()
-    assert scene.told == [Verdict.ACCEPTED]
+    assert scene.told == [ProbeVerdict.ACCEPTED]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.cluster import quorum_state
-from broker.cluster.found import Refused, voters_found
+from broker.cluster.found import DiskRefused, voters_found
 from broker.cluster.metadata_log import (
     MetadataLog,
     vote_path,
@@ -152,10 +152,10 @@ def grow(disk: SimDisk, log: MetadataLog) -> None:
     [
         (lose_vote, "quorum-state is missing"),
         (damage_vote, "not a vote file"),
-        (lose_voters, "nothing says who may vote"),
-        (damage_voters, "no snapshot of the metadata is whole"),
+        (lose_voters, "the voters are unknown"),
+        (damage_voters, "every metadata snapshot is damaged"),
         (go_back_in_epochs, "is in epoch 1, the log in 2"),
-        (be_ahead, "what is between them is lost"),
+        (be_ahead, "the records between are lost"),
         (grow, "belongs to a cluster of brokers 1, 2, 3, but configured are 1: "),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
@@ -170,7 +170,7 @@ def test_what_is_not_whole_is_refused(
     write_leader(log, 2)
     harm(disk, log)
     disk.sync_folder(log.log.folder)
-    with pytest.raises((FolderError, Refused), match=text):
+    with pytest.raises((FolderError, DiskRefused), match=text):
         recovered(again(disk))
 
 
@@ -178,5 +178,5 @@ def test_a_disk_that_was_emptied_or_exchanged_does_not_vote() -> None:
     disk = SimDisk()
     recovered(disk)
     stranger = ReplicaKey(ME.node_id, Uuid(int=77))
-    with pytest.raises(Refused, match="it was emptied or exchanged"):
+    with pytest.raises(DiskRefused, match="it was emptied or replaced"):
         recovered(again(disk), stranger)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.controller.config_changes import Operation, alter_fully, alter_incrementally
-from broker.controller.outcome import Outcome
+from broker.controller.config_changes import ConfigOperation, alter_fully, alter_incrementally
+from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import MetadataImage, PartitionImage
 from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 from protocol.messages.configs import (
@@ -27,7 +27,7 @@ STATIC = broker_config(min_insync_replicas=2)
 SETS = ((ONE,), (TWO,), (THREE,))
 """Of a partition with too few in sync for a minimum of two: one is eligible, one was."""
 
-Change = tuple[int, str, Operation, str | None]
+Change = tuple[int, str, ConfigOperation, str | None]
 
 
 def sets(one: PartitionImage) -> tuple[tuple[int, ...], ...]:
@@ -47,7 +47,9 @@ def weakened(**settings: str) -> MetadataImage:
     return after(image, records)
 
 
-def altered(image: MetadataImage, *changes: Change, validate_only: bool = False) -> Outcome[object]:
+def altered(
+    image: MetadataImage, *changes: Change, validate_only: bool = False
+) -> ControllerDecision[object]:
     resources = [
         AlterConfigsResource(
             resource_type=kind,
@@ -64,11 +66,11 @@ def altered(image: MetadataImage, *changes: Change, validate_only: bool = False)
 
 
 def put(kind: int, name: str, value: str) -> Change:
-    return kind, name, Operation.SET, value
+    return kind, name, ConfigOperation.SET, value
 
 
 def unset(kind: int, name: str) -> Change:
-    return kind, name, Operation.DELETE, None
+    return kind, name, ConfigOperation.DELETE, None
 
 
 @pytest.mark.parametrize(

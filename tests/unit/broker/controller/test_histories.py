@@ -19,8 +19,8 @@ import pytest
 from broker.controller import alter_partition as altering
 from broker.controller import leadership, registration
 from broker.controller.alter_partition import alter_partition
-from broker.controller.leadership import Election, Wanted, elect_by_order
-from broker.controller.registration import Standing, fence, register, stop, unfence
+from broker.controller.leadership import Election, WantedChange, elect_by_order
+from broker.controller.registration import RegistrationFacts, fence, register, stop, unfence
 from broker.metadata.image import MetadataImage, PartitionImage
 from broker.metadata.records import TOPIC_RESOURCE, ConfigRecord, MetadataRecord
 from protocol.errors import ApiError
@@ -51,7 +51,7 @@ from tests.unit.broker.controller.kit import (
 SEEDS = range(40)
 STEPS = 80
 CHECK, IS_ELIGIBLE = altering._check, altering._is_eligible
-ANYTHING = Standing(CLUSTER, is_live=False, voter_directory=None)
+ANYTHING = RegistrationFacts(CLUSTER, is_live=False, voter_directory=None)
 
 
 class Model:
@@ -277,13 +277,13 @@ def the_stopping_too(member: BrokerState, one: PartitionImage, broker: Any) -> b
     return broker is not None and IS_ELIGIBLE(member, one, replace(broker, is_stopping=False))
 
 
-def a_restart_changes_nothing(*_: Any) -> Wanted:
-    return Wanted()
+def a_restart_changes_nothing(*_: Any) -> WantedChange:
+    return WantedChange()
 
 
-def every_disk_is_trusted(request: Any, known: Any, one: PartitionImage, *_: Any) -> Wanted:
+def every_disk_is_trusted(request: Any, known: Any, one: PartitionImage, *_: Any) -> WantedChange:
     others = [node_id for node_id in one.in_sync_replicas if node_id != request.broker_id]
-    return Wanted(others)
+    return WantedChange(others)
 
 
 def no_clearing(*_: Any) -> list[MetadataRecord]:

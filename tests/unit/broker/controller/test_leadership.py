@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from broker.controller.leadership import (
-    Elected,
     Election,
-    Wanted,
+    ElectionResult,
+    WantedChange,
     change,
     differs,
     elect,
@@ -35,7 +35,7 @@ from tests.unit.broker.controller.kit import (
 
 
 def changed(
-    before: PartitionImage, wanted: Wanted, *active: int, min_isr: int = 2
+    before: PartitionImage, wanted: WantedChange, *active: int, min_isr: int = 2
 ) -> PartitionImage:
     return before.changed(change(TOPIC_ID, 0, before, wanted, brokers(*active), min_isr))
 
@@ -45,21 +45,21 @@ def sets(one: PartitionImage) -> tuple[tuple[int, ...], tuple[int, ...], tuple[i
 
 
 def test_a_leader_that_may_lead_goes_on() -> None:
-    assert elect(partition(leader=TWO), brokers(*NODES), Election.CLEAN) == Elected(TWO)
+    assert elect(partition(leader=TWO), brokers(*NODES), Election.CLEAN) == ElectionResult(TWO)
 
 
 def test_the_first_of_the_assignment_in_sync_follows() -> None:
     assigned = partition(isr=(TWO, THREE), replicas=(ONE, THREE, TWO))
-    assert elect(assigned, brokers(TWO, THREE), Election.CLEAN) == Elected(THREE)
+    assert elect(assigned, brokers(TWO, THREE), Election.CLEAN) == ElectionResult(THREE)
 
 
 def test_in_sync_goes_before_eligible() -> None:
     one = partition(isr=(THREE,), elr=(ONE, TWO), leader=NO_NODE)
-    assert elect(one, brokers(*NODES), Election.CLEAN) == Elected(THREE)
+    assert elect(one, brokers(*NODES), Election.CLEAN) == ElectionResult(THREE)
 
 
 def test_an_eligible_replica_that_leads_is_in_sync_again() -> None:
-    after = changed(partition(isr=(), elr=(TWO, THREE), leader=NO_NODE), Wanted(), TWO)
+    after = changed(partition(isr=(), elr=(TWO, THREE), leader=NO_NODE), WantedChange(), TWO)
     assert after.leader == TWO
     assert after.leader_epoch == 6
     assert sets(after) == ((TWO,), (THREE,), ())
@@ -69,68 +69,68 @@ def test_an_eligible_replica_that_leads_is_in_sync_again() -> None:
 def test_nobody_leads_who_is_fenced_stopping_or_unknown(election: Election) -> None:
     one = partition(elr=(TWO,), known=NODES)
     standing = {ONE: broker(ONE, fenced=True), TWO: broker(TWO, stopping=True)}
-    assert elect(one, standing, election, ONE) == Elected(NO_NODE)
-    assert elect(one, standing, election, TWO) == Elected(NO_NODE)
-    assert elect(one, standing, election, THREE) == Elected(NO_NODE)
+    assert elect(one, standing, election, ONE) == ElectionResult(NO_NODE)
+    assert elect(one, standing, election, TWO) == ElectionResult(NO_NODE)
+    assert elect(one, standing, election, THREE) == ElectionResult(NO_NODE)
 
 
 @pytest.mark.parametrize("election", Election)
 def test_nobody_leads_from_another_disk(election: Election) -> None:
     elsewhere = replace(broker(ONE), directory_ids=(Uuid(int=1),))
     one = partition(isr=(ONE,), replicas=(ONE,))
-    assert elect(one, {ONE: elsewhere}, election, ONE) == Elected(NO_NODE)
+    assert elect(one, {ONE: elsewhere}, election, ONE) == ElectionResult(NO_NODE)
     unrecorded = replace(one, directories=())
-    assert elect(unrecorded, {ONE: elsewhere}, election, ONE) == Elected(ONE)
+    assert elect(unrecorded, {ONE: elsewhere}, election, ONE) == ElectionResult(ONE)
 
 
 @pytest.mark.parametrize("election", Election)
 def test_nobody_leads_who_is_no_replica(election: Election) -> None:
     one = partition(isr=(ONE, THREE), replicas=(ONE, TWO))
-    assert elect(one, brokers(THREE), election, THREE) == Elected(NO_NODE)
+    assert elect(one, brokers(THREE), election, THREE) == ElectionResult(NO_NODE)
 
 
 def test_last_known_eligible_replicas_do_not_lead_by_themselves() -> None:
     one = partition(isr=(), known=(TWO,), leader=NO_NODE)
-    assert elect(one, brokers(*NODES), Election.CLEAN) == Elected(NO_NODE)
-    assert elect(one, brokers(*NODES), Election.UNCLEAN) == Elected(NO_NODE)
+    assert elect(one, brokers(*NODES), Election.CLEAN) == ElectionResult(NO_NODE)
+    assert elect(one, brokers(*NODES), Election.UNCLEAN) == ElectionResult(NO_NODE)
 
 
 def test_a_person_may_choose_where_nobody_is_eligible() -> None:
     one = partition(isr=(), known=(TWO,), leader=NO_NODE)
-    after = changed(one, Wanted(election=Election.UNCLEAN, chosen=THREE), *NODES)
+    after = changed(one, WantedChange(election=Election.UNCLEAN, chosen=THREE), *NODES)
     assert (after.leader, after.leader_recovery_state) == (THREE, RECOVERING)
     assert sets(after) == ((THREE,), (), ())
 
 
 def test_an_unclean_choice_is_passed_over_where_somebody_is_eligible() -> None:
     one = partition(isr=(), elr=(TWO,), leader=NO_NODE)
-    after = changed(one, Wanted(election=Election.UNCLEAN, chosen=THREE), *NODES)
+    after = changed(one, WantedChange(election=Election.UNCLEAN, chosen=THREE), *NODES)
     assert (after.leader, after.leader_recovery_state) == (TWO, RECOVERED)
 
 
 def test_who_leaves_is_eligible_only_when_too_few_remain() -> None:
     """In-sync {1, 2, 3} may lose one and still commit: the one that left lacks what comes then."""
-    after = changed(partition(), Wanted((ONE, TWO)), *NODES)
+    after = changed(partition(), WantedChange((ONE, TWO)), *NODES)
     assert sets(after) == ((ONE, TWO), (), ())
-    after = changed(after, Wanted((ONE,)), *NODES)
+    after = changed(after, WantedChange((ONE,)), *NODES)
     assert sets(after) == ((ONE,), (TWO,), ())
 
 
 def test_nobody_is_eligible_once_enough_are_in_sync() -> None:
     before = partition(isr=(ONE,), elr=(TWO,), known=(THREE,))
-    after = changed(before, Wanted((ONE, THREE)), *NODES)
+    after = changed(before, WantedChange((ONE, THREE)), *NODES)
     assert sets(after) == ((ONE, THREE), (), ())
 
 
 def test_the_minimum_is_at_most_the_number_of_replicas() -> None:
     before = partition(isr=(ONE,), replicas=(ONE,))
-    assert sets(changed(before, Wanted((ONE,)), ONE)) == ((ONE,), (), ())
-    assert sets(changed(before, Wanted(()))) == ((), (ONE,), ())
+    assert sets(changed(before, WantedChange((ONE,)), ONE)) == ((ONE,), (), ())
+    assert sets(changed(before, WantedChange(()))) == ((), (ONE,), ())
 
 
 def test_who_is_distrusted_is_only_known_afterwards() -> None:
     before = partition(isr=(ONE,), elr=(TWO,))
-    after = changed(before, Wanted((), frozenset({ONE})), TWO)
+    after = changed(before, WantedChange((), frozenset({ONE})), TWO)
     assert after.leader == TWO
     assert sets(after) == ((TWO,), (), (ONE,))
 
@@ -138,7 +138,7 @@ def test_who_is_distrusted_is_only_known_afterwards() -> None:
 def test_a_replica_on_an_empty_disk_is_forgotten() -> None:
     before = partition(isr=(ONE,), known=(TWO,))
     other = Uuid(int=1)
-    after = changed(before, Wanted(None, frozenset({TWO}), moved={TWO: other}), ONE)
+    after = changed(before, WantedChange(None, frozenset({TWO}), moved={TWO: other}), ONE)
     assert sets(after) == ((ONE,), (), ())
     assert after.directories == (disk(ONE), other, disk(THREE))
 
@@ -158,9 +158,9 @@ def test_a_minimum_that_is_lowered_leaves_eligible_those_who_are_all_there_is() 
 
 def test_a_change_of_nothing_differs_in_nothing() -> None:
     before = partition()
-    nothing = change(TOPIC_ID, 0, before, Wanted(), brokers(*NODES), 2)
+    nothing = change(TOPIC_ID, 0, before, WantedChange(), brokers(*NODES), 2)
     assert not differs(before, nothing)
-    assert differs(before, change(TOPIC_ID, 0, before, Wanted((ONE,)), brokers(*NODES), 2))
+    assert differs(before, change(TOPIC_ID, 0, before, WantedChange((ONE,)), brokers(*NODES), 2))
 
 
 def test_leadership_can_return_to_the_first_of_the_assignment_alone() -> None:

@@ -8,13 +8,13 @@ import pytest
 from broker.controller.liveness import (
     RECONNECT_MS,
     SESSION_TIMEOUT_MS,
-    Dead,
+    BrokerProbe,
+    DeadBroker,
     Liveness,
-    Probe,
-    Verdict,
+    ProbeVerdict,
     to_be_fenced,
 )
-from broker.controller.registration import Standing, register
+from broker.controller.registration import RegistrationFacts, register
 from broker.metadata.image import MetadataImage
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import (
@@ -79,7 +79,7 @@ class Scene:
         self.image = after(self.image, outcome.records)
         return outcome.reply
 
-    def closed(self, node_id: int) -> Probe:
+    def closed(self, node_id: int) -> BrokerProbe:
         probe = self.liveness.closed(node_id, self.links[node_id], self.now_ms)
         assert probe is not None
         return probe
@@ -112,13 +112,13 @@ def test_a_refused_address_is_dead_there_and_then() -> None:
     scene = connected_scene()
     probe = scene.closed(TWO)
     broker_epoch = scene.image.brokers[TWO].broker_epoch
-    assert scene.liveness.probed(probe, Verdict.REFUSED, 1) == Dead(TWO, broker_epoch)
+    assert scene.liveness.probed(probe, ProbeVerdict.REFUSED, 1) == DeadBroker(TWO, broker_epoch)
     assert not scene.liveness.is_live(TWO, 1)
     assert scene.dead_at(SESSION_TIMEOUT_MS - 1) == []
 
 
-@pytest.mark.parametrize("verdict", [Verdict.SILENT, Verdict.UNREACHABLE, None])
-def test_who_gives_no_sign_has_half_a_second_to_come_back(verdict: Verdict | None) -> None:
+@pytest.mark.parametrize("verdict", [ProbeVerdict.SILENT, ProbeVerdict.UNREACHABLE, None])
+def test_who_gives_no_sign_has_half_a_second_to_come_back(verdict: ProbeVerdict | None) -> None:
     scene = connected_scene()
     scene.now_ms = 100
     probe = scene.closed(TWO)
@@ -129,8 +129,8 @@ def test_who_gives_no_sign_has_half_a_second_to_come_back(verdict: Verdict | Non
     assert scene.dead_at(100 + RECONNECT_MS) == [TWO]
 
 
-@pytest.mark.parametrize("verdict", [Verdict.ACCEPTED, Verdict.UNRESOLVED])
-def test_an_open_listener_and_a_name_unknown_leave_it_to_the_session(verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [ProbeVerdict.ACCEPTED, ProbeVerdict.UNRESOLVED])
+def test_an_open_listener_and_a_name_unknown_leave_it_to_the_session(verdict: ProbeVerdict) -> None:
     scene = connected_scene()
     probe = scene.closed(TWO)
     assert scene.liveness.probed(probe, verdict, 1) is None
@@ -144,7 +144,7 @@ def test_an_address_that_accepts_is_probed_again_until_it_refuses() -> None:
     scene = connected_scene()
     probe, now_ms, waited_ms = scene.closed(TWO), 0, []
     for _ in range(7):
-        assert scene.liveness.probed(probe, Verdict.ACCEPTED, now_ms) is None
+        assert scene.liveness.probed(probe, ProbeVerdict.ACCEPTED, now_ms) is None
         due_ms = scene.liveness.next_deadline_ms
         assert due_ms is not None
         assert scene.liveness.probes_due(due_ms - 1) == []
@@ -154,19 +154,19 @@ def test_an_address_that_accepts_is_probed_again_until_it_refuses() -> None:
         waited_ms.append(due_ms - now_ms)
         probe, now_ms = again, due_ms
     assert waited_ms == [20, 40, 80, 160, 320, RECONNECT_MS, RECONNECT_MS]
-    assert scene.liveness.probed(probe, Verdict.REFUSED, now_ms) is not None
+    assert scene.liveness.probed(probe, ProbeVerdict.REFUSED, now_ms) is not None
 
 
 def test_who_has_come_back_is_not_probed_again() -> None:
     scene = connected_scene()
-    scene.liveness.probed(scene.closed(TWO), Verdict.ACCEPTED, 0)
+    scene.liveness.probed(scene.closed(TWO), ProbeVerdict.ACCEPTED, 0)
     scene.connected(TWO)
     assert scene.liveness.probes_due(SESSION_TIMEOUT_MS) == []
 
 
 @pytest.mark.parametrize("comes_back", ["connected", "beats"])
-@pytest.mark.parametrize("verdict", Verdict)
-def test_no_verdict_counts_once_the_broker_is_back(comes_back: str, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", ProbeVerdict)
+def test_no_verdict_counts_once_the_broker_is_back(comes_back: str, verdict: ProbeVerdict) -> None:
     scene = connected_scene()
     probe = scene.closed(TWO)
     scene.links[TWO] += 1
@@ -195,8 +195,8 @@ def test_a_verdict_of_an_older_probe_says_nothing() -> None:
     first = scene.closed(TWO)
     scene.connected(TWO)
     second = scene.closed(TWO)
-    assert scene.liveness.probed(first, Verdict.REFUSED, 0) is None
-    assert scene.liveness.probed(second, Verdict.REFUSED, 0) is not None
+    assert scene.liveness.probed(first, ProbeVerdict.REFUSED, 0) is None
+    assert scene.liveness.probed(second, ProbeVerdict.REFUSED, 0) is not None
 
 
 def test_a_new_controller_probes_its_predecessor_first_and_itself_never() -> None:
@@ -209,7 +209,7 @@ def test_a_new_controller_gives_everybody_a_full_session() -> None:
     """Else a change of controllers would fence a healthy cluster (guard 42)."""
     scene = Scene()
     for probe in scene.probes:
-        assert scene.liveness.probed(probe, Verdict.ACCEPTED, 50) is None
+        assert scene.liveness.probed(probe, ProbeVerdict.ACCEPTED, 50) is None
     assert scene.dead_at(SESSION_TIMEOUT_MS - 1) == []
 
 
@@ -222,15 +222,15 @@ def test_a_new_controller_holds_the_id_of_who_has_registered_but_is_not_in_servi
     assert not scene.liveness.is_live(THREE, RECONNECT_MS)
     assert scene.liveness.unfenced_for_ms(THREE, 70) == 0
     gone = [one for one in scene.probes if one.node_id == THREE]
-    assert scene.liveness.probed(gone[0], Verdict.REFUSED, 1) == Dead(THREE, THREE - 1)
+    assert scene.liveness.probed(gone[0], ProbeVerdict.REFUSED, 1) == DeadBroker(THREE, THREE - 1)
     assert not scene.liveness.is_live(THREE, 1)
 
 
 def test_a_new_controller_fences_who_does_not_answer() -> None:
     scene = Scene()
     two, three = scene.probes
-    assert scene.liveness.probed(two, Verdict.REFUSED, 20) is not None
-    assert scene.liveness.probed(three, Verdict.UNREACHABLE, 30) is None
+    assert scene.liveness.probed(two, ProbeVerdict.REFUSED, 20) is not None
+    assert scene.liveness.probed(three, ProbeVerdict.UNREACHABLE, 30) is None
     assert scene.dead_at(29 + RECONNECT_MS) == []
     assert scene.dead_at(30 + RECONNECT_MS) == [THREE]
 
@@ -241,22 +241,22 @@ def test_an_id_is_held_while_its_connection_is_open_or_a_moment_closed() -> None
     assert not scene.liveness.is_live(TWO, SESSION_TIMEOUT_MS)
     probe = scene.closed(TWO)
     # The new life's own listener may be what accepts: that must not keep it out.
-    scene.liveness.probed(probe, Verdict.ACCEPTED, 1)
+    scene.liveness.probed(probe, ProbeVerdict.ACCEPTED, 1)
     assert scene.liveness.is_live(TWO, RECONNECT_MS - 1)
     assert not scene.liveness.is_live(TWO, RECONNECT_MS)
 
 
 def test_only_the_dead_that_are_still_registered_so_are_fenced() -> None:
     image = image_of(partition(), active=(ONE, TWO))
-    dead = [Dead(ONE, 0), Dead(TWO, 0), Dead(THREE, 2), Dead(4, 3)]
-    assert to_be_fenced(dead, image) == [Dead(ONE, 0)]
+    dead = [DeadBroker(ONE, 0), DeadBroker(TWO, 0), DeadBroker(THREE, 2), DeadBroker(4, 3)]
+    assert to_be_fenced(dead, image) == [DeadBroker(ONE, 0)]
 
 
 def test_a_registered_broker_is_unfenced_when_it_has_replayed_its_registration() -> None:
     scene = connected_scene()
-    standing = Standing(CLUSTER, is_live=False, voter_directory=None)
+    facts = RegistrationFacts(CLUSTER, is_live=False, voter_directory=None)
     scene.image = after(
-        scene.image, register(registration(TWO), scene.image, CONFIG, standing).records
+        scene.image, register(registration(TWO), scene.image, CONFIG, facts).records
     )
     broker_epoch = scene.image.brokers[TWO].broker_epoch
     behind = scene.beats(TWO, offset=broker_epoch - 1)
@@ -360,5 +360,5 @@ def test_a_dead_broker_does_not_keep_another_from_stopping() -> None:
     scene.beats(TWO)
     probe = scene.closed(THREE)
     assert not scene.beats(ONE, stop=True).should_shut_down
-    scene.liveness.probed(probe, Verdict.REFUSED, 0)
+    scene.liveness.probed(probe, ProbeVerdict.REFUSED, 0)
     assert scene.beats(ONE, stop=True).should_shut_down

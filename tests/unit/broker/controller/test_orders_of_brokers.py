@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from broker.controller.active import ActiveController, Limits, Waiter
+from broker.controller.active import ActiveController, OrderLimits, OrderWaiter
 from broker.controller.controller import Controller
-from broker.controller.liveness import Dead, Heartbeat, Liveness
+from broker.controller.liveness import DeadBroker, Heartbeat, Liveness
 from broker.controller.outcome import AllocateProducerIds
-from broker.controller.registration import Registration, Standing
+from broker.controller.registration import Registration, RegistrationFacts
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import FeatureLevelRecord, NoOpRecord, decode_record
@@ -57,9 +57,11 @@ def refusal(order: object, image: MetadataImage) -> ErrorCode:
     return refused.value.code
 
 
-def test_a_registration_is_judged_by_its_standing() -> None:
+def test_a_registration_is_judged_by_its_facts() -> None:
     image = image_of(partition())
-    dead, live = (Standing(CLUSTER, is_live, voter_directory=None) for is_live in (False, True))
+    dead, live = (
+        RegistrationFacts(CLUSTER, is_live, voter_directory=None) for is_live in (False, True)
+    )
     outcome = CONTROLLER.handle(Registration(registration(TWO), dead), image, 0)
     assert outcome.reply.broker_epoch == image.end_offset
     assert refusal(Registration(registration(TWO), live), image) is (
@@ -87,11 +89,11 @@ def test_a_heartbeat_that_changes_something_writes_only_that() -> None:
 
 def test_the_dead_are_fenced_once_and_only_under_their_own_epoch() -> None:
     image = image_of(partition())
-    dead = Dead(ONE, image.brokers[ONE].broker_epoch)
+    dead = DeadBroker(ONE, image.brokers[ONE].broker_epoch)
     fenced = after(image, CONTROLLER.handle(dead, image, 0).records)
     assert fenced.brokers[ONE].is_fenced and one_of(fenced).leader == TWO
     assert CONTROLLER.handle(dead, fenced, 0).records == []
-    assert CONTROLLER.handle(Dead(ONE, 99), image, 0).records == []
+    assert CONTROLLER.handle(DeadBroker(ONE, 99), image, 0).records == []
 
 
 def test_a_proposal_for_the_in_sync_replicas_is_decided() -> None:
@@ -136,10 +138,10 @@ def test_only_a_broker_out_of_service_is_forgotten() -> None:
 def test_what_brokers_cannot_do_without_is_not_held_up_by_orders() -> None:
     level = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL)
     image = after(image_of(partition()), [level])
-    active = ActiveController(CONTROLLER, Limits(1, 1), image)
+    active = ActiveController(CONTROLLER, OrderLimits(1, 1), image)
     replies: list[object] = []
     refused: list[ErrorCode] = []
-    waiter = Waiter(replies.append, lambda error: refused.append(error.code))
+    waiter = OrderWaiter(replies.append, lambda error: refused.append(error.code))
     end_offset = image.end_offset
     assert active.decide(AllocateProducerIds(ONE, 0), waiter, end_offset, 0, 0)
     assert active.decide(AllocateProducerIds(ONE, 0), waiter, end_offset + 1, 0, 0) is None
@@ -156,10 +158,10 @@ def test_a_broker_of_many_partitions_can_be_fenced(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("broker.controller.active.BATCH_BYTES_MAX", 1_000)
     level = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL)
     image = after(image_of(*(partition() for _ in range(50))), [level])
-    active = ActiveController(CONTROLLER, Limits(9, 9), image)
+    active = ActiveController(CONTROLLER, OrderLimits(9, 9), image)
     refused: list[ErrorCode] = []
-    waiter = Waiter(lambda _: None, lambda error: refused.append(error.code))
-    dead = Dead(ONE, image.brokers[ONE].broker_epoch)
+    waiter = OrderWaiter(lambda _: None, lambda error: refused.append(error.code))
+    dead = DeadBroker(ONE, image.brokers[ONE].broker_epoch)
     batch = active.decide(dead, waiter, image.end_offset, 0, 0)
     assert refused == []
     assert batch is not None

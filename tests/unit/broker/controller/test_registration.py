@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from broker.controller.registration import (
-    Standing,
+    RegistrationFacts,
     distrust,
     fence,
     leads_nothing,
@@ -35,22 +35,22 @@ from tests.unit.broker.controller.kit import (
     registration,
 )
 
-DEAD = Standing(CLUSTER, is_live=False, voter_directory=None)
+DEAD = RegistrationFacts(CLUSTER, is_live=False, voter_directory=None)
 LIVE = replace(DEAD, is_live=True)
 OTHER_DISK = Uuid(int=0xEE)
 
 
 def registered(
-    request: BrokerRegistrationRequest, image: MetadataImage, standing: Standing = DEAD
+    request: BrokerRegistrationRequest, image: MetadataImage, facts: RegistrationFacts = DEAD
 ) -> MetadataImage:
-    return after(image, register(request, image, CONFIG, standing).records)
+    return after(image, register(request, image, CONFIG, facts).records)
 
 
 def refused(
-    request: BrokerRegistrationRequest, image: MetadataImage, standing: Standing = DEAD
+    request: BrokerRegistrationRequest, image: MetadataImage, facts: RegistrationFacts = DEAD
 ) -> ApiError:
     with pytest.raises(ApiError) as error:
-        register(request, image, CONFIG, standing)
+        register(request, image, CONFIG, facts)
     return error.value
 
 
@@ -103,12 +103,12 @@ def test_a_copied_directory_is_refused_with_both_named() -> None:
 
 
 def test_a_voter_with_an_emptied_directory_is_refused_with_both_named() -> None:
-    standing = replace(DEAD, voter_directory=disk(ONE))
-    error = refused(registration(ONE, directories=[OTHER_DISK]), image_of(partition()), standing)
+    facts = replace(DEAD, voter_directory=disk(ONE))
+    error = refused(registration(ONE, directories=[OTHER_DISK]), image_of(partition()), facts)
     assert error.code is ErrorCode.INVALID_REQUEST
     assert uuid_to_base64(disk(ONE)) in error.message
     assert uuid_to_base64(OTHER_DISK) in error.message
-    assert registered(registration(ONE), image_of(partition()), standing).brokers[ONE].is_fenced
+    assert registered(registration(ONE), image_of(partition()), facts).brokers[ONE].is_fenced
 
 
 @pytest.mark.parametrize("directories", [[], [OTHER_DISK, OTHER_DISK]])

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from broker.coordinators.group_state import GroupState
-from broker.coordinators.group_terms import JoinAnswer, Store, SyncAnswer
+from broker.coordinators.group_terms import JoinAnswer, StoreGroup, SyncAnswer
 from protocol.errors import ErrorCode
 from tests.harness.seed import seeded
 from tests.unit.broker.group_scene import GROUP, Asked, Client, Scene, subscription
@@ -184,7 +184,7 @@ class World:
     def _check(self) -> None:
         scene = self.scene
         for _, event in scene.events:
-            if isinstance(event, Store) and event.cause is not None:
+            if isinstance(event, StoreGroup) and event.cause is not None:
                 self.rebalances += 1
         scene.events.clear()
         for actor in self.actors:

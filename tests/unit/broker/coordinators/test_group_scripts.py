@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from broker.coordinators.group_records import decode_group_value
-from broker.coordinators.group_terms import JoinAnswer, Store
+from broker.coordinators.group_terms import JoinAnswer, StoreGroup
 from protocol.errors import ErrorCode
 from tests.harness.plays import INDENT, hold_to_script
 from tests.unit.broker.group_scene import Asked, Client, Scene, subscription
@@ -121,8 +121,8 @@ class Player:
             self.names[member_id] = f"{client}-{count + 1}"
         return self.names[member_id]
 
-    def _tell(self, event: Asked | Store) -> list[str]:
-        if isinstance(event, Store):
+    def _tell(self, event: Asked | StoreGroup) -> list[str]:
+        if isinstance(event, StoreGroup):
             assert event.record.value is not None
             value = decode_group_value(event.record.value)
             if not value.members:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.coordinators.group_state import GroupState, IllegalTransition, check_move
-from broker.coordinators.group_terms import JoinAnswer, Joining, Syncing
+from broker.coordinators.group_state import GroupState, IllegalGroupMove, check_move
+from broker.coordinators.group_terms import JoinAnswer, JoinRequest, SyncRequest
 from protocol.errors import ErrorCode
 from tests.unit.broker.group_scene import GROUP, Asked, Client, Scene, subscription
 
@@ -52,9 +52,9 @@ def test_a_group_needs_a_name() -> None:
     scene = Scene()
     client = Client("a")
     asked = Asked(client)
-    joining = Joining(asked, "", None, "a", "/here", 10_000, 10_000, "consumer", (("r", b""),))
+    joining = JoinRequest(asked, "", None, "a", "/here", 10_000, 10_000, "consumer", (("r", b""),))
     scene.shard.members.join("", joining, scene.moment)
-    scene.shard.members.sync("", Syncing(asked, "", None, 0, None, None, {}), scene.moment)
+    scene.shard.members.sync("", SyncRequest(asked, "", None, 0, None, None, {}), scene.moment)
     replies: Any = [effect.reply.error for effect in scene.shard.members.outbox]  # type: ignore[union-attr]  # answers
     assert replies == [ErrorCode.INVALID_GROUP_ID] * 2
     code = scene.shard.members.heartbeat("", "a", None, 1, scene.moment)
@@ -247,7 +247,7 @@ def test_a_coordinator_that_goes_sends_everyone_away() -> None:
     assert group.leave(a.member_id, None, scene.moment) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     again = Asked(c)
     group.join(
-        Joining(again, "", None, "c", "/here", 10_000, 10_000, "consumer", (("range", b""),)),
+        JoinRequest(again, "", None, "c", "/here", 10_000, 10_000, "consumer", (("range", b""),)),
         "c-1",
         scene.moment,
     )
@@ -296,7 +296,7 @@ def test_no_state_is_reached_but_by_the_rules(target: GroupState) -> None:
         if source in allowed:
             check_move(source, target)
         else:
-            with pytest.raises(IllegalTransition):
+            with pytest.raises(IllegalGroupMove):
                 check_move(source, target)
 
 

@@ -15,7 +15,7 @@ from broker.coordinators.group_records import (
 )
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import GroupLimits, Moment
-from broker.coordinators.offset_table import OffsetTable, Place
+from broker.coordinators.offset_table import GroupPartition, OffsetTable
 from broker.coordinators.offsets import GroupShard
 from broker.coordinators.outcome import CoordinatorRecord
 from protocol.errors import ApiError, CorruptBatch, ErrorCode
@@ -189,7 +189,7 @@ def test_groups_that_only_a_transaction_knows_count_for_the_limit() -> None:
 class OneByOne(OffsetTable):
     """Refuses to be gone through as a whole."""
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[GroupPartition]:
         raise AssertionError("all places are looked at for the sake of one group")
 
 
@@ -325,7 +325,7 @@ def test_offsets_of_a_topic_that_went_are_none_of_its_namesakes(
     committed_for: UUID | None, pending_for: UUID | None, left: int | None, is_empty: bool
 ) -> None:
     """One written before topics' ids were is believed."""
-    table, place = OffsetTable(), Place("g", TopicPartition("logs", 0))
+    table, place = OffsetTable(), GroupPartition("g", TopicPartition("logs", 0))
     if committed_for is not None:
         table.put(place, CommittedOffset(5, 2, "", 1, topic_id=committed_for, log_offset=1))
     if pending_for is not None:

@@ -7,7 +7,7 @@ import pytest
 
 from broker.coordinators.txn import TxnShard
 from broker.coordinators.txn_state import (
-    IllegalTransition,
+    IllegalTxnMove,
     Transaction,
     TxnState,
 )
@@ -222,7 +222,7 @@ def test_a_crash_before_the_decision_is_durable_leaves_the_transaction_open() ->
 def test_completing_twice_is_a_fault_of_ours() -> None:
     ledger = Ledger()
     ledger.in_state(TxnState.COMPLETE_COMMIT)
-    with pytest.raises(IllegalTransition):
+    with pytest.raises(IllegalTxnMove):
         ledger.complete()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.controller.config_changes import Operation
+from broker.controller.config_changes import ConfigOperation
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -91,16 +91,16 @@ def test_every_logger_is_described_with_the_level_it_goes_by(rig: Rig) -> None:
     [("FATAL", 50), ("ERROR", 40), ("WARN", 30), ("INFO", 20), ("DEBUG", 10), ("TRACE", 5)],
 )
 def test_a_level_is_set_and_taken_away(rig: Rig, name: str, level: int) -> None:
-    assert alter(rig, (PRODUCING, Operation.SET, name)) is ErrorCode.NONE
+    assert alter(rig, (PRODUCING, ConfigOperation.SET, name)) is ErrorCode.NONE
     assert levels(rig)[PRODUCING] == name
     assert logging.getLogger(PRODUCING).level == level
-    assert alter(rig, (PRODUCING, Operation.DELETE, None)) is ErrorCode.NONE
+    assert alter(rig, (PRODUCING, ConfigOperation.DELETE, None)) is ErrorCode.NONE
     assert levels(rig)[PRODUCING] == "INFO"
 
 
 def test_what_lies_below_a_logger_follows_it(rig: Rig) -> None:
-    assert alter(rig, ("broker.fetch", Operation.SET, "ERROR")) is ErrorCode.NONE
-    assert alter(rig, ("root", Operation.SET, "WARN")) is ErrorCode.NONE
+    assert alter(rig, ("broker.fetch", ConfigOperation.SET, "ERROR")) is ErrorCode.NONE
+    assert alter(rig, ("root", ConfigOperation.SET, "WARN")) is ErrorCode.NONE
     found = levels(rig)
     assert (found["root"], found["asyncio"], found[PRODUCING]) == ("WARN", "WARN", "ERROR")
     assert not logging.getLogger(PRODUCING).isEnabledFor(logging.WARNING)
@@ -109,22 +109,22 @@ def test_what_lies_below_a_logger_follows_it(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (("no.such.logger", Operation.SET, "INFO"), ErrorCode.INVALID_CONFIG),
-        (("no.such.logger", Operation.DELETE, None), ErrorCode.INVALID_CONFIG),
-        ((PRODUCING, Operation.SET, "LOUD"), ErrorCode.INVALID_CONFIG),
-        ((PRODUCING, Operation.SET, "warn"), ErrorCode.INVALID_CONFIG),
-        ((PRODUCING, Operation.SET, None), ErrorCode.INVALID_REQUEST),
-        (("root", Operation.DELETE, None), ErrorCode.INVALID_REQUEST),
-        ((PRODUCING, Operation.APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
-        ((PRODUCING, Operation.SUBTRACT, "INFO"), ErrorCode.INVALID_REQUEST),
+        (("no.such.logger", ConfigOperation.SET, "INFO"), ErrorCode.INVALID_CONFIG),
+        (("no.such.logger", ConfigOperation.DELETE, None), ErrorCode.INVALID_CONFIG),
+        ((PRODUCING, ConfigOperation.SET, "LOUD"), ErrorCode.INVALID_CONFIG),
+        ((PRODUCING, ConfigOperation.SET, "warn"), ErrorCode.INVALID_CONFIG),
+        ((PRODUCING, ConfigOperation.SET, None), ErrorCode.INVALID_REQUEST),
+        (("root", ConfigOperation.DELETE, None), ErrorCode.INVALID_REQUEST),
+        ((PRODUCING, ConfigOperation.APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
+        ((PRODUCING, ConfigOperation.SUBTRACT, "INFO"), ErrorCode.INVALID_REQUEST),
         ((PRODUCING, 7, "INFO"), ErrorCode.INVALID_REQUEST),
-        (("broker", Operation.SET, "INFO"), ErrorCode.INVALID_REQUEST),  # named twice
+        (("broker", ConfigOperation.SET, "INFO"), ErrorCode.INVALID_REQUEST),  # named twice
     ],
 )
 def test_a_wrong_change_changes_nothing(
     rig: Rig, change: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
-    assert alter(rig, ("broker", Operation.SET, "DEBUG"), change) is code
+    assert alter(rig, ("broker", ConfigOperation.SET, "DEBUG"), change) is code
     assert levels(rig)["broker"] == "INFO"
     assert "no.such.logger" not in levels(rig)
 
@@ -132,12 +132,15 @@ def test_a_wrong_change_changes_nothing(
 @pytest.mark.parametrize("name", ["2", "", "one"])
 def test_the_loggers_are_those_of_this_broker(rig: Rig, name: str) -> None:
     assert describe(rig, name).error_code == ErrorCode.INVALID_REQUEST
-    assert alter(rig, (PRODUCING, Operation.SET, "DEBUG"), name=name) is ErrorCode.INVALID_REQUEST
+    assert (
+        alter(rig, (PRODUCING, ConfigOperation.SET, "DEBUG"), name=name)
+        is ErrorCode.INVALID_REQUEST
+    )
 
 
 def test_validate_only_says_the_same_and_changes_nothing(rig: Rig) -> None:
     for level, code in (("DEBUG", ErrorCode.NONE), ("LOUD", ErrorCode.INVALID_CONFIG)):
-        resource = resource_of((PRODUCING, Operation.SET, level))
+        resource = resource_of((PRODUCING, ConfigOperation.SET, level))
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
         assert rig.ask(request, 1).responses[0].error_code == code
     assert levels(rig)[PRODUCING] == "INFO"
@@ -147,9 +150,9 @@ def test_loggers_and_settings_in_one_request_are_answered_in_its_order(rig: Rig)
     rig.create("logs")
     request = IncrementalAlterConfigsRequest(
         resources=[
-            resource_of(("retention.ms", Operation.SET, "5"), kind=TOPIC, name="logs"),
-            resource_of((PRODUCING, Operation.SET, "ERROR")),
-            resource_of(("num.partitions", Operation.SET, "no"), kind=BROKER),
+            resource_of(("retention.ms", ConfigOperation.SET, "5"), kind=TOPIC, name="logs"),
+            resource_of((PRODUCING, ConfigOperation.SET, "ERROR")),
+            resource_of(("num.partitions", ConfigOperation.SET, "no"), kind=BROKER),
         ]
     )
     answers = rig.ask(request, 1).responses
@@ -163,7 +166,7 @@ def test_loggers_and_settings_in_one_request_are_answered_in_its_order(rig: Rig)
 
 
 def test_a_logger_resource_named_twice_is_refused_each_time(rig: Rig) -> None:
-    resource = resource_of((PRODUCING, Operation.SET, "ERROR"))
+    resource = resource_of((PRODUCING, ConfigOperation.SET, "ERROR"))
     answers = rig.ask(IncrementalAlterConfigsRequest(resources=[resource, resource]), 1).responses
     assert [one.error_code for one in answers] == [ErrorCode.INVALID_REQUEST] * 2
     assert levels(rig)[PRODUCING] == "INFO"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broker.config import TOPIC_ROWS, BrokerConfig, Listener
-from broker.controller.config_changes import Operation
+from broker.controller.config_changes import ConfigOperation
 from broker.metadata import configs
 from broker.metadata.configs import SettingSource, describe_configs
 from broker.settings import ConfigType
@@ -47,7 +47,7 @@ def entries(result: Any) -> dict[str, Any]:
 
 def alter(
     cluster: Cluster,
-    *changes: tuple[str, Operation, str | None],
+    *changes: tuple[str, ConfigOperation, str | None],
     name: str = "logs",
     kind: int = TOPIC,
     validate_only: bool = False,
@@ -145,18 +145,18 @@ def test_the_broker_says_who_and_where_it_is(cluster: Cluster) -> None:
     assert all(entries(result)[key].read_only for key in ("listeners", "broker.rack"))
     asked = describe(cluster, name="7", kind=BROKER, keys=["node.id"])
     assert list(entries(asked)) == ["node.id"]
-    code = alter(cluster, ("node.id", Operation.SET, "8"), name="1", kind=BROKER)
+    code = alter(cluster, ("node.id", ConfigOperation.SET, "8"), name="1", kind=BROKER)
     assert code is ErrorCode.INVALID_REQUEST
 
 
 def test_blanks_in_a_value_are_kept_and_not_shown(cluster: Cluster) -> None:
-    spaced = ("cleanup.policy", Operation.SET, " compact , delete ")
-    assert alter(cluster, spaced, ("retention.ms", Operation.SET, " 5 ")) is ErrorCode.NONE
+    spaced = ("cleanup.policy", ConfigOperation.SET, " compact , delete ")
+    assert alter(cluster, spaced, ("retention.ms", ConfigOperation.SET, " 5 ")) is ErrorCode.NONE
     found = entries(describe(cluster, include_synonyms=True))
     policy = found["cleanup.policy"]
     assert (policy.value, policy.synonyms[0].value) == ("compact,delete", "compact,delete")
     assert found["retention.ms"].value == "5"
-    assert alter(cluster, ("cleanup.policy", Operation.SUBTRACT, "compact")) is ErrorCode.NONE
+    assert alter(cluster, ("cleanup.policy", ConfigOperation.SUBTRACT, "compact")) is ErrorCode.NONE
     assert entries(describe(cluster))["cleanup.policy"].value == "delete"
 
 
@@ -199,7 +199,7 @@ def test_topics_of_one_request_share_what_they_inherit_and_keep_what_is_their_ow
 
 def test_an_unknown_topic_has_no_settings(cluster: Cluster) -> None:
     assert describe(cluster, name="none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    code = alter(cluster, ("retention.ms", Operation.SET, "1"), name="none")
+    code = alter(cluster, ("retention.ms", ConfigOperation.SET, "1"), name="none")
     assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -228,7 +228,7 @@ def test_a_name_no_topic_can_have_is_told_from_one_that_none_has(
 def test_settings_of_no_topic_cannot_be_changed(
     cluster: Cluster, name: str, code: ErrorCode, text: str
 ) -> None:
-    change = AlterableConfig(name="retention.ms", config_operation=Operation.SET, value="5")
+    change = AlterableConfig(name="retention.ms", config_operation=ConfigOperation.SET, value="5")
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[change])
     fully = AlterConfigsRequestResource(
         resource_type=TOPIC,
@@ -245,7 +245,7 @@ def test_settings_of_no_topic_cannot_be_changed(
 
 
 def test_an_unknown_setting_is_refused_in_kafkas_words(cluster: Cluster) -> None:
-    change = AlterableConfig(name="retention.mss", config_operation=Operation.SET, value="5")
+    change = AlterableConfig(name="retention.mss", config_operation=ConfigOperation.SET, value="5")
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name="logs", configs=[change])
     (refused,) = cluster.submit(IncrementalAlterConfigsRequest(resources=[resource])).responses
     assert ErrorCode(refused.error_code) is ErrorCode.INVALID_CONFIG
@@ -254,44 +254,44 @@ def test_an_unknown_setting_is_refused_in_kafkas_words(cluster: Cluster) -> None
 
 
 def test_settings_are_set_and_given_back(cluster: Cluster) -> None:
-    assert alter(cluster, ("retention.ms", Operation.SET, "77")) is ErrorCode.NONE
+    assert alter(cluster, ("retention.ms", ConfigOperation.SET, "77")) is ErrorCode.NONE
     assert entries(describe(cluster))["retention.ms"].value == "77"
-    assert alter(cluster, ("retention.ms", Operation.DELETE, None)) is ErrorCode.NONE
+    assert alter(cluster, ("retention.ms", ConfigOperation.DELETE, None)) is ErrorCode.NONE
     assert entries(describe(cluster))["retention.ms"].value == "86400000"
 
 
 def test_pitfall_13_append_and_subtract_start_from_the_effective_default(cluster: Cluster) -> None:
-    assert alter(cluster, ("cleanup.policy", Operation.APPEND, "compact")) is ErrorCode.NONE
+    assert alter(cluster, ("cleanup.policy", ConfigOperation.APPEND, "compact")) is ErrorCode.NONE
     assert entries(describe(cluster))["cleanup.policy"].value == "delete,compact"
-    assert alter(cluster, ("cleanup.policy", Operation.APPEND, "compact")) is ErrorCode.NONE
+    assert alter(cluster, ("cleanup.policy", ConfigOperation.APPEND, "compact")) is ErrorCode.NONE
     assert entries(describe(cluster))["cleanup.policy"].value == "delete,compact"
-    assert alter(cluster, ("cleanup.policy", Operation.SUBTRACT, "delete")) is ErrorCode.NONE
+    assert alter(cluster, ("cleanup.policy", ConfigOperation.SUBTRACT, "delete")) is ErrorCode.NONE
     assert entries(describe(cluster))["cleanup.policy"].value == "compact"
 
 
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (("nonsense", Operation.SET, "1"), ErrorCode.INVALID_CONFIG),
-        (("retention.ms", Operation.SET, "soon"), ErrorCode.INVALID_CONFIG),
-        (("retention.ms", Operation.SET, None), ErrorCode.INVALID_REQUEST),
-        (("retention.ms", Operation.APPEND, "1"), ErrorCode.INVALID_CONFIG),
-        (("cleanup.policy", Operation.SUBTRACT, "delete"), ErrorCode.INVALID_CONFIG),
+        (("nonsense", ConfigOperation.SET, "1"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", ConfigOperation.SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", ConfigOperation.SET, None), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", ConfigOperation.APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", ConfigOperation.SUBTRACT, "delete"), ErrorCode.INVALID_CONFIG),
         (("cleanup.policy", 7, "delete"), ErrorCode.INVALID_REQUEST),
-        (("retention.ms", Operation.SET, " " * 1_000 + "5"), ErrorCode.INVALID_CONFIG),
-        (("cleanup.policy", Operation.APPEND, "delete," * 150), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", ConfigOperation.SET, " " * 1_000 + "5"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", ConfigOperation.APPEND, "delete," * 150), ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_a_wrong_change_changes_nothing(
-    cluster: Cluster, change: tuple[str, Operation, str | None], code: ErrorCode
+    cluster: Cluster, change: tuple[str, ConfigOperation, str | None], code: ErrorCode
 ) -> None:
     before = cluster.image.settings(TOPIC, "logs")
-    assert alter(cluster, ("delete.retention.ms", Operation.SET, "5"), change) is code
+    assert alter(cluster, ("delete.retention.ms", ConfigOperation.SET, "5"), change) is code
     assert cluster.image.settings(TOPIC, "logs") == before
 
 
 def test_the_same_key_or_resource_twice_is_refused(cluster: Cluster) -> None:
-    twice = ("retention.ms", Operation.SET, "1")
+    twice = ("retention.ms", ConfigOperation.SET, "1")
     assert alter(cluster, twice, twice) is ErrorCode.INVALID_REQUEST
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name="logs")
     reply = cluster.submit(IncrementalAlterConfigsRequest(resources=[resource, resource]))
@@ -299,6 +299,6 @@ def test_the_same_key_or_resource_twice_is_refused(cluster: Cluster) -> None:
 
 
 def test_validate_only_changes_nothing(cluster: Cluster) -> None:
-    change = ("retention.ms", Operation.SET, "1")
+    change = ("retention.ms", ConfigOperation.SET, "1")
     assert alter(cluster, change, validate_only=True) is ErrorCode.NONE
     assert "retention.ms" not in cluster.image.settings(TOPIC, "logs")

@@ -228,7 +228,7 @@ UNKNOWN: dict[ApiKey, tuple[Build, set[ErrorCode]]] = {
     ),
     ApiKey.DESCRIBE_PRODUCERS: (
         lambda _: transactions.DescribeProducersRequest(
-            topics=[transactions.TopicRequest(name=NAME, partition_indexes=[0])]
+            topics=[transactions.ProducersTopicRequest(name=NAME, partition_indexes=[0])]
         ),
         {NO_TOPIC},
     ),

@@ -12,7 +12,7 @@ from broker.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
 from broker.interbroker.envelope import envelope_handlers
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import METADATA_TOPIC, BrokerImage, MetadataImage
-from broker.quorum.standing import QuorumStanding, ReplicaStanding
+from broker.quorum.quorum_status import QuorumReplicaStatus, QuorumStatus
 from broker.quorum.voters import Endpoint, ReplicaKey, Voter
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey, response_class
@@ -53,16 +53,16 @@ def asking(*partitions: tuple[str, int]) -> DescribeQuorumRequest:
 
 THE_LOG = asking((METADATA_TOPIC, 0))
 
-STANDING = QuorumStanding(
+STANDING = QuorumStatus(
     leader_id=2,
     epoch=7,
     committed_offset=90,
     voters=(
-        ReplicaStanding(ONE, 88, 400, 1_200),
-        ReplicaStanding(TWO, 91, 0, 0),
-        ReplicaStanding(THREE, -1, None, None),
+        QuorumReplicaStatus(ONE, 88, 400, 1_200),
+        QuorumReplicaStatus(TWO, 91, 0, 0),
+        QuorumReplicaStatus(THREE, -1, None, None),
     ),
-    observers=(ReplicaStanding(FOUR, 12, 5, None),),
+    observers=(QuorumReplicaStatus(FOUR, 12, 5, None),),
     members=(Voter(ONE, (Endpoint("BROKER", "one", 29_092),)), Voter(TWO), Voter(THREE)),
 )
 IMAGE = MetadataImage(

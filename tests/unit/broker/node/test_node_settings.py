@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.config import BROKER_ROWS, FOREIGN_KEYS_MAX, TOPIC_ROWS
-from broker.controller.config_changes import Operation
+from broker.controller.config_changes import ConfigOperation
 from broker.settings import ConfigType, parse
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
@@ -52,7 +52,7 @@ def alter(
 
 
 def put(rig: Rig, name: str, key: str, value: str, kind: int = BROKER) -> None:
-    answer = alter(rig, name, (key, Operation.SET, value), kind=kind)
+    answer = alter(rig, name, (key, ConfigOperation.SET, value), kind=kind)
     assert answer.error_code == ErrorCode.NONE, answer.error_message
 
 
@@ -81,9 +81,9 @@ def test_a_nodes_own_value_lies_above_that_of_all_above_the_file_above_the_defau
         ("3", 4),
         ("1", 5),
     ]
-    assert alter(rig, SELF, ("num.partitions", Operation.DELETE, None)).error_code == 0
+    assert alter(rig, SELF, ("num.partitions", ConfigOperation.DELETE, None)).error_code == 0
     assert described(rig, SELF)["num.partitions"].config_source == 3
-    assert alter(rig, ALL, ("num.partitions", Operation.DELETE, None)).error_code == 0
+    assert alter(rig, ALL, ("num.partitions", ConfigOperation.DELETE, None)).error_code == 0
     assert described(rig, SELF)["num.partitions"].value == "3"
 
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_changed_is_refused_with_the_reason(
     rig: Rig, key: str, value: str, text: str
 ) -> None:
     for name in (SELF, ALL):
-        answer = alter(rig, name, (key, Operation.SET, value))
+        answer = alter(rig, name, (key, ConfigOperation.SET, value))
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert text in answer.error_message
     assert rig.broker.settings.config.dynamic == {}
@@ -193,9 +193,9 @@ def test_a_key_that_only_somebody_else_knows_is_kept_and_shown_and_said_to_be_wi
         entry = shown[key]
         assert (entry.value, entry.is_sensitive, entry.read_only) == (None, True, False)
         assert entry.config_source == (2 if name else 3)
-    refused = alter(rig, name, ("num.partitons", Operation.APPEND, "5"))
+    refused = alter(rig, name, ("num.partitons", ConfigOperation.APPEND, "5"))
     assert (refused.error_code, "is no list" in refused.error_message) == (42, True)
-    answer = alter(rig, name, ("num.partitons", Operation.DELETE, None))
+    answer = alter(rig, name, ("num.partitons", ConfigOperation.DELETE, None))
     assert answer.error_code == ErrorCode.NONE
     assert "num.partitons" not in described(rig, name)
 
@@ -203,7 +203,7 @@ def test_a_key_that_only_somebody_else_knows_is_kept_and_shown_and_said_to_be_wi
 def test_keys_that_nobody_knows_here_have_a_limit(rig: Rig) -> None:
     for number in range(FOREIGN_KEYS_MAX):
         put(rig, SELF, f"key-{number:03}", "v")
-    answer = alter(rig, SELF, ("key-more", Operation.SET, "v"))
+    answer = alter(rig, SELF, ("key-more", ConfigOperation.SET, "v"))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert f"at most {FOREIGN_KEYS_MAX} keys" in answer.error_message
     assert "key-more" not in described(rig, SELF)
@@ -220,14 +220,14 @@ def test_the_throttles_of_a_reassignment_are_taken(rig: Rig) -> None:
     [(BROKER, "2"), (BROKER, "one"), (LOGGER, "2"), (CLIENT_METRICS, "x"), (0, "")],
 )
 def test_other_resources_have_no_settings_here(rig: Rig, kind: int, name: str) -> None:
-    answer = alter(rig, name, ("num.partitions", Operation.SET, "2"), kind=kind)
+    answer = alter(rig, name, ("num.partitions", ConfigOperation.SET, "2"), kind=kind)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_validate_only_says_the_same_and_changes_nothing(rig: Rig) -> None:
-    change = ("num.partitions", Operation.SET, "9")
+    change = ("num.partitions", ConfigOperation.SET, "9")
     assert alter(rig, SELF, change, validate_only=True).error_code == ErrorCode.NONE
-    bad = ("num.partitions", Operation.SET, "no")
+    bad = ("num.partitions", ConfigOperation.SET, "no")
     assert alter(rig, SELF, bad, validate_only=True).error_code == ErrorCode.INVALID_REQUEST
     assert rig.broker.settings.config.num_partitions == 3
 
@@ -255,7 +255,7 @@ def test_validate_only_of_the_older_request_changes_nothing_either(rig: Rig) -> 
 
 
 def test_a_key_that_was_never_set_can_be_taken_away(rig: Rig) -> None:
-    throttle = ("leader.replication.throttled.rate", Operation.DELETE, None)
+    throttle = ("leader.replication.throttled.rate", ConfigOperation.DELETE, None)
     assert alter(rig, SELF, throttle).error_code == ErrorCode.NONE
 
 

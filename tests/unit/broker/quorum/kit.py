@@ -7,12 +7,12 @@ from random import Random
 
 from broker.quorum.election import Candidate
 from broker.quorum.events import (
-    Answered,
     BeginQuorumEpoch,
     Fetch,
     FetchAnswer,
     Received,
     Request,
+    RequestAnswered,
     Synced,
     Tick,
     Vote,
@@ -85,12 +85,12 @@ def follower_quorum(leader_id: int = 2, epoch: int = 1, **options: object) -> tu
     return quorum, ready.sends[-1]
 
 
-def granted(send: Send, epoch: int) -> Answered:
-    return Answered(send.request_id, VoteAnswer(ErrorCode.NONE, -1, epoch, True))
+def granted(send: Send, epoch: int) -> RequestAnswered:
+    return RequestAnswered(send.request_id, VoteAnswer(ErrorCode.NONE, -1, epoch, True))
 
 
-def refused(send: Send, epoch: int) -> Answered:
-    return Answered(send.request_id, VoteAnswer(ErrorCode.NONE, -1, epoch, False))
+def refused(send: Send, epoch: int) -> RequestAnswered:
+    return RequestAnswered(send.request_id, VoteAnswer(ErrorCode.NONE, -1, epoch, False))
 
 
 def fetch(
@@ -108,14 +108,14 @@ def fetch(
     return Fetch(CLUSTER, who, epoch, offset, last_epoch, known, wait_ms, 1_000)
 
 
-def fetched(send: Send, *batches: bytes, committed: int = 0, leader: int = 2) -> Answered:
+def fetched(send: Send, *batches: bytes, committed: int = 0, leader: int = 2) -> RequestAnswered:
     """The leader's answer to a Fetch that this replica has sent."""
     request = send.request
     assert isinstance(request, Fetch)
     answer = FetchAnswer(
         ErrorCode.NONE, leader, request.current_leader_epoch, committed, 0, batches=batches
     )
-    return Answered(send.request_id, answer)
+    return RequestAnswered(send.request_id, answer)
 
 
 def vote(

@@ -4,12 +4,12 @@ import pytest
 
 from broker.quorum.election import Candidate, Prospective, Resigned, Unattached
 from broker.quorum.events import (
-    Answered,
     EndQuorumEpoch,
-    Failed,
     Fetch,
     FetchAnswer,
     LeaderDead,
+    RequestAnswered,
+    RequestFailed,
     Resign,
     Tick,
     Vote,
@@ -19,8 +19,8 @@ from broker.quorum.events import (
 from broker.quorum.follower import Follower
 from broker.quorum.leader import Leader
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import Barrier, Won
-from broker.quorum.replica import NEVER_MS, Timing
+from broker.quorum.ready import Barrier, LeadsEpoch
+from broker.quorum.replica import NEVER_MS, QuorumTiming
 from broker.quorum.vote_file import ElectionState
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
 from protocol.errors import ErrorCode
@@ -42,7 +42,7 @@ from tests.unit.broker.quorum.kit import (
     vote,
 )
 
-TIMING = Timing()
+TIMING = QuorumTiming()
 
 
 def candidate() -> tuple[Quorum, ElectionState]:
@@ -88,11 +88,11 @@ def test_a_candidates_own_vote_counts_when_it_is_on_the_disk() -> None:
     assert isinstance(quorum.role, Candidate)
     ready = quorum.step(VoteSaved(saved), 7)
     assert isinstance(quorum.role, Leader)
-    assert ready.role == Won(1, quorum.replica.log.end_offset)
+    assert ready.role == LeadsEpoch(1, quorum.replica.log.end_offset)
 
 
-def granted_by(request_id: int, epoch: int) -> Answered:
-    return Answered(request_id, VoteAnswer(ErrorCode.NONE, -1, epoch, True))
+def granted_by(request_id: int, epoch: int) -> RequestAnswered:
+    return RequestAnswered(request_id, VoteAnswer(ErrorCode.NONE, -1, epoch, True))
 
 
 def test_a_vote_of_another_epoch_does_not_elect() -> None:
@@ -226,9 +226,9 @@ def test_a_refusal_leads_back_to_the_leader_that_is_known() -> None:
 def test_requests_that_fail_end_the_try_at_once() -> None:
     quorum = new_quorum()
     ready = quorum.step(Tick(), 0)
-    quorum.step(Failed(ready.sends[0].request_id), 1)
+    quorum.step(RequestFailed(ready.sends[0].request_id), 1)
     assert isinstance(quorum.role, Prospective)
-    quorum.step(Failed(ready.sends[1].request_id), 1)
+    quorum.step(RequestFailed(ready.sends[1].request_id), 1)
     assert isinstance(quorum.role, Unattached)
 
 
@@ -279,7 +279,7 @@ def test_an_observer_asks_one_voter_after_another_and_never_stands_for_election(
         (send,) = quorum.step(Tick(), now_ms).sends
         assert isinstance(send.request, Fetch)
         asked.append(send.node_id)
-        quorum.step(Failed(send.request_id), now_ms)
+        quorum.step(RequestFailed(send.request_id), now_ms)
         now_ms = quorum.next_deadline_ms
         assert isinstance(quorum.role, Unattached)
     assert sorted(set(asked)) == [1, 2, 3]
@@ -290,7 +290,7 @@ def test_an_observer_without_voters_asks_whom_it_was_told() -> None:
     (send,) = quorum.step(Tick(), 0).sends
     assert send.node_id == 9
     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    ready = quorum.step(Answered(send.request_id, FetchAnswer(error, 9, 3)), 1)
+    ready = quorum.step(RequestAnswered(send.request_id, FetchAnswer(error, 9, 3)), 1)
     assert isinstance(quorum.role, Follower)
     assert ready.vote is not None and ready.vote.epoch == 3
     nobody = new_quorum(FOUR, voters=VoterSet())
@@ -303,7 +303,7 @@ def test_one_voter_alone_elects_itself_in_one_chain_of_steps() -> None:
     ready = quorum.step(Tick(), 0)
     assert ready.vote == ElectionState(1, ME) and ready.sends == []
     ready = quorum.step(VoteSaved(ready.vote), 0)
-    assert isinstance(ready.role, Won) and len(ready.append) == 1
+    assert isinstance(ready.role, LeadsEpoch) and len(ready.append) == 1
 
 
 def test_an_emptied_disk_does_not_vote() -> None:

@@ -3,17 +3,17 @@ import pytest
 from broker.quorum.control_records import build_control_batch, voters_record
 from broker.quorum.election import Prospective, Unattached
 from broker.quorum.events import (
-    Answered,
     BeginQuorumEpoch,
-    EpochEnd,
-    Failed,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
     LeaderDead,
-    Spoiled,
-    Stored,
+    QuorumEpochEnd,
+    RequestAnswered,
+    RequestFailed,
+    SnapshotSpoiled,
+    SnapshotStored,
     Synced,
     Tick,
     Truncated,
@@ -21,8 +21,8 @@ from broker.quorum.events import (
 )
 from broker.quorum.follower import Follower
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import Barrier, Following, Ready, Send
-from broker.quorum.replica import Timing
+from broker.quorum.ready import Barrier, FollowsLeader, Ready, Send
+from broker.quorum.replica import QuorumTiming
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.voters import Voter, VoterSet
 from protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ from tests.unit.broker.quorum.kit import (
     vote,
 )
 
-TIMING = Timing()
+TIMING = QuorumTiming()
 SNAPSHOT = SnapshotId(40, 3)
 
 
@@ -51,7 +51,7 @@ def answer(quorum: Quorum, send: Send, now_ms: int = 1, **fields: object) -> Rea
     leader = fields.pop("leader", 2)
     epoch = fields.pop("epoch", quorum.replica.epoch)
     return quorum.step(
-        Answered(send.request_id, FetchAnswer(error, leader, epoch, **fields)),  # type: ignore[arg-type]
+        RequestAnswered(send.request_id, FetchAnswer(error, leader, epoch, **fields)),  # type: ignore[arg-type]
         now_ms,
     )
 
@@ -69,7 +69,7 @@ def piece(quorum: Quorum, send: Send, data: bytes, now_ms: int = 1, **fields: ob
         data=data,
         **told,  # type: ignore[arg-type]
     )
-    return quorum.step(Answered(send.request_id, found), now_ms)
+    return quorum.step(RequestAnswered(send.request_id, found), now_ms)
 
 
 def test_it_fetches_at_once_and_says_whom_it_follows() -> None:
@@ -101,9 +101,9 @@ def test_nothing_is_committed_beyond_its_own_log() -> None:
 def test_a_late_answer_is_not_taken() -> None:
     """Equal offsets are not enough: only the request in flight is answered."""
     quorum, late = follower_quorum(epochs=[(1, 0)], end_offset=5)
-    quorum.step(Failed(late.request_id), 1)
+    quorum.step(RequestFailed(late.request_id), 1)
     (send,) = quorum.step(Tick(), quorum.next_deadline_ms).sends
-    ready = answer(quorum, late, 200, diverging=EpochEnd(1, 0))
+    ready = answer(quorum, late, 200, diverging=QuorumEpochEnd(1, 0))
     assert ready.truncate_to is None
     ready = answer(quorum, send, 201)
     assert ready.sends
@@ -111,19 +111,19 @@ def test_a_late_answer_is_not_taken() -> None:
 
 def test_it_truncates_by_epochs_and_never_below_what_is_committed() -> None:
     quorum, send = follower_quorum(epoch=5, epochs=[(1, 0), (3, 4)], end_offset=9)
-    ready = answer(quorum, send, diverging=EpochEnd(2, 6))
+    ready = answer(quorum, send, diverging=QuorumEpochEnd(2, 6))
     assert ready.truncate_to == 4
     assert ready.sends[0].barrier is Barrier.SYNC
     quorum.step(Truncated(4), 2)
     quorum.replica.log.committed_offset = 4
     with pytest.raises(AssertionError):
-        answer(quorum, ready.sends[0], diverging=EpochEnd(1, 3))
+        answer(quorum, ready.sends[0], diverging=QuorumEpochEnd(1, 3))
 
 
 def test_an_answer_that_makes_no_sense_is_asked_for_again() -> None:
     for fields in (
-        {"diverging": EpochEnd(-1, -1)},
-        {"diverging": EpochEnd(1, 9)},
+        {"diverging": QuorumEpochEnd(-1, -1)},
+        {"diverging": QuorumEpochEnd(1, 9)},
         {"leader": 3},
         {"epoch": 0},
         {"error": ErrorCode.UNKNOWN_LEADER_EPOCH},
@@ -168,7 +168,7 @@ def test_voters_hold_from_the_append_on_and_are_taken_back_by_a_truncation() -> 
     data = bytes(build_control_batch([voters_record(two)], base_offset=2, epoch=2))
     ready = quorum.step(fetched(send, data), 1)
     assert quorum.replica.voters.latest == two
-    answer(quorum, ready.sends[0], 2, diverging=EpochEnd(1, 2))
+    answer(quorum, ready.sends[0], 2, diverging=QuorumEpochEnd(1, 2))
     assert quorum.replica.voters.latest == THREE_VOTERS
 
 
@@ -198,7 +198,7 @@ def test_the_leader_itself_says_that_it_leads_no_longer() -> None:
 def test_a_newer_epoch_in_an_answer_is_followed() -> None:
     quorum, send = follower_quorum()
     ready = answer(quorum, send, 10, error=ErrorCode.FENCED_LEADER_EPOCH, leader=3, epoch=4)
-    assert ready.role == Following(3, 4)
+    assert ready.role == FollowsLeader(3, 4)
     assert ready.vote is not None and ready.vote.epoch == 4
     assert ready.sends[0].node_id == 3
 
@@ -234,7 +234,7 @@ def test_a_snapshot_is_fetched_piece_by_piece_and_nothing_else_meanwhile() -> No
     for now_ms in (1_000, 3_000, 60_000):
         assert quorum.step(Tick(), now_ms).sends == []
         assert isinstance(quorum.role, Follower)
-    ready = quorum.step(Stored(SNAPSHOT, THREE_VOTERS), 60_001)
+    ready = quorum.step(SnapshotStored(SNAPSHOT, THREE_VOTERS), 60_001)
     assert quorum.replica.log.end_offset == 40 and ready.committed_offset == 40
     assert isinstance(ready.sends[0].request, Fetch)
     assert (ready.sends[0].request.fetch_offset, ready.sends[0].request.last_fetched_epoch) == (
@@ -247,7 +247,7 @@ def test_a_snapshot_that_is_not_whole_is_fetched_again() -> None:
     quorum, send = follower_quorum()
     (ask_1,) = answer(quorum, send, snapshot_id=SNAPSHOT).sends
     piece(quorum, ask_1, b"1234567890")
-    quorum.step(Spoiled(SNAPSHOT), 10)
+    quorum.step(SnapshotSpoiled(SNAPSHOT), 10)
     (send,) = quorum.step(Tick(), 10 + TIMING.backoff_ms).sends
     assert isinstance(send.request, Fetch) and send.request.fetch_offset == 0
 
@@ -282,7 +282,7 @@ def test_a_new_leader_changes_nothing_about_a_snapshot_being_stored() -> None:
     for now_ms in (5_000, 6_000):
         quorum.step(Tick(), now_ms)
         assert isinstance(quorum.role, Unattached), "it could not win, and does not try"
-    quorum.step(Stored(SNAPSHOT, THREE_VOTERS), 7_000)
+    quorum.step(SnapshotStored(SNAPSHOT, THREE_VOTERS), 7_000)
     quorum.step(Tick(), 8_000)
     assert isinstance(quorum.role, Prospective)
 

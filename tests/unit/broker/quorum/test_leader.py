@@ -22,8 +22,8 @@ from broker.quorum.events import (
 )
 from broker.quorum.leader import OBSERVERS_MAX, Leader
 from broker.quorum.quorum import Quorum
-from broker.quorum.ready import Barrier, LogRead, Lost, Ready, SnapshotRead, Won
-from broker.quorum.replica import NEVER_MS, Timing
+from broker.quorum.ready import Barrier, BatchesToRead, HasNoLeader, LeadsEpoch, PieceToRead, Ready
+from broker.quorum.replica import NEVER_MS, QuorumTiming
 from broker.quorum.snapshot import SnapshotId
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
 from protocol.errors import ErrorCode
@@ -42,7 +42,7 @@ from tests.unit.broker.quorum.kit import (
     vote,
 )
 
-TIMING = Timing()
+TIMING = QuorumTiming()
 BEGUN = 3
 """Where the first batch of a leader at birth ends: leader change, version, voters."""
 
@@ -147,7 +147,7 @@ def test_parked_fetches_leave_with_a_write_before_its_own_sync() -> None:
     ready = propose(quorum, 2)
     (reply,) = ready.replies
     assert (reply.call_id, reply.barrier) == (2, Barrier.NOW)
-    assert reply.read == LogRead(BEGUN, BEGUN + 2, 1_000)
+    assert reply.read == BatchesToRead(BEGUN, BEGUN + 2, 1_000)
 
 
 def test_a_fetch_that_finds_nothing_waits_as_long_as_it_may() -> None:
@@ -211,7 +211,7 @@ def test_trap_28_who_needs_what_is_gone_is_given_the_snapshot() -> None:
     assert fetch_answer(ask(quorum, fetch(quorum, THREE, 0, -1))).snapshot_id == snapshot_id
     request = FetchSnapshot("cluster", THREE, 1, snapshot_id, 10, 99)
     (reply,) = ask(quorum, request).replies
-    assert reply.read == SnapshotRead(snapshot_id, 10, 99)
+    assert reply.read == PieceToRead(snapshot_id, 10, 99)
     assert isinstance(reply.answer, FetchSnapshotAnswer)
     assert reply.answer.error is ErrorCode.NONE
     stale = FetchSnapshot("cluster", THREE, 0, snapshot_id, 10, 99)
@@ -225,7 +225,7 @@ def test_a_prefix_that_goes_while_a_fetch_is_parked_is_not_read() -> None:
     ask(quorum, fetch(quorum, THREE, end_offset, 2, known=end_offset), call_id=5)
     quorum.step(Snapshotted(SnapshotId(end_offset, 2), end_offset), 1)
     ready = propose(quorum)
-    assert ready.replies[0].read == LogRead(end_offset, end_offset + 1, 1_000)
+    assert ready.replies[0].read == BatchesToRead(end_offset, end_offset + 1, 1_000)
 
 
 def test_check_quorum_counts_from_the_youngest_fetches_of_a_majority() -> None:
@@ -237,7 +237,7 @@ def test_check_quorum_counts_from_the_youngest_fetches_of_a_majority() -> None:
     assert isinstance(quorum.role, Leader), "one of the two others is enough"
     ready = quorum.step(Tick(), 1_000 + TIMING.check_quorum_ms)
     assert isinstance(quorum.role, Resigned)
-    assert ready.role == Lost(1)
+    assert ready.role == HasNoLeader(1)
 
 
 def test_trap_29_a_new_leader_gives_everyone_the_full_time() -> None:
@@ -306,7 +306,7 @@ def test_a_full_disk_undoes_what_nobody_could_read() -> None:
 def test_a_leader_that_cannot_write_its_first_record_resigns() -> None:
     quorum = leader_quorum(epochs=[(1, 0)], end_offset=4)
     ready = quorum.step(Unwritten(4), 1)
-    assert isinstance(quorum.role, Resigned) and isinstance(ready.role, Lost)
+    assert isinstance(quorum.role, Resigned) and isinstance(ready.role, HasNoLeader)
     assert quorum.replica.log.last_epoch == 1
 
 
@@ -319,4 +319,4 @@ def test_it_says_up_to_where_a_controller_must_have_replayed(
     ready = quorum.step(Tick(), 0)
     assert ready.vote is not None
     ready = quorum.step(VoteSaved(ready.vote), 0)
-    assert ready.role == Won(quorum.replica.epoch, quorum.replica.log.end_offset)
+    assert ready.role == LeadsEpoch(quorum.replica.epoch, quorum.replica.log.end_offset)

@@ -1,6 +1,6 @@
 import pytest
 
-from broker.quorum.events import EpochEnd
+from broker.quorum.events import QuorumEpochEnd
 from broker.quorum.log_view import LogView
 from broker.quorum.snapshot import SnapshotId
 from protocol.wire.records import read_header
@@ -18,9 +18,9 @@ def view(*epochs: int, start: int = 0, snapshot: SnapshotId | None = None) -> Lo
 
 
 def test_a_gap_below_the_log_is_damage() -> None:
-    with pytest.raises(ValueError, match="records are missing"):
+    with pytest.raises(ValueError, match="records between are missing"):
         LogView([(1, 5)], 9, start_offset=5)
-    with pytest.raises(ValueError, match="records are missing"):
+    with pytest.raises(ValueError, match="records between are missing"):
         LogView([(1, 5)], 9, start_offset=5, snapshot_id=SnapshotId(10, 1))
 
 
@@ -88,9 +88,9 @@ def test_a_prefix_is_compared_by_offset_and_epoch() -> None:
     assert log.compare(0, -1) is None
     assert log.compare(2, 1) is None
     assert log.compare(5, 3) is None
-    assert log.compare(3, 1) == EpochEnd(1, 2)
-    assert log.compare(4, 2) == EpochEnd(1, 2)
-    assert log.compare(6, 3) == EpochEnd(3, 5)
+    assert log.compare(3, 1) == QuorumEpochEnd(1, 2)
+    assert log.compare(4, 2) == QuorumEpochEnd(1, 2)
+    assert log.compare(6, 3) == QuorumEpochEnd(3, 5)
 
 
 def test_below_its_start_a_log_has_only_the_snapshot() -> None:
@@ -103,11 +103,11 @@ def test_below_its_start_a_log_has_only_the_snapshot() -> None:
     # It ends exactly where this log begins: the epoch of the record before tells.
     assert log.compare(2, 1) is None
     assert log.compare(3, 3) is None
-    assert log.compare(4, 2) == EpochEnd(1, 2)
+    assert log.compare(4, 2) == QuorumEpochEnd(1, 2)
     log.snapshotted(snapshot_id, 4)
     assert log.compare(4, 3) is None
     assert log.compare(4, 1) == snapshot_id
-    assert log.compare(5, 4) == EpochEnd(3, 4)
+    assert log.compare(5, 4) == QuorumEpochEnd(3, 4)
 
 
 def test_a_start_knows_the_epoch_in_front_of_its_log() -> None:
@@ -121,16 +121,16 @@ def test_a_start_knows_the_epoch_in_front_of_its_log() -> None:
 
 def test_an_answer_that_makes_no_sense_truncates_nothing() -> None:
     log = view(1, 1, 2)
-    assert log.common_end(EpochEnd(-1, -1)) == log.end_offset
-    assert log.common_end(EpochEnd(2, 9)) == log.end_offset
-    assert view().common_end(EpochEnd(1, 2)) == 0
+    assert log.common_end(QuorumEpochEnd(-1, -1)) == log.end_offset
+    assert log.common_end(QuorumEpochEnd(2, 9)) == log.end_offset
+    assert view().common_end(QuorumEpochEnd(1, 2)) == 0
 
 
 def test_in_an_epoch_that_is_unknown_here_the_leaders_end_says_nothing() -> None:
     """Its end may lie within a batch of ours, which is of an older epoch that parts elsewhere."""
     log = view(1, 5, 5, 5, 7)
-    assert log.common_end(EpochEnd(6, 3)) == 4
-    assert log.common_end(EpochEnd(5, 3)) == 3
+    assert log.common_end(QuorumEpochEnd(6, 3)) == 4
+    assert log.common_end(QuorumEpochEnd(5, 3)) == 3
 
 
 def test_kip_101_and_279_going_back_ends_at_the_common_prefix() -> None:
@@ -146,7 +146,7 @@ def test_kip_101_and_279_going_back_ends_at_the_common_prefix() -> None:
             found = leader.compare(follower.end_offset, follower.last_epoch)
             if found is None:
                 break
-            assert isinstance(found, EpochEnd)
+            assert isinstance(found, QuorumEpochEnd)
             end_offset = follower.common_end(found)
             assert end_offset < follower.end_offset, "going back must come to an end"
             follower.truncate_to(end_offset)

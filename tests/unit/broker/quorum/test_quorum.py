@@ -11,7 +11,7 @@ from broker.quorum.events import (
 )
 from broker.quorum.follower import Follower
 from broker.quorum.leader import Leader
-from broker.quorum.ready import Barrier, Following
+from broker.quorum.ready import Barrier, FollowsLeader
 from broker.quorum.vote_file import ElectionState
 from broker.quorum.voters import ReplicaKey
 from protocol.errors import ErrorCode
@@ -84,7 +84,7 @@ def test_a_new_epoch_leaves_only_when_it_is_stored() -> None:
     quorum = new_quorum()
     ready = ask(quorum, BeginQuorumEpoch(CLUSTER, ME, 2, 6))
     assert ready.vote == ElectionState(6, None, 2)
-    assert ready.role == Following(2, 6)
+    assert ready.role == FollowsLeader(2, 6)
     assert ready.replies[0].barrier is Barrier.VOTE
     assert ready.sends[0].barrier is Barrier.SYNC
 
@@ -92,7 +92,7 @@ def test_a_new_epoch_leaves_only_when_it_is_stored() -> None:
 def test_the_leader_of_a_known_epoch_costs_no_write() -> None:
     quorum = new_quorum(election=ElectionState(6, TWO))
     ready = ask(quorum, BeginQuorumEpoch(CLUSTER, ME, 2, 6))
-    assert ready.vote is None and ready.role == Following(2, 6)
+    assert ready.vote is None and ready.role == FollowsLeader(2, 6)
 
 
 def test_two_leaders_of_one_epoch_are_not_believed() -> None:

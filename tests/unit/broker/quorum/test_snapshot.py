@@ -64,7 +64,7 @@ def test_a_flipped_byte_is_found_wherever_it_counts() -> None:
 def test_what_stands_behind_the_footer_is_refused() -> None:
     content = snapshot()
     more = build_control_batch([SnapshotFooter()], base_offset=7, epoch=4)
-    with pytest.raises(CorruptBatch, match="behind its footer"):
+    with pytest.raises(CorruptBatch, match="after its footer"):
         check_snapshot(content + more)
     with pytest.raises(CorruptBatch, match="without a footer at its end"):
         check_snapshot(content + b"x")
@@ -75,7 +75,7 @@ def test_a_snapshot_without_header_or_voters_is_refused() -> None:
     with pytest.raises(CorruptBatch):
         check_snapshot(snapshot()[first:])
     footer = build_control_batch([SnapshotFooter()], base_offset=0, epoch=4)
-    with pytest.raises(CorruptBatch, match="begin with its header"):
+    with pytest.raises(CorruptBatch, match="start with its header"):
         check_snapshot(footer)
     both = build_control_batch([SnapshotHeader(), SnapshotFooter()], base_offset=0, epoch=4)
     with pytest.raises(CorruptBatch, match="names no voters"):

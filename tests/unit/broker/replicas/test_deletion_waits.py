@@ -10,7 +10,7 @@ import pytest
 
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
-from broker.replicas.folders import Folders, Made
+from broker.replicas.folders import CreatedLogs, Folders
 from protocol.messages.topics import DeleteTopicsRequest
 from protocol.types import TopicPartition
 from protocol.wire.records import read_header
@@ -127,7 +127,7 @@ def test_guard_38_a_folder_is_known_by_its_topics_id(monkeypatch: pytest.MonkeyP
     a_topic_is_made_anew_before_its_folder_is_gone()
     make = Folders.make
 
-    def by_name(self: Folders, topic: TopicImage, image: MetadataImage) -> Made:
+    def by_name(self: Folders, topic: TopicImage, image: MetadataImage) -> CreatedLogs:
         for index in self.own_indexes(topic):
             log = self._logs.get(TopicPartition(topic.name, index))
             if log is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.config import InForce
 from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
-from broker.replicas.folders import Folders, Made
+from broker.replicas.folders import CreatedLogs, Folders
 from broker.storage.checkpoint import RECOVERY_POINTS
 from broker.storage.log import Log
 from protocol.types import TopicPartition
@@ -38,10 +38,10 @@ class Scene:
         self.worker = HeldWorker()
         clock = SimWorld(1, NOW, 0).clock
         self.folders = Folders(InForce(self.node.config), clock, self.logs, self.worker)
-        self.heard: list[list[Made]] = []
+        self.heard: list[list[CreatedLogs]] = []
 
     def change(self, *, removed: tuple[TopicImage, ...] = (), wanted: tuple[TopicImage, ...] = (),
-               done: Callable[[list[Made]], None] | None = None) -> None:  # fmt: skip
+               done: Callable[[list[CreatedLogs]], None] | None = None) -> None:  # fmt: skip
         self.folders.change(removed, wanted, MetadataImage(), done or self.heard.append)
 
     def names(self) -> list[str]:
@@ -88,7 +88,7 @@ def test_two_changes_that_want_the_same_make_it_once() -> None:
     """Made a second time it would lose what was written to it in between."""
     scene = Scene()
 
-    def write(made: list[Made]) -> None:
+    def write(made: list[CreatedLogs]) -> None:
         scene.heard.append(made)
         log = made[0].logs[0]
         view = batch(b"a")
@@ -107,7 +107,7 @@ def test_whoever_hears_of_a_change_may_ask_for_the_next() -> None:
     scene = Scene()
     order: list[str] = []
 
-    def more(_: list[Made]) -> None:
+    def more(_: list[CreatedLogs]) -> None:
         scene.change(removed=(topic("t", 7),), done=lambda _: order.append("third"))
         order.append("first")
 

@@ -12,11 +12,11 @@ from broker.replication.fetch_session import EPOCH_MAX
 from broker.replication.follower_session import (
     GRANTED,
     GRANTED_AGAIN,
+    FetchVerdict,
     FollowerIdentity,
     FollowerSession,
-    Heard,
     LeaderLog,
-    hear,
+    check_fetch,
 )
 from broker.replication.follower_steps import PartitionId
 from broker.storage.leader_epochs import LeaderEpochs
@@ -47,21 +47,21 @@ def asked(
     [
         (asked(60, 4), GRANTED),
         (asked(10), GRANTED),
-        (asked(60, 4, 4), Heard(ErrorCode.FENCED_LEADER_EPOCH)),
-        (asked(60, 4, 6), Heard(ErrorCode.UNKNOWN_LEADER_EPOCH)),
-        (asked(9, 2), Heard(ErrorCode.OFFSET_OUT_OF_RANGE)),
-        (asked(9, 3), Heard(ErrorCode.OFFSET_OUT_OF_RANGE)),
-        (asked(10, 1), Heard(ErrorCode.OFFSET_OUT_OF_RANGE)),
-        (asked(50, 3), Heard(diverging=EpochEnd(2, 40))),
-        (asked(61, 4), Heard(diverging=EpochEnd(4, 60))),
-        (asked(61, 5), Heard(ErrorCode.OFFSET_OUT_OF_RANGE)),
-        (asked(61), Heard(ErrorCode.OFFSET_OUT_OF_RANGE)),
+        (asked(60, 4, 4), FetchVerdict(ErrorCode.FENCED_LEADER_EPOCH)),
+        (asked(60, 4, 6), FetchVerdict(ErrorCode.UNKNOWN_LEADER_EPOCH)),
+        (asked(9, 2), FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)),
+        (asked(9, 3), FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)),
+        (asked(10, 1), FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)),
+        (asked(50, 3), FetchVerdict(diverging=EpochEnd(2, 40))),
+        (asked(61, 4), FetchVerdict(diverging=EpochEnd(4, 60))),
+        (asked(61, 5), FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)),
+        (asked(61), FetchVerdict(ErrorCode.OFFSET_OUT_OF_RANGE)),
     ],
 )
-def test_a_fetch_is_judged_before_it_is_believed(what: FetchPartition, heard: Heard) -> None:
+def test_a_fetch_is_judged_before_it_is_believed(what: FetchPartition, heard: FetchVerdict) -> None:
     scene = Scene(log=ends(60, start=10))
-    assert hear(scene.state, LOG, what, FollowerIdentity(ONE, 11), 0) == heard
-    hear(scene.state, LOG, asked(60, 4), FollowerIdentity(TWO, 12), 0)
+    assert check_fetch(scene.state, LOG, what, FollowerIdentity(ONE, 11), 0) == heard
+    check_fetch(scene.state, LOG, asked(60, 4), FollowerIdentity(TWO, 12), 0)
     # Only a granted fetch is progress.
     assert scene.state.high_watermark == (what.fetch_offset if heard is GRANTED else 0)
 
@@ -69,25 +69,26 @@ def test_a_fetch_is_judged_before_it_is_believed(what: FetchPartition, heard: He
 def test_who_asks_for_the_same_again_though_there_is_more_is_told_apart() -> None:
     state = Scene(log=ends(60, start=10)).state
     heard = [
-        hear(state, LOG, one, FollowerIdentity(ONE, 11), 0) for one in (asked(50, 4), asked(50, 4))
+        check_fetch(state, LOG, one, FollowerIdentity(ONE, 11), 0)
+        for one in (asked(50, 4), asked(50, 4))
     ]
     assert heard == [GRANTED, GRANTED_AGAIN]
-    assert hear(state, LOG, asked(50, 4), FollowerIdentity(TWO, 12), 0) == GRANTED
+    assert check_fetch(state, LOG, asked(50, 4), FollowerIdentity(TWO, 12), 0) == GRANTED
     # All that there is.
-    assert [hear(state, LOG, asked(60, 4), FollowerIdentity(ONE, 11), 0) for _ in range(2)] == [
-        GRANTED
-    ] * 2
+    assert [
+        check_fetch(state, LOG, asked(60, 4), FollowerIdentity(ONE, 11), 0) for _ in range(2)
+    ] == [GRANTED] * 2
 
 
 def test_a_role_is_judged_before_the_offset() -> None:
     scene = Scene(replace(ASSIGNED, leader=ONE))
-    found = hear(scene.state, LOG, asked(9), FollowerIdentity(TWO, 12), 0)
-    assert found == Heard(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    found = check_fetch(scene.state, LOG, asked(9), FollowerIdentity(TWO, 12), 0)
+    assert found == FetchVerdict(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def test_who_is_no_replica_is_not_served() -> None:
-    found = hear(Scene(log=ends(60)).state, LOG, asked(10), FollowerIdentity(9, 90), 0)
-    assert found == Heard(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    found = check_fetch(Scene(log=ends(60)).state, LOG, asked(10), FollowerIdentity(9, 90), 0)
+    assert found == FetchVerdict(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def session(*partitions: PartitionId) -> FollowerSession:

@@ -20,7 +20,7 @@ from protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
-    TopicRequest,
+    ProducersTopicRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -360,7 +360,7 @@ def test_offsets_carry_sequences_as_kafka_writes_them(rig: Rig, producer: TxnPro
     """Each commit begins at 0: nobody sends one of them twice, so nobody counts on."""
     producer.add_offsets("g")
     partition = rig.broker.parts.groups.find("g").replica
-    topic = TopicRequest(name=OFFSETS_TOPIC, partition_indexes=[partition.index])
+    topic = ProducersTopicRequest(name=OFFSETS_TOPIC, partition_indexes=[partition.index])
     for offsets in ({A: 1, B: 1}, {A: 2}):
         assert set(producer.commit_offsets("g", offsets)) == {ErrorCode.NONE}
         log = partition.log
@@ -421,10 +421,10 @@ def test_producers_are_described_with_what_they_have_open(rig: Rig, producer: Tx
     producer.put(A, b"x")
     producer.put(A, b"y")
     topics = [
-        TopicRequest(name="t", partition_indexes=[0, 5]),
-        TopicRequest(name="none", partition_indexes=[0]),
-        TopicRequest(name="", partition_indexes=[0]),
-        TopicRequest(name="a b", partition_indexes=[0]),
+        ProducersTopicRequest(name="t", partition_indexes=[0, 5]),
+        ProducersTopicRequest(name="none", partition_indexes=[0]),
+        ProducersTopicRequest(name="", partition_indexes=[0]),
+        ProducersTopicRequest(name="a b", partition_indexes=[0]),
     ]
     answer = rig.ask(DescribeProducersRequest(topics=topics), 0)
     found, *missing = [one for topic in answer.topics for one in topic.partitions]
@@ -458,7 +458,7 @@ def test_what_is_asked_for_again_and_again_is_described_once(
 ) -> None:
     producer.add(A)
     producer.put(A, b"a")
-    topic = TopicRequest(name="t", partition_indexes=[0] * 1_000)
+    topic = ProducersTopicRequest(name="t", partition_indexes=[0] * 1_000)
     (found,) = rig.ask(DescribeProducersRequest(topics=[topic, topic]), 0).topics
     assert [len(one.active_producers) for one in found.partitions] == [1]
     ids = [producer.transactional_id] * 1_000

@@ -18,7 +18,7 @@ from monitor.admin.operations import (
 )
 from monitor.admin.orders import AlterTopic, CreateTopic, DeleteRecords, ElectLeaders, ResetOffsets
 from protocol.client.admin_types import TopicSpec
-from protocol.client.group_offset_reset import Bounds, Target, To
+from protocol.client.group_offset_reset import Bounds, ResetTarget, To
 from protocol.types import TopicPartition
 
 STREAM = "millrace-stream"
@@ -79,36 +79,36 @@ LOGS = TopicLogs({0: Bounds(10, 50, None, 30), 1: Bounds(40, 40, None)})
 
 
 def test_a_deletion_says_from_where_to_where_and_who_has_not_read_it() -> None:
-    order = DeleteRecords("logs", None, Target(To.LATEST))
+    order = DeleteRecords("logs", None, ResetTarget(To.LATEST))
     plan = deletion(order, LOGS, [("slow", 0, 12), ("quick", 0, 50), ("slow", 1, 0)])
     assert shown(plan) == [("logs-0", "begins at 10", "begins at 50")]
     assert plan.effects[0].note == "40 offsets go"
     assert plan.offsets == {row(0): 50}
     assert plan.warnings == ("The group slow has not read up to 38 of these offsets.",)
     assert plan.refusal is None
-    by_time = deletion(DeleteRecords("logs", (0,), Target(To.TIME, 5)), LOGS, ())
+    by_time = deletion(DeleteRecords("logs", (0,), ResetTarget(To.TIME, 5)), LOGS, ())
     assert by_time.offsets == {row(0): 30}
 
 
 @pytest.mark.parametrize(
     ("order", "logs", "reason"),
     [
-        (DeleteRecords("gone", None, Target(To.LATEST)), TopicLogs(None), "does not exist"),
-        (DeleteRecords("logs", (7,), Target(To.LATEST)), LOGS, "no partition 7"),
-        (DeleteRecords("logs", (1,), Target(To.LATEST)), LOGS, "no log would begin later"),
-        (DeleteRecords("logs", None, Target(To.SHIFT, -1)), LOGS, "expected end, an offset"),
+        (DeleteRecords("gone", None, ResetTarget(To.LATEST)), TopicLogs(None), "does not exist"),
+        (DeleteRecords("logs", (7,), ResetTarget(To.LATEST)), LOGS, "no partition 7"),
+        (DeleteRecords("logs", (1,), ResetTarget(To.LATEST)), LOGS, "no log would begin later"),
+        (DeleteRecords("logs", None, ResetTarget(To.SHIFT, -1)), LOGS, "expected end, an offset"),
         (
-            DeleteRecords("logs", None, Target(To.LATEST)),
+            DeleteRecords("logs", None, ResetTarget(To.LATEST)),
             TopicLogs(LOGS.bounds, is_compacted=True),
             "deleted by tombstones",
         ),
         (
-            DeleteRecords("logs", None, Target(To.LATEST)),
+            DeleteRecords("logs", None, ResetTarget(To.LATEST)),
             TopicLogs(LOGS.bounds, errors=("logs-0: no leader",)),
             "logs-0: no leader",
         ),
         (
-            DeleteRecords("millrace.positions", None, Target(To.LATEST)), LOGS,
+            DeleteRecords("millrace.positions", None, ResetTarget(To.LATEST)), LOGS,
             "the collector's memory",
         ),
     ],
@@ -125,20 +125,21 @@ def standing(state: str = "Empty", members: tuple[str, ...] = ()) -> GroupStandi
 
 
 def test_a_reset_says_what_is_read_again_and_what_is_skipped() -> None:
-    plan = resetting(ResetOffsets("g", (), Target(To.EARLIEST)), standing(), STREAM)
+    plan = resetting(ResetOffsets("g", (), ResetTarget(To.EARLIEST)), standing(), STREAM)
     assert shown(plan) == [("logs-0", "20", "10"), ("logs-1", "nothing committed", "0")]
     assert plan.effects[0].note == "10 offsets read again"
     assert plan.offsets == {row(0): 10, row(1): 0}
-    plan = resetting(ResetOffsets("g", (), Target(To.LATEST)), standing(), STREAM)
+    plan = resetting(ResetOffsets("g", (), ResetTarget(To.LATEST)), standing(), STREAM)
     assert plan.effects[0].note == "30 offsets skipped"
-    far = resetting(ResetOffsets("g", (), Target(To.OFFSET, 99)), standing(), STREAM)
+    far = resetting(ResetOffsets("g", (), ResetTarget(To.OFFSET, 99)), standing(), STREAM)
     assert far.offsets == {row(0): 50, row(1): 5}
     assert "higher than latest" in far.warnings[0]
 
 
 def test_a_group_that_runs_is_refused_with_its_members() -> None:
     plan = resetting(
-        ResetOffsets("g", (), Target(To.EARLIEST)), standing("Stable", ("export-1 at 10.0.7.21",)),
+        ResetOffsets("g", (), ResetTarget(To.EARLIEST)),
+        standing("Stable", ("export-1 at 10.0.7.21",)),
         STREAM,
     )  # fmt: skip
     assert plan.refusal is not None
@@ -148,9 +149,9 @@ def test_a_group_that_runs_is_refused_with_its_members() -> None:
 
 
 def test_the_streams_group_a_shift_from_nowhere_and_an_unknown_scope_are_refused() -> None:
-    order = ResetOffsets(STREAM, (), Target(To.EARLIEST))
+    order = ResetOffsets(STREAM, (), ResetTarget(To.EARLIEST))
     assert "its own ledger" in str(resetting(order, standing(), STREAM).refusal)
-    order = ResetOffsets("g", (), Target(To.SHIFT, 1))
+    order = ResetOffsets("g", (), ResetTarget(To.SHIFT, 1))
     assert "no current committed" in str(resetting(order, standing(), STREAM).refusal)
     empty = GroupStanding("Empty", (), {}, "topic 'x' does not exist")
     assert "does not exist" in str(resetting(order, empty, STREAM).refusal)
@@ -159,7 +160,7 @@ def test_the_streams_group_a_shift_from_nowhere_and_an_unknown_scope_are_refused
 
 
 def test_a_commit_meanwhile_is_another_basis_and_an_end_that_moves_is_not() -> None:
-    order = ResetOffsets("g", (), Target(To.LATEST))
+    order = ResetOffsets("g", (), ResetTarget(To.LATEST))
     plan = resetting(order, standing(), STREAM)
     moved = {row(0): Bounds(10, 70, 20), row(1): Bounds(0, 5, None)}
     assert resetting(order, GroupStanding("Empty", (), moved), STREAM).basis == plan.basis

@@ -17,7 +17,7 @@ from monitor.admin.orders import (
     settings_of,
 )
 from protocol.client.admin_types import TopicSpec
-from protocol.client.group_offset_reset import Target, To
+from protocol.client.group_offset_reset import ResetTarget, To
 
 NOW_MS = 1_795_557_508_000
 
@@ -39,17 +39,17 @@ NOW_MS = 1_795_557_508_000
         (
             "delete-records",
             {"topic": "logs", "partitions": "2, 0", "below": "end"},
-            DeleteRecords("logs", (0, 2), Target(To.LATEST)),
+            DeleteRecords("logs", (0, 2), ResetTarget(To.LATEST)),
         ),
         (
             "delete-records",
             {"topic": "logs", "below": "1h"},
-            DeleteRecords("logs", None, Target(To.TIME, NOW_MS - 3_600_000)),
+            DeleteRecords("logs", None, ResetTarget(To.TIME, NOW_MS - 3_600_000)),
         ),
         (
             "reset-offsets",
             {"group": " g ", "topics": "logs:0\nother", "to": "-10"},
-            ResetOffsets(" g ", ("logs:0", "other"), Target(To.SHIFT, -10)),
+            ResetOffsets(" g ", ("logs:0", "other"), ResetTarget(To.SHIFT, -10)),
         ),
         ("elect-leaders", {"topic": " "}, ElectLeaders(None)),
         ("elect-leaders", {"topic": "logs"}, ElectLeaders("logs")),

@@ -1,7 +1,7 @@
 """What a leader says of everybody's progress."""
 
 from broker.quorum.events import Propose, Synced
-from broker.quorum.standing import ReplicaStanding, standing_of
+from broker.quorum.quorum_status import QuorumReplicaStatus, status_of
 from tests.unit.broker.quorum.kit import (
     FOUR,
     ME,
@@ -20,30 +20,30 @@ BEGUN = 3
 
 def test_only_a_leader_has_a_standing_to_tell() -> None:
     follower, _ = follower_quorum()
-    assert standing_of(follower, 0) is None
+    assert status_of(follower, 0) is None
 
 
 def test_who_has_not_fetched_in_this_epoch_is_not_known() -> None:
     quorum = leader_quorum()
     ask(quorum, fetch(quorum, TWO, BEGUN, 1), now_ms=40)
-    standing = standing_of(quorum, 100)
-    assert standing is not None
-    assert (standing.leader_id, standing.epoch, standing.committed_offset) == (1, 1, BEGUN)
-    assert standing.voters == (
-        ReplicaStanding(ME, BEGUN, 0, 0),
-        ReplicaStanding(TWO, BEGUN, 60, 60),
-        ReplicaStanding(THREE, -1, None, None),
+    status = status_of(quorum, 100)
+    assert status is not None
+    assert (status.leader_id, status.epoch, status.committed_offset) == (1, 1, BEGUN)
+    assert status.voters == (
+        QuorumReplicaStatus(ME, BEGUN, 0, 0),
+        QuorumReplicaStatus(TWO, BEGUN, 60, 60),
+        QuorumReplicaStatus(THREE, -1, None, None),
     )
-    assert standing.end_offset == BEGUN
+    assert status.end_offset == BEGUN
 
 
 def test_an_observer_is_told_apart_from_the_voters() -> None:
     quorum = leader_quorum()
     ask(quorum, fetch(quorum, FOUR, 0, -1), now_ms=10)
-    standing = standing_of(quorum, 10)
-    assert standing is not None
-    assert standing.observers == (ReplicaStanding(FOUR, 0, 0, None),)
-    assert [one.key for one in standing.voters] == [ME, TWO, THREE]
+    status = status_of(quorum, 10)
+    assert status is not None
+    assert status.observers == (QuorumReplicaStatus(FOUR, 0, 0, None),)
+    assert [one.key for one in status.voters] == [ME, TWO, THREE]
 
 
 def test_who_reaches_what_there_was_at_the_last_fetch_was_caught_up_then() -> None:
@@ -53,11 +53,11 @@ def test_who_reaches_what_there_was_at_the_last_fetch_was_caught_up_then() -> No
     quorum.step(Propose(1, [batch(count=5)]), 15)
     quorum.step(Synced(BEGUN + 5), 15)
     ask(quorum, fetch(quorum, TWO, BEGUN, 1), now_ms=20)
-    standing = standing_of(quorum, 50)
-    assert standing is not None
-    assert standing.voters[1] == ReplicaStanding(TWO, BEGUN, 30, 40)
+    status = status_of(quorum, 50)
+    assert status is not None
+    assert status.voters[1] == QuorumReplicaStatus(TWO, BEGUN, 30, 40)
     ask(quorum, fetch(quorum, TWO, BEGUN + 1, 1), now_ms=60)
     ask(quorum, fetch(quorum, TWO, BEGUN + 2, 1), now_ms=70)
-    standing = standing_of(quorum, 80)
-    assert standing is not None
-    assert standing.voters[1] == ReplicaStanding(TWO, BEGUN + 2, 10, 70), "it falls behind"
+    status = status_of(quorum, 80)
+    assert status is not None
+    assert status.voters[1] == QuorumReplicaStatus(TWO, BEGUN + 2, 10, 70), "it falls behind"

@@ -1,0 +1,83 @@
+"""The progress of each replica of the metadata log, as the leader of the epoch knows it.
+
+Room: quorum. Pure. Ages are lived ms, so that a stall of the leader makes no replica look late.
+Only a leader knows the progress, because what a replica reported to another leader can have been
+truncated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.quorum.leader import UNKNOWN_END, Leader
+from broker.quorum.quorum import Quorum
+from broker.quorum.voters import ReplicaKey, Voter
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplicaStatus:
+    """One replica. `end_offset` is durable there; -1 before its first fetch of the epoch.
+
+    `fetched_ago_ms` is the time since its last fetch, `caught_up_ago_ms` since it last had
+    everything that the leader had. They are None if that was not in this epoch.
+    """
+
+    key: ReplicaKey
+    end_offset: int
+    fetched_ago_ms: int | None
+    caught_up_ago_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStatus:
+    """One epoch: its leader, the committed offset, and the progress of all replicas in the order of
+    ids.
+    """
+
+    leader_id: int
+    epoch: int
+    committed_offset: int
+    voters: tuple[QuorumReplicaStatus, ...]
+    observers: tuple[QuorumReplicaStatus, ...]
+    members: tuple[Voter, ...]
+    """The voters with their addresses from the voter set."""
+
+    @property
+    def end_offset(self) -> int:
+        """The durable end of the leader's own log."""
+        ends = [one.end_offset for one in self.voters if one.key.node_id == self.leader_id]
+        return ends[0] if ends else UNKNOWN_END
+
+
+def status_of(quorum: Quorum, now_ms: int) -> QuorumStatus | None:
+    """Return what the leader knows of its quorum at a lived time; None if this replica does not
+    lead.
+    """
+    leader, replica = quorum.role, quorum.replica
+    if not isinstance(leader, Leader):
+        return None
+    voters = replica.voters.latest
+    observers = sorted(key for key in leader.progress if key not in voters)
+
+    def status(key: ReplicaKey) -> QuorumReplicaStatus:
+        if key == replica.me:
+            return QuorumReplicaStatus(key, replica.log.durable_end_offset, 0, 0)
+        progress = leader.progress.get(key)
+        if progress is None:
+            return QuorumReplicaStatus(key, UNKNOWN_END, None, None)
+        caught_up_ms = progress.caught_up_ms
+        return QuorumReplicaStatus(
+            key,
+            progress.end_offset,
+            now_ms - progress.fetched_ms,
+            None if caught_up_ms is None else now_ms - caught_up_ms,
+        )
+
+    return QuorumStatus(
+        leader.leader_id,
+        replica.epoch,
+        replica.log.committed_offset,
+        tuple(status(key) for key in voters),
+        tuple(status(key) for key in observers),
+        voters.voters,
+    )

@@ -1,0 +1,62 @@
+"""The listener interface for partitions with several replicas. All calls come in the turn of the
+event.
+
+Room: replicas. A partition with a single replica notifies no listener: it has no followers, and its
+hot path stays cheap.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.replicas.replica import Replica
+from broker.replication.partition import RoleChange
+
+
+class ReplicaListener(Protocol):
+    """Is notified of events in partitions with several replicas: the followers here, and the fetch
+    service.
+    """
+
+    def changed(self, replica: Replica, change: RoleChange) -> None:
+        """The replica entered a new role and its log end offset is current.
+
+        Requests that waited under the old role have been failed.
+        """
+
+    def gone(self, replica: Replica) -> None:
+        """This broker has no replica of the partition any more."""
+
+    def written(self, replica: Replica) -> None:
+        """Records were appended. Comes before their fsync here starts."""
+
+    def durable_advanced(self, replica: Replica) -> None:
+        """More of this replica's log is durable."""
+
+    def moved(self, replica: Replica) -> None:
+        """The high watermark or the log start offset has moved."""
+
+    def damaged(self, replica: Replica) -> None:
+        """The log was found damaged. It stays in service until another broker leads."""
+
+
+class BaseReplicaListener:
+    """A listener that ignores all events. Subclasses override the events that they need."""
+
+    def changed(self, replica: Replica, change: RoleChange) -> None:
+        """Ignore the event."""
+
+    def gone(self, replica: Replica) -> None:
+        """Ignore the event."""
+
+    def written(self, replica: Replica) -> None:
+        """Ignore the event."""
+
+    def durable_advanced(self, replica: Replica) -> None:
+        """Ignore the event."""
+
+    def moved(self, replica: Replica) -> None:
+        """Ignore the event."""
+
+    def damaged(self, replica: Replica) -> None:
+        """Ignore the event."""
