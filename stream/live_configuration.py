@@ -21,7 +21,7 @@ from stream.config.changes import (
     changed_section,
     later_keys,
 )
-from stream.config.settings import StreamSection, StreamSettings, TopicSettings, Wish
+from stream.config.settings import StreamSection, StreamSettings, StreamTopicSettings, Wish
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.parse.check import check_section
 from stream.parse.fault import Fault
@@ -37,7 +37,7 @@ class RunningConfiguration:
     """One configuration with its compiled plan, and the sinks for its metrics."""
 
     section: StreamSection
-    topics: tuple[TopicSettings, ...]
+    topics: tuple[StreamTopicSettings, ...]
     plan: FoldPlan
     sinks: Sinks
 
@@ -179,7 +179,7 @@ class LiveConfiguration:
         return self._counting(section, found.topics)
 
     def _counting(
-        self, section: StreamSection, topics: tuple[TopicSettings, ...]
+        self, section: StreamSection, topics: tuple[StreamTopicSettings, ...]
     ) -> RunningConfiguration:
         plan = compile_plan(section)
         sinks = Sinks(self._settings.sinks, [metric.definition for metric in plan.metrics])

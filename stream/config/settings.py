@@ -183,7 +183,7 @@ class StreamSection(Section):
         return tuple(sorted(section.topic for section in self.from_.values()))
 
 
-class TopicSettings(Section):
+class StreamTopicSettings(Section):
     """A topic to create if it is missing; None means the cluster's default."""
 
     name: str
@@ -203,7 +203,7 @@ class Wish(Section):
     """The part of a configuration file that concerns the stream."""
 
     section: StreamSection
-    topics: tuple[TopicSettings, ...] = ()
+    topics: tuple[StreamTopicSettings, ...] = ()
 
 
 class StreamReloadSettings(Section):
@@ -231,7 +231,7 @@ class StreamSettings(Section):
     jars: tuple[Path, ...] = ()
     java_home: str | None = None
     class_data_archive: str | None = None
-    topics: tuple[TopicSettings, ...] = ()
+    topics: tuple[StreamTopicSettings, ...] = ()
     status: StatusSettings = StatusSettings()
     reload: StreamReloadSettings | None = None
     home: Path = Path()
