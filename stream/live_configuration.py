@@ -21,7 +21,7 @@ from stream.config.changes import (
     changed_section,
     later_keys,
 )
-from stream.config.settings import StreamSection, StreamSettings, StreamTopicSettings, Wish
+from stream.config.settings import StreamSection, StreamSettings, StreamTopicSettings, StreamUpdate
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.parse.check import check_section
 from stream.parse.fault import Fault
@@ -163,7 +163,7 @@ class LiveConfiguration:
         self._state.stopped_counting(self.now.names, self._stopped)
         return True
 
-    def _judged(self, session: SparkSession, found: Wish) -> RunningConfiguration | None:
+    def _judged(self, session: SparkSession, found: StreamUpdate) -> RunningConfiguration | None:
         if later := later_keys(self.now.section, found.section):
             logger.warning("takes effect with the next start", extra=fields(keys=later))
         self._asked = section = changed_section(self.now.section, found.section)
@@ -194,7 +194,7 @@ class LiveConfiguration:
     def _refuse(self, why: str) -> None:
         try:
             self._refused.note(
-                self._asked, Wish(section=self.now.section, topics=self.now.topics), why
+                self._asked, StreamUpdate(section=self.now.section, topics=self.now.topics), why
             )
         except OSError as error:
             logger.error("cannot note what was refused", extra=fields(why=error))

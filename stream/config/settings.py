@@ -199,7 +199,7 @@ class StatusSettings(Section):
     port: int = Field(default=8092, ge=0, le=65535)
 
 
-class Wish(Section):
+class StreamUpdate(Section):
     """The part of a configuration file that concerns the stream."""
 
     section: StreamSection
