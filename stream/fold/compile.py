@@ -24,7 +24,7 @@ from stream.config.expression import (
     quote_text,
     spark_sql,
 )
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.metrics import Metric, resolve_metrics
 from stream.config.settings import StreamSection
 from stream.parse.columns import ParsedInput, parse_input
@@ -154,7 +154,7 @@ def compile_plan(section: StreamSection) -> FoldPlan:
     return FoldPlan(lines_sql, columns, metrics, readings, inputs, entries)
 
 
-def column_names(name: str, given: InputSection) -> dict[str, str]:
+def column_names(name: str, given: ParsedInputSection) -> dict[str, str]:
     """Return the name within the query for each column of an input.
 
     The colon separates columns from the names of parsing steps, such as `json.fields`.
@@ -163,7 +163,7 @@ def column_names(name: str, given: InputSection) -> dict[str, str]:
     return {column: plain.get(column, f"{name}:{column}") for column in given.column_types()}
 
 
-def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[str]:
+def _wanted(name: str, given: ParsedInputSection, metrics: Sequence[Metric]) -> set[str]:
     """Return the columns of an input that any metric uses."""
     columns = list(given.column_types())
     wanted: set[str] = set()
@@ -176,7 +176,7 @@ def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[st
     return wanted
 
 
-def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> MetricInput:
+def _entry(metric: Metric, parsed: ParsedInput, given: ParsedInputSection) -> MetricInput:
     names = column_names(parsed.name, given)
     spelling = {column.lower(): name for column, name in names.items()}
     keys = tuple(quote_name(spelling[column.lower()]) for column in metric.key)
