@@ -58,7 +58,7 @@ class ValueKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricColumns:
     """The columns of a judged line in which a metric finds its data; it is `metrics[number]`.
 
     `verdict` names the column with COUNTED, FAULTY or NULL. It is None if every line that parses
@@ -104,7 +104,7 @@ class FoldPlan:
     lines_sql: str
     columns: tuple[str, ...]
     metrics: tuple[Metric, ...]
-    readings: tuple[Reading, ...]
+    readings: tuple[MetricColumns, ...]
     inputs: Mapping[str, ParsedInput]
     entries: Mapping[tuple[str, str], MetricInput]
 
@@ -227,7 +227,7 @@ def _reading(
     entries: Mapping[tuple[str, str], MetricInput],
     measured: _Columns,
     judged: _Columns,
-) -> Reading:
+) -> MetricColumns:
     own = {name: entries[metric.name, name] for name in metric.inputs}
     kinds = dict.fromkeys(entry.kind for entry in own.values() if entry.kind is not None)
     kind = ValueKind.DECIMAL if len(kinds) > 1 else next(iter(kinds), None)
@@ -256,7 +256,7 @@ def _reading(
         judged.named("key", f"CAST({_by_input({n: e.keys[at] for n, e in own.items()})} AS STRING)")
         for at in range(len(metric.key))
     )
-    return Reading(
+    return MetricColumns(
         number,
         tuple(inputs[name].topic for name in metric.inputs),
         verdict,
@@ -280,7 +280,7 @@ def _lines_query(
     inputs: Mapping[str, ParsedInput],
     measured: _Columns,
     judged: _Columns,
-    readings: Sequence[Reading],
+    readings: Sequence[MetricColumns],
 ) -> Iterator[str]:
     """Yield the steps from lines to judged lines; each step reads the one before."""
     parsed = list(inputs.values())

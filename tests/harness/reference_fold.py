@@ -15,7 +15,7 @@ from sinks.cells.merge import window_start
 from sinks.estimates import KLL_K
 from sinks.rows import ALL_WINDOW_S, NO_TIME_S, FoldRow, UnparsedSample
 from sinks.values import ARITHMETIC
-from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, Reading
+from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, MetricColumns
 from stream.fold.counts import Counts, Key, PartitionCount, Reason, fault_reason, unparsed_rows
 from stream.fold.groupings import SAMPLES
 from stream.parse.times import TIME_REASON
@@ -40,7 +40,7 @@ class _Measured:
 class _Folder:
     """What one metric has counted of a batch, by slice and key."""
 
-    reading: Reading
+    reading: MetricColumns
     verdict_at: int | None
     value_at: int | None
     keys_at: tuple[int, ...]
@@ -134,7 +134,7 @@ def fold_lines(lines: Iterable[_Line], plan: FoldPlan) -> Counts:
     return tally.counts([row for folder in folders for row in _rows(folder, plan)])
 
 
-def _folder(reading: Reading, plan: FoldPlan) -> _Folder:
+def _folder(reading: MetricColumns, plan: FoldPlan) -> _Folder:
     at = {name: index for index, name in enumerate(plan.columns)}
     add = {
         "count": _add_line,
