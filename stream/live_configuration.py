@@ -61,7 +61,10 @@ class LiveConfiguration:
         section, topics = settings.section, settings.topics
         instead = self._refused.running_instead(section)
         if instead is not None:
-            section, topics = changed_section(section, instead.wish.section), instead.wish.topics
+            section, topics = (
+                changed_section(section, instead.update.section),
+                instead.update.topics,
+            )
         self._asked = settings.section
         self.now = self._counting(section, topics)
         state.configured(self.now.names)

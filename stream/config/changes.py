@@ -83,7 +83,7 @@ def known_signature(settings: StreamReloadSettings) -> Signature | None:
 
 
 def ask(command: tuple[str, ...]) -> StreamUpdate | UnreadableConfigFile:
-    """Run the command that prints a Wish as JSON, or its faults as lines on standard error."""
+    """Run the command that prints a StreamUpdate as JSON, or its faults on standard error."""
     try:
         done = subprocess.run(
             command,
@@ -102,17 +102,17 @@ def ask(command: tuple[str, ...]) -> StreamUpdate | UnreadableConfigFile:
         return UnreadableConfigFile(f"{type(error).__name__}: {error}")
 
 
-def changed_section(section: StreamSection, wish: StreamSection) -> StreamSection:
+def changed_section(section: StreamSection, wanted: StreamSection) -> StreamSection:
     """Return the running section with the changes that can be applied while it runs."""
-    return section.model_copy(update={key: getattr(wish, key) for key in LIVE_KEYS})
+    return section.model_copy(update={key: getattr(wanted, key) for key in LIVE_KEYS})
 
 
-def later_keys(section: StreamSection, wish: StreamSection) -> list[str]:
+def later_keys(section: StreamSection, wanted: StreamSection) -> list[str]:
     """Return the changed keys that take effect only at the next start."""
     return [
         f"stream.{key}"
         for key in StreamSection.model_fields
-        if key not in LIVE_KEYS and getattr(section, key) != getattr(wish, key)
+        if key not in LIVE_KEYS and getattr(section, key) != getattr(wanted, key)
     ]
 
 
@@ -120,7 +120,7 @@ def later_keys(section: StreamSection, wish: StreamSection) -> list[str]:
 class RunningInstead:
     """The configuration that runs instead of the requested one, and why."""
 
-    wish: StreamUpdate
+    update: StreamUpdate
     why: str
 
 

@@ -207,7 +207,7 @@ class StreamUpdate(Section):
 
 
 class StreamReloadSettings(Section):
-    """A file that is watched for changes, and the command that prints its Wish.
+    """A file that is watched for changes, and the command that prints its StreamUpdate.
 
     `sha256` is that of the content from which the settings were made, in hexadecimal.
     """

@@ -129,7 +129,7 @@ def test_what_was_refused_is_known_after_a_restart(tmp_path: Path) -> None:
     RefusedConfig(path).note(asked, running, "because")
     instead = RefusedConfig(path).running_instead(asked)
     assert instead is not None
-    assert (instead.wish, instead.why) == (running, "because")
+    assert (instead.update, instead.why) == (running, "because")
     assert RefusedConfig(path).running_instead(section("m", "mended")) is None
     RefusedConfig(path).clear()
     assert RefusedConfig(path).running_instead(asked) is None
