@@ -17,7 +17,7 @@ class SinkError(Exception):
     """Any error of the sinks."""
 
 
-class Fenced(SinkError):
+class FencedWriter(SinkError):
     """Another driver raised the epoch, or another query owns the writer row."""
 
 

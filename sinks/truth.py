@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sinks.cells.merge import Cells, WindowId
-from sinks.errors import Fenced, LedgerMismatch
+from sinks.errors import FencedWriter, LedgerMismatch
 from sinks.rows import Batch, MetricDefinition
 
 
@@ -68,4 +68,4 @@ def check_ours(guard: WriterGuard, query_id: str, epoch: int) -> None:
     own = f"this driver is query {query_id} epoch {epoch}"
     if guard.epoch < epoch:
         raise LedgerMismatch(f"the writer row was restored to {found}; {own}")
-    raise Fenced(f"another driver writes: {found}; {own}")
+    raise FencedWriter(f"another driver writes: {found}; {own}")

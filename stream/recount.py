@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
-from sinks.errors import Fenced, LedgerMismatch, RangeMoved, SinkUnavailable
+from sinks.errors import FencedWriter, LedgerMismatch, RangeMoved, SinkUnavailable
 from sinks.mysql import recounts
 from sinks.mysql.recounts import Recount
 from sinks.rows import Batch, OffsetRange
@@ -105,7 +105,7 @@ class Recounter:
             try:
                 if self._count_some(session):
                     pause_s = 0.0
-            except (SinkUnavailable, Fenced, LedgerMismatch, RangeMoved) as error:
+            except (SinkUnavailable, FencedWriter, LedgerMismatch, RangeMoved) as error:
                 logger.debug("recounting waits: %s", error)
             except (ApiError, ClientError, ArchiveAway) as error:
                 logger.info("recounting waits", extra=fields(why=error))
@@ -134,7 +134,7 @@ class Recounter:
         if held is not None and self._metric is not None:
             try:
                 self._give_up(self._metric, f"{places(held.part)}: {why}")
-            except (SinkUnavailable, Fenced, LedgerMismatch) as error:
+            except (SinkUnavailable, FencedWriter, LedgerMismatch) as error:
                 # The number of tries also ends it, because it is counted in the database.
                 logger.warning("cannot note that a recount is given up", extra=fields(why=error))
 
