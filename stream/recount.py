@@ -26,7 +26,7 @@ from sinks.rows import Batch, OffsetRange
 from stream.archive.contents import Spans, reachable
 from stream.archive.writer import ArchiveAway, ArchiveWriter
 from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import Folding
 from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.quarantine.bisection import places
@@ -195,7 +195,7 @@ class Recounter:
 
     def _fold(
         self, lines: DataFrame, now: RunningConfiguration, metric: str, piece: Part
-    ) -> Counts:
+    ) -> BatchCounts:
         if self._own is None or self._own.of is not now or self._own.metric != metric:
             self._own = _own_plan(now, metric)
         self._metric = metric
