@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from collector.identity.generation import Generation
 from collector.identity.handles import Handle
-from collector.identity.sightings import Doubt, Held
+from collector.identity.sightings import Doubt, OpenStat
 from collector.text.tailer import Request
 
 HOLE_QUIET_MS = 1_000  # NULs before other text are skipped after this time
@@ -31,7 +31,7 @@ class InPlace:
         self.quiet_ms = HOLE_QUIET_MS
 
     def look(
-        self, generation: Generation, handle: Handle, held: Held, size: int, now_ms: int
+        self, generation: Generation, handle: Handle, held: OpenStat, size: int, now_ms: int
     ) -> Look:
         """Return what to read of a file for which the tailer's `request` returned None."""
         tailer = generation.tailer
@@ -71,7 +71,7 @@ class InPlace:
         return Look(tailer.request(size))
 
 
-def note_read(generation: Generation, held: Held, now_ms: int) -> None:
+def note_read(generation: Generation, held: OpenStat, now_ms: int) -> None:
     """Note the file's stamp at the time the bytes behind the position were read."""
     generation.read_stamp = held.stamp
     generation.is_read_stamp_sure = now_ms - held.mtime_ns // 1_000_000 >= STAMP_SURE_MS

@@ -22,8 +22,8 @@ from collector.identity.registry import Registry
 from collector.identity.sightings import (
     AnyProbe,
     Decision,
-    Held,
     Judgement,
+    OpenStat,
     Seen,
     Stamp,
     State,
@@ -118,7 +118,7 @@ class Reader:
         self,
         stored: Collection[Stored],
         seen: Sequence[Seen],
-        held: Mapping[str, Held],
+        held: Mapping[str, OpenStat],
         *,
         is_complete: bool,
     ) -> Decision:
@@ -160,7 +160,7 @@ class Reader:
         return generation.size > generation.position
 
     @staticmethod
-    def _is_behind(generation: Generation, held: Held | None) -> bool:
+    def _is_behind(generation: Generation, held: OpenStat | None) -> bool:
         """Tell whether an open handle has unread bytes, whatever became of the name."""
         is_plain = held is not None and not generation.is_archive
         return is_plain and held is not None and held.size > generation.position
@@ -232,9 +232,9 @@ class Reader:
 
     # --- judging ------------------------------------------------------------------------------
 
-    def _look_at_handles(self) -> dict[str, Held]:
+    def _look_at_handles(self) -> dict[str, OpenStat]:
         """Return the stat of each open handle; close those whose file system is gone."""
-        held: dict[str, Held] = {}
+        held: dict[str, OpenStat] = {}
         for name, handle in self.handles:
             try:
                 held[name] = handle.look()
@@ -293,7 +293,7 @@ class Reader:
         return handle
 
     def _read(
-        self, generation: Generation, handle: Handle, held: Held, now_ms: int, block_bytes: int
+        self, generation: Generation, handle: Handle, held: OpenStat, now_ms: int, block_bytes: int
     ) -> Turn:
         waking = Waking.AWAKE
         if generation.tailer is None:
@@ -330,7 +330,7 @@ class Reader:
         return self._take(generation, handle, held, look.request, now_ms)
 
     def _take(
-        self, generation: Generation, handle: Handle, held: Held, request: Request, now_ms: int
+        self, generation: Generation, handle: Handle, held: OpenStat, request: Request, now_ms: int
     ) -> Turn:
         tailer = generation.tailer
         assert tailer is not None
@@ -383,7 +383,7 @@ class Reader:
             return replace(turn, has_more=bool(turn.blocks))
         return Turn()
 
-    def _drained(self, generation: Generation, held: Held, now_ms: int) -> Turn:
+    def _drained(self, generation: Generation, held: OpenStat, now_ms: int) -> Turn:
         """End a file without a name, once it has not grown for long enough.
 
         It stays open until all of its lines are committed: if their transaction is aborted, only
