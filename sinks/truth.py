@@ -52,7 +52,7 @@ class Truth(Protocol):
         ...
 
     def apply(self, batch: Batch) -> Merged:
-        """Merge a batch once; raises Fenced, LedgerMismatch, SinkUnavailable."""
+        """Merge a batch once; raises FencedWriter, LedgerMismatch, SinkUnavailable."""
         ...
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Truth(Protocol):
 
 
 def check_ours(guard: WriterGuard, query_id: str, epoch: int) -> None:
-    """Raise Fenced if a newer driver writes, LedgerMismatch if the truth was restored."""
+    """Raise FencedWriter if a newer driver writes, LedgerMismatch if the truth was restored."""
     if (guard.query_id, guard.epoch) == (query_id, epoch):
         return
     found = f"query {guard.query_id or 'none'} epoch {guard.epoch}"
