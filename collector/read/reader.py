@@ -37,7 +37,7 @@ from collector.read.open_events import OpenEvents
 from collector.read.turn import Turn
 from collector.read.waking import FieldsOf, LineLimit, Waker, Waking, content_of, content_size
 from collector.text.fingerprint import FileId
-from collector.text.lines import Kind
+from collector.text.lines import RecordKind
 from collector.text.tailer import Request
 
 
@@ -214,7 +214,7 @@ class Reader:
             and generation.archive.damage is not None
         ):
             # The bytes before the damage are an incomplete line that nothing will complete.
-            blocks[-1] = replace(blocks[-1], kind=Kind.DEAD_LETTER, source=None)
+            blocks[-1] = replace(blocks[-1], kind=RecordKind.DEAD_LETTER, source=None)
         return self._open_events.last(generation, tuple(blocks))
 
     def keep(self, generation: Generation) -> None:
