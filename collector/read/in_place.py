@@ -17,7 +17,7 @@ HOLE_QUIET_MS = 1_000  # NULs before other text are skipped after this time
 STAMP_SURE_MS = 50  # the clock of a file system can have steps as long as this
 
 
-class Look(NamedTuple):
+class NextRead(NamedTuple):
     """What to read now, or when to look again because NULs may still be overwritten."""
 
     request: Request | None = None
@@ -32,30 +32,30 @@ class InPlace:
 
     def look(
         self, generation: Generation, handle: Handle, held: OpenStat, size: int, now_ms: int
-    ) -> Look:
+    ) -> NextRead:
         """Return what to read of a file for which the tailer's `request` returned None."""
         tailer = generation.tailer
         assert tailer is not None
         if generation.archive is not None:
             # A compressor does not overwrite its output.
             tailer.trust(size)
-            return Look(tailer.request(size))
+            return NextRead(tailer.request(size))
         probe = tailer.nuls_to_probe(size)
         if probe is not None and any(handle.read(probe.offset, probe.length)):
             tailer.look_again(is_written_at_start=True)
-            return Look(tailer.request(size))
+            return NextRead(tailer.request(size))
         if tailer.doubt is not None:
             return self._wait(generation, size, now_ms)
         generation.doubt = None
         is_all_read = max(size, tailer.searched_end) == tailer.read_position
         is_same = generation.is_read_stamp_sure and generation.read_stamp == held.stamp
         if is_all_read or is_same or not generation.rests:
-            return Look()
+            return NextRead()
         note_read(generation, held, now_ms)
         tailer.look_again()
-        return Look(tailer.request(size))
+        return NextRead(tailer.request(size))
 
-    def _wait(self, generation: Generation, size: int, now_ms: int) -> Look:
+    def _wait(self, generation: Generation, size: int, now_ms: int) -> NextRead:
         """Skip NULs that were unchanged for long enough, and all others present since then."""
         tailer = generation.tailer
         assert tailer is not None
@@ -65,10 +65,10 @@ class InPlace:
             doubt = generation.doubt = Doubt(tailer.doubt.start, size, now_ms)
         due_ms = doubt.since_ms + self.quiet_ms
         if now_ms < due_ms:
-            return Look(wake_at_ms=due_ms)
+            return NextRead(wake_at_ms=due_ms)
         generation.doubt = None
         tailer.trust(max(doubt.size, tailer.doubt.end))
-        return Look(tailer.request(size))
+        return NextRead(tailer.request(size))
 
 
 def note_read(generation: Generation, held: OpenStat, now_ms: int) -> None:

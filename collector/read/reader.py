@@ -30,7 +30,7 @@ from collector.identity.sightings import (
     Stored,
     Verdict,
 )
-from collector.read.in_place import InPlace, Look, note_read
+from collector.read.in_place import InPlace, NextRead, note_read
 from collector.read.last_lines import flush_last_line
 from collector.read.measures import Measures
 from collector.read.open_events import OpenEvents
@@ -316,7 +316,7 @@ class Reader:
         size = content_size(generation, held)
         if size < tailer.read_position:
             return self._changed(generation, now_ms)
-        look = Look(tailer.request(size, block_bytes))
+        look = NextRead(tailer.request(size, block_bytes))
         if look.request is None:
             look = self.in_place.look(generation, handle, held, size, now_ms)
         if look.request is None:
