@@ -103,7 +103,7 @@ class Agent:
         self._stopping = False
         self.unreached: str | None = None
         """Why the cluster is not reached, and since when."""
-        self._wished: CollectorSettings | None = None
+        self._wanted_settings: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._rate_at_ms = 0
         self.reloading: Reloading | None = None
@@ -136,12 +136,12 @@ class Agent:
         )
         return True
 
-    async def take_inputs(self, wish: CollectorUpdate) -> None:
+    async def take_inputs(self, wanted: CollectorUpdate) -> None:
         """Apply other inputs from the next round on. Raises ClientError or ApiError."""
-        update = {"section": wish.section, "topics": wish.topics}
+        update = {"section": wanted.section, "topics": wanted.topics}
         settings = self.settings.model_copy(update=update)
         await self.brokers.change_topics(settings)
-        self._wished = settings
+        self._wanted_settings = settings
         self._wake.set()
 
     async def run(self) -> None:
@@ -169,8 +169,8 @@ class Agent:
             await self._start_over(self.committer.lost)
             return
         now_ms = self.clock()
-        if self._wished is not None:
-            self._change_inputs(self._wished)
+        if self._wanted_settings is not None:
+            self._change_inputs(self._wanted_settings)
         if self.lookout.is_scan_due(now_ms) and not self._stopping:
             await self._scan()
         self.lookout.look_between(now_ms)
@@ -327,7 +327,7 @@ class Agent:
     # --- waking up ----------------------------------------------------------------------------
 
     def _change_inputs(self, settings: CollectorSettings) -> None:
-        self.settings, self._wished = settings, None
+        self.settings, self._wanted_settings = settings, None
         inputs = settings.section.inputs
         self.registry.change_inputs(inputs)
         self.lookout.change(settings)

@@ -23,7 +23,7 @@ from collector.send.dead_letters import dead_letter
 from collector.send.lag_windows import LagWindows
 from collector.send.outbox import BatchedPiece, SendBatch, SendQueues
 from collector.text.encode import Piece
-from collector.text.lines import Block, Kind
+from collector.text.lines import Block, RecordKind
 from collector.timing.pace import ReadLimit
 from collector.timing.rhythm import Rhythm
 from collector.timing.schedule import ReadQueue, Schedule
@@ -290,7 +290,7 @@ class Feeder:
         assert generation.partition is not None
         key = self._addresses.key_of(generation)
         headers = self._addresses.headers_of(generation.section)
-        if block.kind is Kind.UNFINISHED:
+        if block.kind is RecordKind.UNFINISHED:
             return generation.partition, Piece(key, block, headers + UNFINISHED_HEADERS)
         line = Piece(key, block, headers)
         if not block.is_dead_letter:
@@ -302,9 +302,9 @@ class Feeder:
         return partition, dead_letter(generation, line, place_key, limit)
 
     def _count(self, generation: Generation, block: Block) -> None:
-        if block.kind is Kind.UNFINISHED:
+        if block.kind is RecordKind.UNFINISHED:
             self.counters["unfinished_sent"] += 1
-        elif block.kind is Kind.INVALID:
+        elif block.kind is RecordKind.INVALID:
             self.counters["invalid_dead_letter"] += 1
         elif not block.holds_lines:
             self.counters[f"overlong_{block.kind}"] += 1

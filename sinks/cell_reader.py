@@ -14,7 +14,7 @@ class CellReader(Protocol):
     """The truth as the live view reads it. Every method raises SinkUnavailable."""
 
     def check_ours(self) -> None:
-        """Raise Fenced or LedgerMismatch unless the writer row is still this driver's."""
+        """Raise FencedWriter or LedgerMismatch unless the writer row is still this driver's."""
         ...
 
     def cells_after(self, seq: int, cells_max: int) -> list[tuple[CellId, Cell]] | None:

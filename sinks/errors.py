@@ -1,7 +1,7 @@
 """The errors between a batch and its sinks.
 
 SinkError
-├── Fenced               a newer driver writes; this driver must end and not restart
+├── FencedWriter         a newer driver writes; this driver must end and not restart
 ├── LedgerMismatch       the batch does not continue the counted offsets, or the server was restored
 │                        from an older copy; resume from the ledger
 ├── DefinitionChanged    a metric has another definition than the stored one of this name
@@ -17,7 +17,7 @@ class SinkError(Exception):
     """Any error of the sinks."""
 
 
-class Fenced(SinkError):
+class FencedWriter(SinkError):
     """Another driver raised the epoch, or another query owns the writer row."""
 
 

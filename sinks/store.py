@@ -149,7 +149,7 @@ class Sinks:
     def apply(self, batch: Batch) -> BatchOutcome:
         """Merge a batch exactly once, however often it is sent.
 
-        Raises SinkUnavailable (send the same batch again), Fenced (end and do not restart),
+        Raises SinkUnavailable (send the same batch again), FencedWriter (end and do not restart),
         LedgerMismatch (resume from the ledger under a new query id).
         """
         with self._lock, _Noting(self):

@@ -8,7 +8,7 @@ from typing import Protocol
 import pymysql
 import redis
 
-from sinks.errors import Fenced, LedgerMismatch, SinkUnavailable
+from sinks.errors import FencedWriter, LedgerMismatch, SinkUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def tend_or_say(sinks: Tended) -> None:
         sinks.untended = None
     except SinkUnavailable as error:
         logger.debug("not tended: %s", error)
-    except (Fenced, LedgerMismatch) as error:
+    except (FencedWriter, LedgerMismatch) as error:
         # The next batch meets the same error and ends this driver; change nothing until then.
         logger.info("no longer the writer: %s", error)
         sinks.rest()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sinks.cells.merge import Cells, WindowId
-from sinks.errors import Fenced, LedgerMismatch
+from sinks.errors import FencedWriter, LedgerMismatch
 from sinks.rows import Batch, MetricDefinition
 
 
@@ -52,7 +52,7 @@ class Truth(Protocol):
         ...
 
     def apply(self, batch: Batch) -> Merged:
-        """Merge a batch once; raises Fenced, LedgerMismatch, SinkUnavailable."""
+        """Merge a batch once; raises FencedWriter, LedgerMismatch, SinkUnavailable."""
         ...
 
     def close(self) -> None:
@@ -61,11 +61,11 @@ class Truth(Protocol):
 
 
 def check_ours(guard: WriterGuard, query_id: str, epoch: int) -> None:
-    """Raise Fenced if a newer driver writes, LedgerMismatch if the truth was restored."""
+    """Raise FencedWriter if a newer driver writes, LedgerMismatch if the truth was restored."""
     if (guard.query_id, guard.epoch) == (query_id, epoch):
         return
     found = f"query {guard.query_id or 'none'} epoch {guard.epoch}"
     own = f"this driver is query {query_id} epoch {epoch}"
     if guard.epoch < epoch:
         raise LedgerMismatch(f"the writer row was restored to {found}; {own}")
-    raise Fenced(f"another driver writes: {found}; {own}")
+    raise FencedWriter(f"another driver writes: {found}; {own}")

@@ -20,7 +20,7 @@ from sinks.errors import SinkUnavailable
 from sinks.rows import Batch, OffsetRange
 from sinks.store import BatchCost, BatchOutcome
 from stream.fold.compile import FoldPlan
-from stream.fold.counts import Counts, PartitionCount, Spent
+from stream.fold.counts import BatchCounts, PartitionCount, Spent
 from stream.fold.folding import READ_HERE_LINES, Folding
 from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
 from stream.quarantine.bisection import (
@@ -189,7 +189,7 @@ class BatchWriter:
         return lines
 
     def _counted(
-        self, ranges: Sequence[OffsetRange], count: Callable[[], Counts], parts: SparkParts
+        self, ranges: Sequence[OffsetRange], count: Callable[[], BatchCounts], parts: SparkParts
     ) -> tuple[CountedBatch, Spent]:
         """Count a batch or piece; return the result, and where its time was spent."""
         begin = time.monotonic()
@@ -222,7 +222,7 @@ class BatchWriter:
 
     def _count_batch(
         self, frame: DataFrame, ranges: Sequence[OffsetRange], offsets: int, parts: SparkParts
-    ) -> Counts:
+    ) -> BatchCounts:
         """Fold a batch that is a single piece.
 
         A local driver reads a small batch itself, which is faster than a job. Executors share a
@@ -236,12 +236,12 @@ class BatchWriter:
             return parts.count(_held(ranges))
         return self._count(frame, offsets)
 
-    def _count(self, frame: DataFrame, offsets: int) -> Counts:
+    def _count(self, frame: DataFrame, offsets: int) -> BatchCounts:
         """Fold a frame that covers this many offsets."""
         return self._whole(frame.sparkSession, self._folding.fold(frame, offsets))
 
     @staticmethod
-    def _whole(session: SparkSession, counts: Counts) -> Counts:
+    def _whole(session: SparkSession, counts: BatchCounts) -> BatchCounts:
         """Return the counts, after checking that the JVM has sent all of them."""
         # PySpark takes the end of a JVM that sends rows for the end of the rows, so call the JVM.
         session.sparkContext._jsc.sc().isStopped()
@@ -288,7 +288,7 @@ class BatchWriter:
 
 
 def work_of(
-    counts: Counts,
+    counts: BatchCounts,
     spent: Spent,
     taken: BatchCost,
     kept_up: Collection[tuple[str, int]],

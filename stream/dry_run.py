@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.rows import NO_TIME_S, FoldRow, UnparsedRow, size_text
 from stream.config.settings import StreamSettings
 from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import Folding
 from stream.parse.times import TIME_REASON
 from stream.pattern_samples import pattern_samples
@@ -72,7 +72,7 @@ def _frame(session: SparkSession, topic: str, file: str, lines: Sequence[bytes])
     return session.createDataFrame(rows, COLUMNS_DDL).coalesce(1)
 
 
-def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:
+def report(name: str, plan: FoldPlan, counts: BatchCounts, lines: int) -> str:
     """Return the text of one input's dry run."""
     broken = sum(row.count for row in counts.unparsed if not row.reason.startswith(EXPRESSION_NULL))
     text = [f"as {name}: {lines} lines, {lines - broken} parse"]

@@ -24,7 +24,7 @@ from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.units import parse_duration_ms
-from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
+from sinks.errors import DefinitionChanged, FencedWriter, LedgerMismatch, SinkUnavailable
 from stream.archive.folders import root_of
 from stream.archive.writer import ArchiveWriter
 from stream.batch_writer import BatchWriter
@@ -155,7 +155,7 @@ class StreamJob:
                 self._configuration.adopt(failure)
                 self._opened = None
                 continue
-            if isinstance(failure, Fenced):
+            if isinstance(failure, FencedWriter):
                 logger.error("a newer driver writes; this one ends", extra=fields(why=failure))
                 return EXIT_FENCED
             if isinstance(failure, LedgerMismatch | CheckpointFault):
@@ -378,7 +378,7 @@ class StreamJob:
             if not self._stop.is_set():
                 self._overseer.note_end(writer)
             raise JvmGone(error_words(error)) from error
-        return writer.failure if isinstance(writer.failure, Fenced) else None
+        return writer.failure if isinstance(writer.failure, FencedWriter) else None
 
     def _say_suspects(self) -> None:
         """Report at the start that a batch has ended the JVM before."""

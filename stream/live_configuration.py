@@ -21,7 +21,7 @@ from stream.config.changes import (
     changed_section,
     later_keys,
 )
-from stream.config.settings import StreamSection, StreamSettings, TopicSettings, Wish
+from stream.config.settings import StreamSection, StreamSettings, StreamTopicSettings, StreamUpdate
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.parse.check import check_section
 from stream.parse.fault import Fault
@@ -37,7 +37,7 @@ class RunningConfiguration:
     """One configuration with its compiled plan, and the sinks for its metrics."""
 
     section: StreamSection
-    topics: tuple[TopicSettings, ...]
+    topics: tuple[StreamTopicSettings, ...]
     plan: FoldPlan
     sinks: Sinks
 
@@ -61,7 +61,10 @@ class LiveConfiguration:
         section, topics = settings.section, settings.topics
         instead = self._refused.running_instead(section)
         if instead is not None:
-            section, topics = changed_section(section, instead.wish.section), instead.wish.topics
+            section, topics = (
+                changed_section(section, instead.update.section),
+                instead.update.topics,
+            )
         self._asked = settings.section
         self.now = self._counting(section, topics)
         state.configured(self.now.names)
@@ -163,7 +166,7 @@ class LiveConfiguration:
         self._state.stopped_counting(self.now.names, self._stopped)
         return True
 
-    def _judged(self, session: SparkSession, found: Wish) -> RunningConfiguration | None:
+    def _judged(self, session: SparkSession, found: StreamUpdate) -> RunningConfiguration | None:
         if later := later_keys(self.now.section, found.section):
             logger.warning("takes effect with the next start", extra=fields(keys=later))
         self._asked = section = changed_section(self.now.section, found.section)
@@ -179,7 +182,7 @@ class LiveConfiguration:
         return self._counting(section, found.topics)
 
     def _counting(
-        self, section: StreamSection, topics: tuple[TopicSettings, ...]
+        self, section: StreamSection, topics: tuple[StreamTopicSettings, ...]
     ) -> RunningConfiguration:
         plan = compile_plan(section)
         sinks = Sinks(self._settings.sinks, [metric.definition for metric in plan.metrics])
@@ -194,7 +197,7 @@ class LiveConfiguration:
     def _refuse(self, why: str) -> None:
         try:
             self._refused.note(
-                self._asked, Wish(section=self.now.section, topics=self.now.topics), why
+                self._asked, StreamUpdate(section=self.now.section, topics=self.now.topics), why
             )
         except OSError as error:
             logger.error("cannot note what was refused", extra=fields(why=error))

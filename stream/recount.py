@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
-from sinks.errors import Fenced, LedgerMismatch, RangeMoved, SinkUnavailable
+from sinks.errors import FencedWriter, LedgerMismatch, RangeMoved, SinkUnavailable
 from sinks.mysql import recounts
 from sinks.mysql.recounts import Recount
 from sinks.rows import Batch, OffsetRange
 from stream.archive.contents import Spans, reachable
 from stream.archive.writer import ArchiveAway, ArchiveWriter
 from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import Folding
 from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.quarantine.bisection import places
@@ -105,7 +105,7 @@ class Recounter:
             try:
                 if self._count_some(session):
                     pause_s = 0.0
-            except (SinkUnavailable, Fenced, LedgerMismatch, RangeMoved) as error:
+            except (SinkUnavailable, FencedWriter, LedgerMismatch, RangeMoved) as error:
                 logger.debug("recounting waits: %s", error)
             except (ApiError, ClientError, ArchiveAway) as error:
                 logger.info("recounting waits", extra=fields(why=error))
@@ -134,7 +134,7 @@ class Recounter:
         if held is not None and self._metric is not None:
             try:
                 self._give_up(self._metric, f"{places(held.part)}: {why}")
-            except (SinkUnavailable, Fenced, LedgerMismatch) as error:
+            except (SinkUnavailable, FencedWriter, LedgerMismatch) as error:
                 # The number of tries also ends it, because it is counted in the database.
                 logger.warning("cannot note that a recount is given up", extra=fields(why=error))
 
@@ -195,7 +195,7 @@ class Recounter:
 
     def _fold(
         self, lines: DataFrame, now: RunningConfiguration, metric: str, piece: Part
-    ) -> Counts:
+    ) -> BatchCounts:
         if self._own is None or self._own.of is not now or self._own.metric != metric:
             self._own = _own_plan(now, metric)
         self._metric = metric

@@ -10,7 +10,7 @@ from appliance.config.document import Document
 from appliance.config.model import MillConfig
 from collector.identity.discovery import plan
 from stream.config import expression
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.sections import MetricSection
 
 NUMERIC_MEASURES = frozenset({"sum", "min", "max", "mean", "percentile"})
@@ -62,7 +62,7 @@ def check_metrics(config: MillConfig, document: Document) -> None:
 
 
 def _check_number(
-    index: int, metric: MetricSection, inputs: dict[str, InputSection], document: Document
+    index: int, metric: MetricSection, inputs: dict[str, ParsedInputSection], document: Document
 ) -> None:
     if metric.measure not in NUMERIC_MEASURES or metric.value is None:
         return

@@ -65,29 +65,29 @@ class Reloading:
         self._again_s = None
         try:
             sha256 = _sha256(self._settings.file)
-            wish = await ask(self._settings.command)
-            if later := later_keys(self._running.section, wish.section):
+            update = await ask(self._settings.command)
+            if later := later_keys(self._running.section, update.section):
                 raise UnreadableConfig(
                     f"{', '.join(later)} changed: a restart of the collector applies it"
                 )
-            if wish != self._running:
-                await self._take_over(wish)
+            if update != self._running:
+                await self._take_over(update)
         except UnreadableConfig as error:
             self._say(str(error))
         except (ClientError, ApiError) as error:
             self._again_s = now_s + AGAIN_S
             self._say(str(error))
         else:
-            self._running = wish
+            self._running = update
             self.sha256, self.problem = sha256, None
 
     def _say(self, why: str) -> None:
-        self.problem = f"{self._settings.file}: {why}; the inputs from before are read on"
+        self.problem = f"{self._settings.file}: {why}; the earlier inputs are still read"
         logger.warning("changed inputs not applied, the old ones stay", extra=fields(why=why))
 
 
 async def ask(command: tuple[str, ...]) -> CollectorUpdate:
-    """Run the command that prints a Wish as JSON, or its faults on standard error.
+    """Run the command that prints a CollectorUpdate as JSON, or its faults on standard error.
 
     Raises UnreadableConfig.
     """
@@ -118,7 +118,7 @@ async def ask(command: tuple[str, ...]) -> CollectorUpdate:
         raise UnreadableConfig(str(error)) from error
 
 
-def later_keys(section: CollectorSection, wish: CollectorSection) -> list[str]:
+def later_keys(section: CollectorSection, wanted: CollectorSection) -> list[str]:
     """Return the changed keys that take effect only at the next start: all except the inputs.
 
     Adding the first input or removing the last one needs a start too, because a collector runs
@@ -127,9 +127,9 @@ def later_keys(section: CollectorSection, wish: CollectorSection) -> list[str]:
     keys = [
         f"collector.{key}"
         for key in CollectorSection.model_fields
-        if key != "inputs" and getattr(section, key) != getattr(wish, key)
+        if key != "inputs" and getattr(section, key) != getattr(wanted, key)
     ]
-    if bool(section.inputs) != bool(wish.inputs):
+    if bool(section.inputs) != bool(wanted.inputs):
         keys.append("collector.inputs")
     return keys
 

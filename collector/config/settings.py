@@ -337,7 +337,7 @@ class CollectorUpdate(_CollectorModel):
 
 
 class ReloadSettings(_CollectorModel):
-    """A file that is watched for changes, and the command that prints its Wish.
+    """A file that is watched for changes, and the command that prints its CollectorUpdate.
 
     `sha256` is that of the content from which the settings were made, in hexadecimal. A change is
     applied once the file was unchanged for `settled_ms`; 0 if it is only ever replaced as a whole.

@@ -14,14 +14,14 @@ from collections.abc import Collection, Mapping, Sequence
 from collector.identity.comparing import JOINING_BYTES_MIN, Content
 from collector.identity.copies import CopiesOfRound, is_archive_name
 from collector.identity.round import Round, births_differ
-from collector.identity.sightings import Answers, Decision, Held, Seen, State, Stored, Verdict
+from collector.identity.sightings import Answers, Decision, OpenStat, Seen, State, Stored, Verdict
 from collector.text.fingerprint import FileId
 
 
 def decide(
     stored: Collection[Stored],
     seen: Sequence[Seen],
-    held: Mapping[str, Held],
+    held: Mapping[str, OpenStat],
     answers: Answers,
     *,
     is_complete: bool = True,
@@ -142,7 +142,9 @@ class _Session:
         self._round.add(verdict, known, name, lost_possible=True, begins=name)  # 10, 11
         return True
 
-    def _judge_trimmed(self, known: Stored, name: Seen, held: Held | None = None) -> bool | None:
+    def _judge_trimmed(
+        self, known: Stored, name: Seen, held: OpenStat | None = None
+    ) -> bool | None:
         """Row 9a: the file holds the last lines that were read, and perhaps newer ones.
 
         None if that is not known yet, or if the old file, open as `held`, must be read to its end
@@ -240,7 +242,7 @@ class _Session:
         found = [one for one in others if self._round.ask.kept_end(one, name) != 0]
         return known if known in found or not found else found[0]
 
-    def _is_renumbered(self, known: Stored, held: Held | None, newcomer: Seen) -> bool:
+    def _is_renumbered(self, known: Stored, held: OpenStat | None, newcomer: Seen) -> bool:
         """Row 13: the file system was mounted again. Also True while answers are missing.
 
         A file that is held open, or was judged to be moved out, is the same file under the device
@@ -258,7 +260,7 @@ class _Session:
             self._round.add(Verdict.RENUMBERED, known, newcomer, lost)  # 13
         return True
 
-    def _judge_held(self, known: Stored, held: Held, newcomer: Seen | None) -> None:
+    def _judge_held(self, known: Stored, held: OpenStat, newcomer: Seen | None) -> None:
         if known.state is State.DRAINING:
             return
         if held.links == 0 and newcomer is not None:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from collector.identity.sightings import Held
+from collector.identity.sightings import OpenStat
 from collector.identity.statx import Statx, owner_of
 from collector.text.fingerprint import FileId
 
@@ -49,14 +49,14 @@ class Handle:
             raise Unreadable(f"{error.strerror} at byte {offset}") from error
         return data
 
-    def look(self) -> Held:
+    def look(self) -> OpenStat:
         """Return the file's size, time of change and number of names. Raises Unreadable."""
         try:
             found = os.fstat(self._descriptor)
         except OSError as error:
             # On a network file system, or in /proc, fstat fails once the file is gone.
             raise Unreadable(f"{error.strerror}") from error
-        return Held(found.st_size, found.st_mtime_ns, found.st_nlink)
+        return OpenStat(found.st_size, found.st_mtime_ns, found.st_nlink)
 
     def close(self) -> None:
         """Close the file."""

@@ -11,8 +11,8 @@ from collector.identity.comparing import Comparer
 from collector.identity.sightings import (
     Answers,
     Decision,
-    Held,
     Judgement,
+    OpenStat,
     Seen,
     State,
     Stored,
@@ -28,7 +28,7 @@ class Round:
         self,
         stored: Collection[Stored],
         seen: Sequence[Seen],
-        held: Mapping[str, Held],
+        held: Mapping[str, OpenStat],
         answers: Answers,
         is_complete: bool,
         noticed: Collection[str | FileId],

@@ -22,22 +22,22 @@ from collector.identity.registry import Registry
 from collector.identity.sightings import (
     AnyProbe,
     Decision,
-    Held,
     Judgement,
+    OpenStat,
     Seen,
     Stamp,
     State,
     Stored,
     Verdict,
 )
-from collector.read.in_place import InPlace, Look, note_read
+from collector.read.in_place import InPlace, NextRead, note_read
 from collector.read.last_lines import flush_last_line
 from collector.read.measures import Measures
 from collector.read.open_events import OpenEvents
 from collector.read.turn import Turn
 from collector.read.waking import FieldsOf, LineLimit, Waker, Waking, content_of, content_size
 from collector.text.fingerprint import FileId
-from collector.text.lines import Kind
+from collector.text.lines import RecordKind
 from collector.text.tailer import Request
 
 
@@ -118,7 +118,7 @@ class Reader:
         self,
         stored: Collection[Stored],
         seen: Sequence[Seen],
-        held: Mapping[str, Held],
+        held: Mapping[str, OpenStat],
         *,
         is_complete: bool,
     ) -> Decision:
@@ -160,7 +160,7 @@ class Reader:
         return generation.size > generation.position
 
     @staticmethod
-    def _is_behind(generation: Generation, held: Held | None) -> bool:
+    def _is_behind(generation: Generation, held: OpenStat | None) -> bool:
         """Tell whether an open handle has unread bytes, whatever became of the name."""
         is_plain = held is not None and not generation.is_archive
         return is_plain and held is not None and held.size > generation.position
@@ -214,7 +214,7 @@ class Reader:
             and generation.archive.damage is not None
         ):
             # The bytes before the damage are an incomplete line that nothing will complete.
-            blocks[-1] = replace(blocks[-1], kind=Kind.DEAD_LETTER, source=None)
+            blocks[-1] = replace(blocks[-1], kind=RecordKind.DEAD_LETTER, source=None)
         return self._open_events.last(generation, tuple(blocks))
 
     def keep(self, generation: Generation) -> None:
@@ -232,9 +232,9 @@ class Reader:
 
     # --- judging ------------------------------------------------------------------------------
 
-    def _look_at_handles(self) -> dict[str, Held]:
+    def _look_at_handles(self) -> dict[str, OpenStat]:
         """Return the stat of each open handle; close those whose file system is gone."""
-        held: dict[str, Held] = {}
+        held: dict[str, OpenStat] = {}
         for name, handle in self.handles:
             try:
                 held[name] = handle.look()
@@ -293,7 +293,7 @@ class Reader:
         return handle
 
     def _read(
-        self, generation: Generation, handle: Handle, held: Held, now_ms: int, block_bytes: int
+        self, generation: Generation, handle: Handle, held: OpenStat, now_ms: int, block_bytes: int
     ) -> Turn:
         waking = Waking.AWAKE
         if generation.tailer is None:
@@ -316,7 +316,7 @@ class Reader:
         size = content_size(generation, held)
         if size < tailer.read_position:
             return self._changed(generation, now_ms)
-        look = Look(tailer.request(size, block_bytes))
+        look = NextRead(tailer.request(size, block_bytes))
         if look.request is None:
             look = self.in_place.look(generation, handle, held, size, now_ms)
         if look.request is None:
@@ -330,7 +330,7 @@ class Reader:
         return self._take(generation, handle, held, look.request, now_ms)
 
     def _take(
-        self, generation: Generation, handle: Handle, held: Held, request: Request, now_ms: int
+        self, generation: Generation, handle: Handle, held: OpenStat, request: Request, now_ms: int
     ) -> Turn:
         tailer = generation.tailer
         assert tailer is not None
@@ -383,7 +383,7 @@ class Reader:
             return replace(turn, has_more=bool(turn.blocks))
         return Turn()
 
-    def _drained(self, generation: Generation, held: Held, now_ms: int) -> Turn:
+    def _drained(self, generation: Generation, held: OpenStat, now_ms: int) -> Turn:
         """End a file that has no name, once it stood still long enough.
 
         The handle stays open until all lines of the file are committed. If their transaction is

@@ -17,7 +17,7 @@ from collector.identity.generation import Generation
 from collector.identity.handles import Handle, Unreadable
 from collector.identity.recognition import Compared, Recognition
 from collector.identity.registry import Registry
-from collector.identity.sightings import Held
+from collector.identity.sightings import OpenStat
 from collector.text.archive import CompressedFile
 from collector.text.content import HEAD_BYTES, no_lines
 from collector.text.decompressors import HEAD_BYTES_MAX, compression_of, may_be_archive
@@ -61,7 +61,7 @@ class Waker:
         self._fields_of = fields_of
         self._recognition = Recognition(registry)
 
-    def wake(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Waking:
+    def wake(self, generation: Generation, handle: Handle, held: OpenStat, now_ms: int) -> Waking:
         """Give a sleeping generation a tailer once the kind of its file is known.
 
         Raises Unreadable.
@@ -93,7 +93,7 @@ class Waker:
         generation.wake(self._tailer(generation, encoding, evidence))
         return Waking.AWAKE
 
-    def renew(self, generation: Generation, handle: Handle, held: Held) -> Waking:
+    def renew(self, generation: Generation, handle: Handle, held: OpenStat) -> Waking:
         """Continue at the same position by the rules of another input, or of a changed one."""
         assert generation.tailer is not None
         encoding = self.encoding(generation, handle)
@@ -133,7 +133,7 @@ class Waker:
         return Encoding(name, OnInvalid(section.on_invalid), line_end)
 
     def examine(
-        self, generation: Generation, archive: CompressedFile, handle: Handle, held: Held
+        self, generation: Generation, archive: CompressedFile, handle: Handle, held: OpenStat
     ) -> bool:
         """Examine the new bytes of an archive; return False if there are none."""
         was_sound = archive.damage is None
@@ -144,7 +144,7 @@ class Waker:
         return progressed
 
     @staticmethod
-    def refuse_without_lines(generation: Generation, data: memoryview, held: Held) -> None:
+    def refuse_without_lines(generation: Generation, data: memoryview, held: OpenStat) -> None:
         """Raise Unreadable if the first bytes of a file's content show that it holds no lines."""
         assert generation.tailer is not None
         encoding, is_unpacked = generation.tailer.rules.encoding, generation.archive is not None
@@ -182,7 +182,7 @@ class Waker:
         generation: Generation,
         archive: CompressedFile,
         handle: Handle,
-        held: Held,
+        held: OpenStat,
         now_ms: int,
     ) -> Waking:
         """Wake an archive, which is read only after it was complete once."""
@@ -206,7 +206,7 @@ class Waker:
 
     @staticmethod
     def _evidence(
-        generation: Generation, handle: Handle, held: Held, encoding: Encoding
+        generation: Generation, handle: Handle, held: OpenStat, encoding: Encoding
     ) -> Evidence | Waking:
         """Return the evidence where reading begins, or why the bytes there are not confirmed."""
         if generation.begins_at_end:
@@ -229,7 +229,7 @@ class Waker:
         return resume(print_, head, tail)
 
 
-def content_size(generation: Generation, held: Held) -> int:
+def content_size(generation: Generation, held: OpenStat) -> int:
     """Return how many bytes of content can be read, decompressed."""
     if generation.archive is not None:
         return generation.archive.content_size or 0
@@ -265,7 +265,7 @@ def _aligned(
     return evidence.advance(rest) if len(rest) == missing else Waking.WAITING
 
 
-def _skip_archive(generation: Generation, handle: Handle, held: Held) -> None:
+def _skip_archive(generation: Generation, handle: Handle, held: OpenStat) -> None:
     """Skip an archive that existed before the first start, if only new lines are wanted."""
     generation.begins_at_end = False
     generation.archive = None

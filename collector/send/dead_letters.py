@@ -12,7 +12,7 @@ from dataclasses import replace
 from collector.config.settings import BATCH_OVERHEAD_BYTES
 from collector.identity.generation import Generation
 from collector.text.encode import Header, Piece, header_octets, record_overhead_max
-from collector.text.lines import Block, Kind, single_block
+from collector.text.lines import Block, RecordKind, single_block
 
 LINE_HEADER = b"header."
 """The prefix for the name of each header of the line."""
@@ -40,7 +40,7 @@ def dead_letter(generation: Generation, line: Piece, key: bytes, batch_limit: in
 
 
 def _reason(generation: Generation, block: Block) -> bytes:
-    if block.kind is Kind.INVALID:
+    if block.kind is RecordKind.INVALID:
         return b"invalid_bytes"
     is_damaged = generation.archive is not None and generation.archive.damage is not None
     return b"damaged_archive" if is_damaged else b"overlong"

@@ -23,7 +23,7 @@ from collector.text.encode import (
     header_octets,
     record_overhead_max,
 )
-from collector.text.lines import Block, Kind, LineRules, Overlong, single_block, split_lines
+from collector.text.lines import Block, LineRules, Overlong, RecordKind, single_block, split_lines
 from collector.timing.schedule import DoublingWait, ReadQueue
 from protocol.types import TopicPartition
 
@@ -287,7 +287,7 @@ def _cut(piece: Piece, limit: int) -> list[Block]:
     room = limit - overhead if limit > overhead else LINE_BYTES_MIN
     rules = LineRules(room, piece.block.cut_cr, Overlong.SPLIT)
     parts = []
-    is_events = piece.block.kind is Kind.EVENTS
+    is_events = piece.block.kind is RecordKind.EVENTS
     for block in (
         _pieces(piece.block, rules.limit_bytes)
         if is_events
@@ -308,6 +308,6 @@ def _pieces(block: Block, limit: int) -> list[Block]:
     for newline in block.newlines.tolist():
         record = block.data[begin:newline]
         for start in range(0, max(1, len(record)), limit):
-            parts.append(single_block(record[start : start + limit], 0, 0, Kind.PIECE))
+            parts.append(single_block(record[start : start + limit], 0, 0, RecordKind.PIECE))
         begin = newline + 1
     return parts

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from collector.text.encodings import NEWLINE
-from collector.text.lines import Block, Kind, find_line_ends, single_block
+from collector.text.lines import Block, RecordKind, find_line_ends, single_block
 
 _MARK = b"\xef\xbb\xbf"
 _ESCAPE = 27
@@ -37,7 +37,7 @@ def _cleaned(block: Block, line_end: int, *, strip_ansi: bool) -> Block:
     octets = np.frombuffer(block.data, dtype=np.uint8)
     has_escapes = strip_ansi and bool((octets == _ESCAPE).any())
     begins = block.newlines[:-1] + 1
-    has_marks = block.kind is not Kind.PIECE and (
+    has_marks = block.kind is not RecordKind.PIECE and (
         octets[0] == _MARK[0] or bool((octets[begins] == _MARK[0]).any())
     )
     if not (has_escapes or has_marks):
@@ -49,7 +49,7 @@ def _cleaned(block: Block, line_end: int, *, strip_ansi: bool) -> Block:
         text = _MARKS[line_end].sub(b"", text)
     if len(text) == len(block.data):
         return block
-    if block.kind is not Kind.LINES:
+    if block.kind is not RecordKind.LINES:
         content = memoryview(text)[:-1]
         again = single_block(content, block.start, block.end, block.kind, source=block.source)
         return replace(again, evidence=block.evidence, altered=block.altered)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.text.encodings import CARRIAGE_RETURN, Positions
-from collector.text.lines import Block, Kind
+from collector.text.lines import Block, RecordKind
 
 Octets = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
@@ -83,7 +83,7 @@ def encode(pieces: Sequence[Piece]) -> Records:
     count = 0
     for piece in pieces:
         block = piece.block
-        if block.count <= FEW_LINES or block.kind is Kind.EVENTS:
+        if block.count <= FEW_LINES or block.kind is RecordKind.EVENTS:
             parts.append(_encode_few(piece, count))
         else:
             parts += _encode_block(piece, count)

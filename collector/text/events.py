@@ -11,7 +11,7 @@ import numpy as np
 
 from collector.config.multiline import By, EventRules
 from collector.text.encodings import Positions
-from collector.text.lines import Block, Kind, find_line_ends, single_block
+from collector.text.lines import Block, RecordKind, find_line_ends, single_block
 from collector.text.partial import join_parts
 
 
@@ -26,10 +26,10 @@ def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Blo
         if open_event is not None:
             out.append(open_event)
             open_event = None
-        if block.kind is Kind.LINES and rules.by is By.PARTIAL:
+        if block.kind is RecordKind.LINES and rules.by is By.PARTIAL:
             parts, open_event = join_parts(_without_cr(block), rules)
             out += parts
-        elif block.kind is Kind.LINES:
+        elif block.kind is RecordKind.LINES:
             closed, open_event = _group(_without_cr(block), rules)
             if closed is not None:
                 out.append(closed)
@@ -61,7 +61,7 @@ def joined(event: Block, first: Block) -> Block:
         data=memoryview(data),
         newlines=newlines,
         cut_cr=False,
-        kind=Kind.EVENTS if first.kind is Kind.LINES else first.kind,
+        kind=RecordKind.EVENTS if first.kind is RecordKind.LINES else first.kind,
         source_ends=None if first.source is None else _ends(first),
     )
 
@@ -70,12 +70,16 @@ def unfinished(event: Block | None, last: Block, rules: EventRules) -> list[Bloc
     """Return a closed file's last records: open event and unfinished line, joined if possible."""
     if event is None:
         return [last]
-    if last.kind is not Kind.UNFINISHED or not continues(event, last, rules):
+    if last.kind is not RecordKind.UNFINISHED or not continues(event, last, rules):
         return [event, last]
     content = bytes(event.data) + bytes(last.data[:-1])
     return [
         single_block(
-            memoryview(content), event.start, last.end, Kind.UNFINISHED, evidence=last.evidence
+            memoryview(content),
+            event.start,
+            last.end,
+            RecordKind.UNFINISHED,
+            evidence=last.evidence,
         )
     ]
 
@@ -128,7 +132,7 @@ def _events(block: Block, lasts: list[int], cut: list[int]) -> Block:
     return replace(
         block,
         newlines=block.newlines[places],
-        kind=Kind.EVENTS,
+        kind=RecordKind.EVENTS,
         source_ends=_ends(block)[places],
         altered=None if altered is None else np.unique(np.searchsorted(places, altered)),
         shortened=np.array(cut, dtype=np.int64) if cut else None,
@@ -144,7 +148,7 @@ def _ends(block: Block) -> Positions:
     """Return where in the block's source each record ends."""
     if block.source_ends is not None:
         return block.source_ends
-    if block.kind is Kind.LINES:
+    if block.kind is RecordKind.LINES:
         return block.newlines + 1
     return np.array([block.end - block.start], dtype=np.int64)
 

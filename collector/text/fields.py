@@ -13,7 +13,7 @@ import numpy as np
 
 from collector.config.headers import FieldValue
 from collector.text.encodings import Positions
-from collector.text.lines import Block, Kind
+from collector.text.lines import Block, RecordKind
 
 WHITESPACE = b" \t\r"
 
@@ -74,7 +74,7 @@ def put_fields(blocks: Iterable[Block], fields: Fields) -> list[Block]:
 
 
 def _with_fields(block: Block, fields: Fields) -> Block:
-    if block.kind in (Kind.PIECE, Kind.CUT):
+    if block.kind in (RecordKind.PIECE, RecordKind.CUT):
         return replace(block, bare=np.arange(block.count, dtype=np.int64))
     lines, bare = _lines(block, fields)
     data = memoryview(b"\n".join(lines) + b"\n")
@@ -104,7 +104,7 @@ def _lines(block: Block, fields: Fields) -> tuple[Sequence[bytes], list[int]]:
 
 def _source_ends(block: Block) -> Positions | None:
     """Return where in the source each record ends; None if the block has one record only."""
-    if block.source_ends is not None or block.kind is not Kind.LINES:
+    if block.source_ends is not None or block.kind is not RecordKind.LINES:
         return block.source_ends
     return block.newlines + 1
 

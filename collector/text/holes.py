@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.text.encodings import Encoding
-from collector.text.lines import Block, Kind
+from collector.text.lines import Block, RecordKind
 
 
 class NulRun(NamedTuple):
@@ -105,7 +105,7 @@ def without_leading_nuls(blocks: Iterable[Block]) -> tuple[list[Block], int]:
     """Return the blocks without NULs at the beginning of lines, and how many those were."""
     out, count = [], 0
     for block in blocks:
-        stripped = _stripped(block) if block.kind is Kind.LINES else None
+        stripped = _stripped(block) if block.kind is RecordKind.LINES else None
         if stripped is not None:
             count += len(block.data) - len(stripped.data)
         out.append(stripped or block)

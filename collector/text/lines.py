@@ -25,7 +25,7 @@ class Overlong(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
-class Kind(StrEnum):
+class RecordKind(StrEnum):
     """The kind of a block's records. All except LINES and EVENTS hold exactly one record."""
 
     LINES = "lines"
@@ -82,7 +82,7 @@ class Block:
     start: int
     end: int
     cut_cr: bool
-    kind: Kind = Kind.LINES
+    kind: RecordKind = RecordKind.LINES
     source: memoryview | None = None
     evidence: Evidence | None = None
     source_ends: Positions | None = None
@@ -100,12 +100,12 @@ class Block:
     @property
     def is_dead_letter(self) -> bool:
         """Whether its record goes to the dead letters."""
-        return self.kind in (Kind.DEAD_LETTER, Kind.INVALID)
+        return self.kind in (RecordKind.DEAD_LETTER, RecordKind.INVALID)
 
     @property
     def holds_lines(self) -> bool:
         """Whether its records are the file's whole lines or events."""
-        return self.kind in (Kind.LINES, Kind.EVENTS)
+        return self.kind in (RecordKind.LINES, RecordKind.EVENTS)
 
     def copy(self) -> "Block":
         """Return an equal block that owns its memory."""
@@ -162,14 +162,14 @@ def _from(indices: Positions | None, count: int) -> Positions | None:
 
 def lines_block(data: memoryview, newlines: Positions, start: int, cut_cr: bool) -> Block:
     """Return a block of ordinary lines, whose data are the source's bytes."""
-    return Block(data, newlines, start, start + len(data), cut_cr, Kind.LINES, data)
+    return Block(data, newlines, start, start + len(data), cut_cr, RecordKind.LINES, data)
 
 
 def single_block(
     content: memoryview,
     start: int,
     end: int,
-    kind: Kind,
+    kind: RecordKind,
     *,
     source: memoryview | None = None,
     evidence: Evidence | None = None,
@@ -187,10 +187,10 @@ def find_line_ends(data: memoryview, line_end: int = NEWLINE) -> Positions:
 
 def as_events(block: Block) -> Block:
     """Return the lines as records that can hold newlines, because another byte ends them."""
-    if block.kind is not Kind.LINES:
+    if block.kind is not RecordKind.LINES:
         return block
     ends = block.newlines + 1 if block.source_ends is None else block.source_ends
-    return replace(block, kind=Kind.EVENTS, source_ends=ends)
+    return replace(block, kind=RecordKind.EVENTS, source_ends=ends)
 
 
 def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
@@ -262,7 +262,7 @@ def _overlong_line(line: memoryview, start: int, rules: LineRules) -> list[Block
         begin = after
         text = begin + rules.encoding.leading_nul_bytes(line[begin:content])
     rest = line[text:content]
-    blocks.append(single_block(rest, start + begin, end, Kind.PIECE, source=line[begin:]))
+    blocks.append(single_block(rest, start + begin, end, RecordKind.PIECE, source=line[begin:]))
     return blocks
 
 
@@ -274,7 +274,7 @@ def first_piece(data: memoryview, rules: LineRules) -> memoryview:
 def piece_block(piece: memoryview, start: int, source: memoryview, rules: LineRules) -> Block:
     """Return the block of a piece whose source bytes are `source`, beginning at `start`."""
     text = piece[: len(piece) - rules.encoding.trailing_nul_bytes(piece)]
-    return single_block(text, start, start + len(source), Kind.PIECE, source=source)
+    return single_block(text, start, start + len(source), RecordKind.PIECE, source=source)
 
 
 def first_bytes(data: memoryview, rules: LineRules) -> memoryview:
@@ -284,6 +284,6 @@ def first_bytes(data: memoryview, rules: LineRules) -> memoryview:
     return data[: rules.encoding.whole_bytes(data)] if is_cut else data
 
 
-def kind_of(rules: LineRules) -> Kind:
+def kind_of(rules: LineRules) -> RecordKind:
     """Return the kind of block for an overlong line that is not split."""
-    return Kind.CUT if rules.on_overlong is Overlong.CUT else Kind.DEAD_LETTER
+    return RecordKind.CUT if rules.on_overlong is Overlong.CUT else RecordKind.DEAD_LETTER

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collector.config.multiline import EventRules
-from collector.text.lines import Block, Kind
+from collector.text.lines import Block, RecordKind
 
 _WHOLE_JSON_TEXT = re.compile(rb"(?:^|[^\\])(?:\\\\)*\\n$")
 
@@ -169,7 +169,7 @@ class _Writer:
                 block.start + begin_at,
                 block.start + end_at,
                 False,
-                Kind.EVENTS,
+                RecordKind.EVENTS,
                 block.source[begin_at:end_at],
                 source_ends=np.array(self._record_ends, dtype=np.int64) - begin_at,
                 altered=np.array(altered, dtype=np.int64) if altered else None,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from collector.text.encodings import Encoding, Positions
-from collector.text.lines import Block, Kind, find_line_ends, single_block
+from collector.text.lines import Block, RecordKind, find_line_ends, single_block
 
 
 def recode(blocks: Iterable[Block], encoding: Encoding) -> list[Block]:
@@ -20,9 +20,9 @@ def recode(blocks: Iterable[Block], encoding: Encoding) -> list[Block]:
     """
     out: list[Block] = []
     for block in blocks:
-        if block.kind is Kind.LINES:
+        if block.kind is RecordKind.LINES:
             out += _lines(block, encoding)
-        elif block.kind is Kind.DEAD_LETTER:
+        elif block.kind is RecordKind.DEAD_LETTER:
             out.append(block)  # a dead letter keeps the file's bytes
         else:
             out.append(_single(block, encoding))
@@ -34,7 +34,7 @@ def _single(block: Block, encoding: Encoding) -> Block:
     content = block.data[:-1]
     text, is_text = _text(content, encoding)
     if text is None:
-        return replace(block, kind=Kind.INVALID)
+        return replace(block, kind=RecordKind.INVALID)
     again = single_block(
         memoryview(text),
         block.start,
@@ -94,7 +94,7 @@ def _line_by_line(block: Block, encoding: Encoding) -> list[Block]:
                     line,
                     block.start + begin,
                     block.start + end,
-                    Kind.INVALID,
+                    RecordKind.INVALID,
                     source=block.data[begin:end],
                 )
             )
@@ -118,7 +118,7 @@ def _recoded(source: Block, text: bytes, newlines: Positions, ends: Positions) -
         source.start,
         source.start + len(source.data),
         source.cut_cr,
-        Kind.LINES,
+        RecordKind.LINES,
         source.data,
         source_ends=ends,
     )

@@ -19,9 +19,9 @@ from collector.text.fingerprint import Evidence
 from collector.text.holes import Holes, NulRun, without_leading_nuls
 from collector.text.lines import (
     Block,
-    Kind,
     LineRules,
     Overlong,
+    RecordKind,
     as_events,
     first_bytes,
     first_piece,
@@ -318,7 +318,7 @@ class Tailer:
         if self.rules.cut_cr and encoding.ends_in_cr(content):
             content = content[: -encoding.unit_bytes]
         block = single_block(
-            content, begun.position, evidence.position, Kind.UNFINISHED, evidence=evidence
+            content, begun.position, evidence.position, RecordKind.UNFINISHED, evidence=evidence
         )
         blocks = [block] if encoding.is_raw else recode([block], encoding)
         blocks = clean(blocks, encoding.line_end, strip_ansi=self.rules.strip_ansi)
@@ -326,7 +326,7 @@ class Tailer:
 
     def _ends_split_line(self, block: Block) -> bool:
         unit = self.rules.encoding.unit_bytes
-        return block.kind is Kind.PIECE and bool(
+        return block.kind is RecordKind.PIECE and bool(
             len(self.rules.encoding.newlines(_source_of(block)[-unit:]))
         )
 

@@ -26,7 +26,7 @@ class MySqlCellReader:
         self._definitions = {definition.name: definition for definition in definitions}
 
     def check_ours(self) -> None:
-        """Raise Fenced or LedgerMismatch unless the writer row is still this driver's."""
+        """Raise FencedWriter or LedgerMismatch unless the writer row is still this driver's."""
         self._sink.check_ours()
 
     def cells_after(self, seq: int, cells_max: int) -> list[tuple[CellId, Cell]] | None:

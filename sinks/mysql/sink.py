@@ -153,9 +153,9 @@ class MySqlSink:
     def fill(self, metric: str, batch: Batch) -> Merged:
         """Add what a metric counts in offsets below its beginning, and move the beginning there.
 
-        The batch's query and id are ignored. Raises RangeMoved, Fenced, SinkUnavailable. If the
-        connection is lost during COMMIT, the result is unknown, and the next call raises RangeMoved
-        if it was committed.
+        The batch's query and id are ignored. Raises RangeMoved, FencedWriter, SinkUnavailable. If
+        the connection is lost during COMMIT, the result is unknown, and the next call raises
+        RangeMoved if it was committed.
         """
         return self._patiently(lambda: self._fill_once(metric, batch))
 
@@ -184,7 +184,7 @@ class MySqlSink:
         return self._patiently(lambda: self._in_transaction(do))
 
     def check_ours(self) -> None:
-        """Raise Fenced unless the writer row is still this driver's."""
+        """Raise FencedWriter unless the writer row is still this driver's."""
         check_ours(self.guard(), self._query_id, self._epoch)
 
     def purge(self, now_s: int, *, rows_max: int = 10_000) -> bool:

@@ -107,7 +107,8 @@ class Scrubber:
     def scrub(self, guard: WriterGuard, now_s: int) -> None:
         """Look at some windows, check some, and repair what is wrong.
 
-        The guard in Redis must have `guard.seq`. Raises Fenced, LedgerMismatch, SinkUnavailable.
+        The guard in Redis must have `guard.seq`. Raises FencedWriter, LedgerMismatch,
+        SinkUnavailable.
         """
         if not self._definitions:
             return

@@ -110,7 +110,7 @@ class RedisTruth:
     def _bring_states_up(self) -> None:
         """Store every cell under the present hash of its key; repeat it after an interruption.
 
-        Raises Fenced, SinkUnavailable.
+        Raises FencedWriter, SinkUnavailable.
         """
         done = 0
         for key in guarded_call(lambda: list(self._client.scan_iter(match=f"{STATE_PREFIX}*"))):

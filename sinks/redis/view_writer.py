@@ -90,7 +90,7 @@ class RedisView:
     ) -> None:
         """Show the last merge; catch up first if Redis missed an earlier one.
 
-        Raises Fenced, LedgerMismatch, SinkUnavailable.
+        Raises FencedWriter, LedgerMismatch, SinkUnavailable.
         """
         now_s = progress.now_ms // 1000
         ordered = [(cell_id, cells[cell_id]) for cell_id in sorted(cells)]

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from protocol.log import fields
 from protocol.settling import LOOK_EVERY_S, Settling, Signature, signature_of
-from stream.config.settings import StreamReloadSettings, StreamSection, Wish
+from stream.config.settings import StreamReloadSettings, StreamSection, StreamUpdate
 from stream.threads import ThreadKeeper
 
 COMMAND_S = 60.0
@@ -49,7 +49,7 @@ class ConfigWatch:
         self._settling = Settling(known_signature(settings))
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self._found: Wish | UnreadableConfigFile | None = None
+        self._found: StreamUpdate | UnreadableConfigFile | None = None
 
     def start(self, keeper: ThreadKeeper) -> None:
         """Start to watch; the content from which the settings were made is no change."""
@@ -59,7 +59,7 @@ class ConfigWatch:
         """Stop looking."""
         self._closed.set()
 
-    def take(self) -> Wish | UnreadableConfigFile | None:
+    def take(self) -> StreamUpdate | UnreadableConfigFile | None:
         """Return the changed settings; None if there is no change."""
         with self._lock:
             found, self._found = self._found, None
@@ -82,8 +82,8 @@ def known_signature(settings: StreamReloadSettings) -> Signature | None:
     return signature if digest == settings.sha256 else None
 
 
-def ask(command: tuple[str, ...]) -> Wish | UnreadableConfigFile:
-    """Run the command that prints a Wish as JSON, or its faults as lines on standard error."""
+def ask(command: tuple[str, ...]) -> StreamUpdate | UnreadableConfigFile:
+    """Run the command that prints a StreamUpdate as JSON, or its faults on standard error."""
     try:
         done = subprocess.run(
             command,
@@ -94,7 +94,7 @@ def ask(command: tuple[str, ...]) -> Wish | UnreadableConfigFile:
             check=False,
         )
         if done.returncode == 0:
-            return Wish.model_validate_json(done.stdout)
+            return StreamUpdate.model_validate_json(done.stdout)
         return UnreadableConfigFile(
             "; ".join(done.stderr.splitlines()[:LINES_TOLD]) or "no reason given"
         )
@@ -102,17 +102,17 @@ def ask(command: tuple[str, ...]) -> Wish | UnreadableConfigFile:
         return UnreadableConfigFile(f"{type(error).__name__}: {error}")
 
 
-def changed_section(section: StreamSection, wish: StreamSection) -> StreamSection:
+def changed_section(section: StreamSection, wanted: StreamSection) -> StreamSection:
     """Return the running section with the changes that can be applied while it runs."""
-    return section.model_copy(update={key: getattr(wish, key) for key in LIVE_KEYS})
+    return section.model_copy(update={key: getattr(wanted, key) for key in LIVE_KEYS})
 
 
-def later_keys(section: StreamSection, wish: StreamSection) -> list[str]:
+def later_keys(section: StreamSection, wanted: StreamSection) -> list[str]:
     """Return the changed keys that take effect only at the next start."""
     return [
         f"stream.{key}"
         for key in StreamSection.model_fields
-        if key not in LIVE_KEYS and getattr(section, key) != getattr(wish, key)
+        if key not in LIVE_KEYS and getattr(section, key) != getattr(wanted, key)
     ]
 
 
@@ -120,7 +120,7 @@ def later_keys(section: StreamSection, wish: StreamSection) -> list[str]:
 class RunningInstead:
     """The configuration that runs instead of the requested one, and why."""
 
-    wish: Wish
+    update: StreamUpdate
     why: str
 
 
@@ -140,7 +140,7 @@ class RefusedConfig:
             value = json.loads(text)
             if value["version"] != _VERSION or value["asked"] != _digest(asked):
                 return None
-            return RunningInstead(Wish.model_validate(value["running"]), str(value["why"]))
+            return RunningInstead(StreamUpdate.model_validate(value["running"]), str(value["why"]))
         except (ValueError, KeyError, TypeError) as error:
             logger.warning(
                 "the file about a refused configuration cannot be read",
@@ -148,7 +148,7 @@ class RefusedConfig:
             )
             return None
 
-    def note(self, asked: StreamSection, running: Wish, why: str) -> None:
+    def note(self, asked: StreamSection, running: StreamUpdate, why: str) -> None:
         """Note that `asked` was refused, and `running` continues. Raises OSError."""
         value = {
             "version": _VERSION,

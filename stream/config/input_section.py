@@ -49,7 +49,7 @@ _FORMAT_KEYS = {
 _CSV_KEYS = ("delimiter", "quote", "escape", "comment", "header")
 
 
-class InputSection(Section):
+class ParsedInputSection(Section):
     """One parsed input: the lines of a topic in one format.
 
     `reader` splits the lines; None if it has the same name as the format.

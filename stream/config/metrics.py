@@ -14,7 +14,7 @@ from sinks.local_time import LocalZone
 from sinks.rows import MetricDefinition
 from stream.config.expression import column_tokens, reads_otherwise_in_spark
 from stream.config.format_files import shipped_input
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.sections import MetricSection
 from stream.config.settings import StreamSection
 from stream.config.windows import KEEP_MYSQL, KEEP_REDIS, SLICE_S, kept_s, window_s
@@ -60,7 +60,7 @@ def slice_of(windows_s: Sequence[int]) -> int:
 
 def definition_hash(
     metric: MetricSection,
-    inputs: Mapping[str, InputSection],
+    inputs: Mapping[str, ParsedInputSection],
     windows_s: Sequence[int],
     zone: LocalZone | None = None,
 ) -> bytes:
@@ -119,7 +119,7 @@ def _tz(metric: MetricSection, section: StreamSection) -> str:
     return said or (zones.pop() if len(zones) == 1 else "UTC")
 
 
-def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, object]:
+def _input_meaning(metric: MetricSection, section: ParsedInputSection) -> dict[str, object]:
     columns = list(section.column_types())
     named = {column.lower() for column in metric.key}
     for text in (metric.where, metric.value):
@@ -133,7 +133,7 @@ def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, ob
     return {**_keys_of_its_own(section), "columns": sorted(declared)}
 
 
-def _keys_of_its_own(section: InputSection) -> dict[str, object]:
+def _keys_of_its_own(section: ParsedInputSection) -> dict[str, object]:
     """Return the keys of an input that are part of a definition.
 
     Keys that older versions lacked are included only if they are set. The content of a shipped
@@ -142,7 +142,7 @@ def _keys_of_its_own(section: InputSection) -> dict[str, object]:
     meaning = section.model_dump(mode="json", exclude={"columns"})
     shipped = shipped_input(section.format)
     if shipped is not None:
-        usual = InputSection.model_validate(shipped).model_dump(mode="json")
+        usual = ParsedInputSection.model_validate(shipped).model_dump(mode="json")
         for key in shipped:
             if key in meaning and key not in ("topic", "format") and meaning[key] == usual[key]:
                 meaning[key] = None

@@ -17,7 +17,7 @@ from sinks.local_time import DAY_S
 from stream.config import expression
 from stream.config.base import Names, Section
 from stream.config.functions import words
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.windows import (
     ALL_WINDOW,
     KEEP_MYSQL,
@@ -55,7 +55,7 @@ class KeepSection(Section):
     mysql: Keep | None = None
 
 
-_Inputs = Mapping[str, InputSection | None]
+_Inputs = Mapping[str, ParsedInputSection | None]
 _inputs: ContextVar[_Inputs | None] = ContextVar("inputs", default=None)
 
 

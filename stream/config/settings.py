@@ -22,7 +22,7 @@ from pydantic import (
 from protocol.units import parse_duration_ms, parse_size_bytes
 from sinks.config import SinksSettings
 from stream.config.base import DurationText, Section, SizeText
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.sections import (
     METRICS_MAX,
     DefaultsSection,
@@ -56,10 +56,10 @@ _OWN_SPARK_KEYS = (
 )
 
 
-def _sound(given: object) -> InputSection | None:
+def _sound(given: object) -> ParsedInputSection | None:
     """Return an input if it has no faults, else None."""
     try:
-        return InputSection.model_validate(given)
+        return ParsedInputSection.model_validate(given)
     except ValidationError:
         return None
 
@@ -98,7 +98,7 @@ class StreamSection(Section):
     heap: SizeText | None = None
     spark: dict[str, str] = Field(default={})
     archive: ArchiveSection | None = None
-    from_: dict[str, InputSection] = Field(alias="from", default={})
+    from_: dict[str, ParsedInputSection] = Field(alias="from", default={})
     defaults: DefaultsSection = DefaultsSection()
     metrics: tuple[MetricSection, ...] = Field(default=(), max_length=METRICS_MAX)
 
@@ -149,7 +149,7 @@ class StreamSection(Section):
 
     @field_validator("from_")
     @classmethod
-    def _check_from(cls, value: dict[str, InputSection]) -> dict[str, InputSection]:
+    def _check_from(cls, value: dict[str, ParsedInputSection]) -> dict[str, ParsedInputSection]:
         topics: dict[str, str] = {}
         for name, section in value.items():
             if not _INPUT_NAME.match(name):
@@ -183,7 +183,7 @@ class StreamSection(Section):
         return tuple(sorted(section.topic for section in self.from_.values()))
 
 
-class TopicSettings(Section):
+class StreamTopicSettings(Section):
     """A topic to create if it is missing; None means the cluster's default."""
 
     name: str
@@ -199,15 +199,15 @@ class StatusSettings(Section):
     port: int = Field(default=8092, ge=0, le=65535)
 
 
-class Wish(Section):
+class StreamUpdate(Section):
     """The part of a configuration file that concerns the stream."""
 
     section: StreamSection
-    topics: tuple[TopicSettings, ...] = ()
+    topics: tuple[StreamTopicSettings, ...] = ()
 
 
 class StreamReloadSettings(Section):
-    """A file that is watched for changes, and the command that prints its Wish.
+    """A file that is watched for changes, and the command that prints its StreamUpdate.
 
     `sha256` is that of the content from which the settings were made, in hexadecimal.
     """
@@ -231,7 +231,7 @@ class StreamSettings(Section):
     jars: tuple[Path, ...] = ()
     java_home: str | None = None
     class_data_archive: str | None = None
-    topics: tuple[TopicSettings, ...] = ()
+    topics: tuple[StreamTopicSettings, ...] = ()
     status: StatusSettings = StatusSettings()
     reload: StreamReloadSettings | None = None
     home: Path = Path()

@@ -24,7 +24,7 @@ from stream.config.expression import (
     quote_text,
     spark_sql,
 )
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.metrics import Metric, resolve_metrics
 from stream.config.settings import StreamSection
 from stream.parse.columns import ParsedInput, parse_input
@@ -58,7 +58,7 @@ class ValueKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricColumns:
     """The columns of a judged line in which a metric finds its data; it is `metrics[number]`.
 
     `verdict` names the column with COUNTED, FAULTY or NULL. It is None if every line that parses
@@ -104,7 +104,7 @@ class FoldPlan:
     lines_sql: str
     columns: tuple[str, ...]
     metrics: tuple[Metric, ...]
-    readings: tuple[Reading, ...]
+    readings: tuple[MetricColumns, ...]
     inputs: Mapping[str, ParsedInput]
     entries: Mapping[tuple[str, str], MetricInput]
 
@@ -154,7 +154,7 @@ def compile_plan(section: StreamSection) -> FoldPlan:
     return FoldPlan(lines_sql, columns, metrics, readings, inputs, entries)
 
 
-def column_names(name: str, given: InputSection) -> dict[str, str]:
+def column_names(name: str, given: ParsedInputSection) -> dict[str, str]:
     """Return the name within the query for each column of an input.
 
     The colon separates columns from the names of parsing steps, such as `json.fields`.
@@ -163,7 +163,7 @@ def column_names(name: str, given: InputSection) -> dict[str, str]:
     return {column: plain.get(column, f"{name}:{column}") for column in given.column_types()}
 
 
-def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[str]:
+def _wanted(name: str, given: ParsedInputSection, metrics: Sequence[Metric]) -> set[str]:
     """Return the columns of an input that any metric uses."""
     columns = list(given.column_types())
     wanted: set[str] = set()
@@ -176,7 +176,7 @@ def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[st
     return wanted
 
 
-def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> MetricInput:
+def _entry(metric: Metric, parsed: ParsedInput, given: ParsedInputSection) -> MetricInput:
     names = column_names(parsed.name, given)
     spelling = {column.lower(): name for column, name in names.items()}
     keys = tuple(quote_name(spelling[column.lower()]) for column in metric.key)
@@ -227,7 +227,7 @@ def _reading(
     entries: Mapping[tuple[str, str], MetricInput],
     measured: _Columns,
     judged: _Columns,
-) -> Reading:
+) -> MetricColumns:
     own = {name: entries[metric.name, name] for name in metric.inputs}
     kinds = dict.fromkeys(entry.kind for entry in own.values() if entry.kind is not None)
     kind = ValueKind.DECIMAL if len(kinds) > 1 else next(iter(kinds), None)
@@ -256,7 +256,7 @@ def _reading(
         judged.named("key", f"CAST({_by_input({n: e.keys[at] for n, e in own.items()})} AS STRING)")
         for at in range(len(metric.key))
     )
-    return Reading(
+    return MetricColumns(
         number,
         tuple(inputs[name].topic for name in metric.inputs),
         verdict,
@@ -280,7 +280,7 @@ def _lines_query(
     inputs: Mapping[str, ParsedInput],
     measured: _Columns,
     judged: _Columns,
-    readings: Sequence[Reading],
+    readings: Sequence[MetricColumns],
 ) -> Iterator[str]:
     """Yield the steps from lines to judged lines; each reads the step before.
 

@@ -108,7 +108,7 @@ NOTHING_SPENT = Spent()
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class BatchCounts:
     """A folded batch, with the time it took and the time stamps of its records."""
 
     rows: Sequence[FoldRow]

@@ -7,7 +7,7 @@ because otherwise all executors would wait for the driver.
 from pyspark.sql import DataFrame, SparkSession
 
 from stream.fold.compile import FoldPlan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.java_fold import JavaFold
 from stream.fold.judging import Judging
 from stream.source.kafka import Span, tasks_for
@@ -34,7 +34,7 @@ class Folding:
         self._large = JavaFold(plan, as_blocks=as_blocks)
         self._small = JavaFold(plan, as_blocks=False)
 
-    def fold(self, lines: DataFrame, offsets: int) -> Counts:
+    def fold(self, lines: DataFrame, offsets: int) -> BatchCounts:
         """Fold lines that cover this many offsets."""
         if self.is_local and offsets <= SMALL_BATCH_LINES:
             return self.fold_in_driver(lines)
@@ -49,16 +49,16 @@ class Folding:
             None if self.is_local else tasks_for(offsets, session.sparkContext.defaultParallelism)
         )
 
-    def fold_here(self, session: SparkSession, span: Span, offsets: int) -> Counts:
+    def fold_here(self, session: SparkSession, span: Span, offsets: int) -> BatchCounts:
         """Read and fold a span of the running stream, which covers this many offsets."""
         fold = self._small if offsets <= SMALL_BATCH_LINES else self._large
         return fold.of_span(session, span, self._judge(session))
 
-    def fold_in_driver(self, lines: DataFrame) -> Counts:
+    def fold_in_driver(self, lines: DataFrame) -> BatchCounts:
         """Judge and fold a few lines in the driver; all cells come as rows."""
         return self._small.of_few(lines, self._judge(lines.sparkSession))
 
-    def fold_in_tasks(self, lines: DataFrame, tasks: int | None = None) -> Counts:
+    def fold_in_tasks(self, lines: DataFrame, tasks: int | None = None) -> BatchCounts:
         """Judge and fold lines in Spark's tasks; one task per core combines their cells."""
         session = lines.sparkSession
         cores = session.sparkContext.defaultParallelism

@@ -16,7 +16,7 @@ from sinks.estimates import KLL_K, UNIQUE_EXACT_MAX
 from sinks.keys import K_COLUMN_CHARACTERS, K_HASH_BYTES, KEY_ID_TEXT_OCTETS_MAX
 from sinks.local_time import LocalZone
 from sinks.unparsed import SAMPLES_PER_FILE_AND_DAY
-from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, FoldPlan, Reading, ValueKind
+from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, FoldPlan, MetricColumns, ValueKind
 from stream.parse.numbers import EXACT_DIGITS, EXACT_PLACES
 from stream.parse.times import TIME_REASON
 
@@ -44,7 +44,7 @@ _NO_COLUMN = -1
 class Grouping:
     """Metrics that are counted by one grouping of the lines."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[MetricColumns, ...]
 
     @property
     def slice_s(self) -> int:
@@ -63,7 +63,7 @@ class Grouping:
 
 def groupings(plan: FoldPlan) -> tuple[Grouping, ...]:
     """Return the groupings of a plan's metrics, in the order of their first metrics."""
-    found: dict[tuple[object, ...], list[Reading]] = {}
+    found: dict[tuple[object, ...], list[MetricColumns]] = {}
     for reading in plan.readings:
         alone = reading.number if reading.measure in _SKETCH_SIZES else None
         shared = (reading.topics, reading.keys, reading.slice_s, reading.zone, alone)
@@ -71,7 +71,7 @@ def groupings(plan: FoldPlan) -> tuple[Grouping, ...]:
     return tuple(Grouping(tuple(readings)) for readings in found.values())
 
 
-def faulty_readings(plan: FoldPlan) -> tuple[Reading, ...]:
+def faulty_readings(plan: FoldPlan) -> tuple[MetricColumns, ...]:
     """Return the metrics for which a line can be faulty."""
     return tuple(reading for reading in plan.readings if reading.verdict is not None)
 
@@ -121,7 +121,7 @@ def _zone_spec(zone: LocalZone | None) -> dict[str, list[int]] | None:
     return {"begins": list(zone.begins), "offsets": list(zone.offsets)}
 
 
-def _reading_spec(reading: Reading, plan: FoldPlan, at: Mapping[str, int]) -> dict[str, Any]:
+def _reading_spec(reading: MetricColumns, plan: FoldPlan, at: Mapping[str, int]) -> dict[str, Any]:
     return {
         "number": reading.number,
         "name": plan.metrics[reading.number].name,

@@ -24,7 +24,7 @@ from sinks.rows import CellBlock, FoldRow, UnparsedSample
 from stream.fold.compile import FoldPlan
 from stream.fold.counts import (
     NOTHING_SPENT,
-    Counts,
+    BatchCounts,
     PartitionCount,
     Reason,
     Spent,
@@ -59,7 +59,7 @@ class JavaFold:
         self._plan = plan
         self._spec = fold_spec(plan, as_blocks=as_blocks)
 
-    def of_many(self, lines: DataFrame, judging: Judging, tasks: int, parallel: int) -> Counts:
+    def of_many(self, lines: DataFrame, judging: Judging, tasks: int, parallel: int) -> BatchCounts:
         """Judge and fold lines, which have the columns of `kafka.COLUMNS_DDL`.
 
         `tasks` tasks of a second stage combine the cells; `parallel` tasks run at the same time.
@@ -68,23 +68,23 @@ class JavaFold:
         place = jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec, tasks)
         return self._counts(place, parallel)
 
-    def of_span(self, session: SparkSession, span: Span, judging: Judging) -> Counts:
+    def of_span(self, session: SparkSession, span: Span, judging: Judging) -> BatchCounts:
         """Judge and fold the running stream's lines between two offsets, without a job."""
         jvm: Any = session._jvm
         return self._counts(jvm.millrace.Fold.serveHere(*span, judging.java, self._spec))
 
-    def of_few(self, lines: DataFrame, judging: Judging) -> Counts:
+    def of_few(self, lines: DataFrame, judging: Judging) -> BatchCounts:
         """Judge and fold lines in the driver, after Spark has brought them there."""
         jvm: Any = lines.sparkSession._jvm
         rows = lines._jdf.queryExecution().executedPlan().executeCollect()
         return self._counts(jvm.millrace.Fold.serveRows(rows, judging.java, self._spec))
 
-    def _counts(self, place: Any, parallel: int = 1) -> Counts:
+    def _counts(self, place: Any, parallel: int = 1) -> BatchCounts:
         with _load_from_socket(place, _Frames()) as found:
             return counts_of(found, self._plan, parallel)
 
 
-def counts_of(frames: Iterable[bytes], plan: FoldPlan, parallel: int = 1) -> Counts:
+def counts_of(frames: Iterable[bytes], plan: FoldPlan, parallel: int = 1) -> BatchCounts:
     """Combine the frames of one batch; `parallel` tasks ran at the same time.
 
     Raises OSError if the last frame is missing.
@@ -116,7 +116,7 @@ class _Counting:
         self._tasks: list[Spent] = []
         self._texts: list[Spent] = []
 
-    def counts(self, frames: Iterable[bytes], parallel: int) -> Counts:
+    def counts(self, frames: Iterable[bytes], parallel: int) -> BatchCounts:
         """Return the combined counts."""
         take: dict[int, Callable[..., None]] = {
             FRAMES["rows"]: self._row,
@@ -141,7 +141,7 @@ class _Counting:
         }
         partitions = [self._partitions[place] for place in sorted(self._partitions)]
         spent = _beside(self._tasks, parallel) + _beside(self._texts, parallel)
-        return Counts(
+        return BatchCounts(
             self._rows, unparsed_rows(unparsed), partitions, self._blocks, spent, self._stamped
         )
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import BooleanType, DataType, NumericType, StringType
 
 from stream.config.expression import SparkSql, spark_sql
 from stream.config.groups import java_pattern
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.sections import MetricSection
 from stream.config.settings import StreamSection
 from stream.parse.fault import Fault, KeyPath
@@ -40,7 +40,7 @@ def check_section(session: SparkSession, section: StreamSection) -> list[Fault]:
     return faults
 
 
-def _empty(session: SparkSession, given: InputSection) -> DataFrame:
+def _empty(session: SparkSession, given: ParsedInputSection) -> DataFrame:
     columns = ", ".join(f"`{name}` {kind}" for name, kind in given.column_types().items())
     return session.createDataFrame([], columns)
 

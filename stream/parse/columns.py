@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from stream.config.expression import quote_name, quote_text
 from stream.config.formats import Declared, parse_address
 from stream.config.groups import java_pattern, repeats_groups
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.parse.access import (
     access_pattern,
     other_format_sql,
@@ -68,7 +68,7 @@ class ParsedInput:
     skipped: str | None = None
 
 
-def parse_input(name: str, section: InputSection, wanted: Collection[str]) -> ParsedInput:
+def parse_input(name: str, section: ParsedInputSection, wanted: Collection[str]) -> ParsedInput:
     """Return the expressions of one input that the columns in `wanted` need.
 
     Spark need not analyse what is left out, nor optimise it in every batch.

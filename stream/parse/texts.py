@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stream.config.expression import quote_name, quote_text
 from stream.config.formats import Declared, parse_address
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.parse.numbers import number
 from stream.parse.times import TimeSql, line_time, parse_time
 
@@ -51,7 +51,7 @@ class LineSql:
 class Texts:
     """Collects the texts extracted from one input's fields, and converts their types."""
 
-    def __init__(self, name: str, section: InputSection, wanted: Collection[str]) -> None:
+    def __init__(self, name: str, section: ParsedInputSection, wanted: Collection[str]) -> None:
         self.name = name
         self.section = section
         self.wanted = wanted

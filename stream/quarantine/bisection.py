@@ -15,7 +15,7 @@ from typing import Protocol
 from protocol.log import fields
 from protocol.types import NO_OFFSET
 from sinks.rows import OffsetRange
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.quarantine.crash_record import CrashRecord
 from stream.quarantine.failures import Origin, is_java_error, judge, words_of
 from stream.quarantine.in_hand import HANG_OFFSETS_PER_S, HANG_S, SEARCH_HANG_S, Hand
@@ -51,7 +51,7 @@ class StopRequested(Exception):
 class BatchParts(Protocol):
     """The batch being counted, as Spark can read it."""
 
-    def count(self, part: Part) -> Counts:
+    def count(self, part: Part) -> BatchCounts:
         """Count a part."""
 
     def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
@@ -69,7 +69,7 @@ class CountedBatch:
     """A counted batch. If it was divided, every start in `ranges` is known."""
 
     ranges: Sequence[OffsetRange]
-    counts: Counts
+    counts: BatchCounts
     poison: Sequence[PoisonLine] = ()
 
 
@@ -93,7 +93,7 @@ class Bisection:
         self._size = size
 
     def count(
-        self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: BatchParts
+        self, ranges: Sequence[OffsetRange], whole: Callable[[], BatchCounts], parts: BatchParts
     ) -> CountedBatch:
         """Count a batch as a whole by `whole`, or in parts if that fails.
 
@@ -107,7 +107,7 @@ class Bisection:
             failure = DEADLY
         elif offsets_max is None or offsets <= offsets_max:
             tried = self._try(batch, whole, HANG_S + offsets / HANG_OFFSETS_PER_S)
-            if isinstance(tried, Counts):
+            if isinstance(tried, BatchCounts):
                 return CountedBatch(ranges, tried)
             failure = tried
         if failure is not None:
@@ -139,7 +139,7 @@ class Bisection:
             if part is None:
                 break
             tried = self._try_part(part, parts)
-            if isinstance(tried, Counts):
+            if isinstance(tried, BatchCounts):
                 search.passed(tried)
             else:
                 failure = tried
@@ -154,15 +154,15 @@ class Bisection:
             self._size.was_cut()
         return CountedBatch(ranges, joined([search.counts, set_aside(poison)]), poison)
 
-    def _try_part(self, part: Part, parts: BatchParts) -> Counts | PartFailure:
+    def _try_part(self, part: Part, parts: BatchParts) -> BatchCounts | PartFailure:
         if self._stop.is_set() or self._is_held():
             raise StopRequested
         patience_s = SEARCH_HANG_S + size_of(part) / HANG_OFFSETS_PER_S
         return self._try(part, lambda: parts.count(part), patience_s)
 
     def _try(
-        self, part: Part, count: Callable[[], Counts], patience_s: float
-    ) -> Counts | PartFailure:
+        self, part: Part, count: Callable[[], BatchCounts], patience_s: float
+    ) -> BatchCounts | PartFailure:
         """Count, and repeat it once unless the data is surely the cause of a failure."""
         before: str | None = None
         while True:

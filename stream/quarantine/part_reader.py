@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.rows import OffsetRange
 from sinks.unparsed import SAMPLE_BYTES_MAX
 from stream.fold.compile import FoldPlan, valid_text
-from stream.fold.counts import NO_FILE, Counts
+from stream.fold.counts import NO_FILE, BatchCounts
 from stream.fold.folding import Folding
 from stream.quarantine.search import Part, size_of
 from stream.source.checkpoint import Offsets
@@ -29,7 +29,7 @@ class SparkParts:
         session: SparkSession,
         options: Mapping[str, str],
         plan: FoldPlan,
-        count: Callable[[DataFrame, int], Counts],
+        count: Callable[[DataFrame, int], BatchCounts],
         tasks: Callable[[SparkSession, int], int | None],
         first_offsets: Callable[[], Offsets],
     ) -> None:
@@ -40,7 +40,7 @@ class SparkParts:
         self._tasks = tasks
         self.first_offsets = first_offsets
 
-    def count(self, part: Part) -> Counts:
+    def count(self, part: Part) -> BatchCounts:
         """Count a part."""
         offsets = size_of(part)
         tasks = self._tasks(self._session, offsets)

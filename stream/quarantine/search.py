@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from sinks.rows import CellBlock, FoldRow, OffsetRange, UnparsedRow, UnparsedSample
 from sinks.unparsed import SAMPLE_BYTES_MAX, SAMPLES_PER_FILE_AND_DAY
-from stream.fold.counts import NOTHING_SPENT, Counts, PartitionCount
+from stream.fold.counts import NOTHING_SPENT, BatchCounts, PartitionCount
 
 POISON = "poison"
 
@@ -175,7 +175,7 @@ class Search:
         self.poison: list[tuple[OffsetRange, PartFailure]] = []
         self.offsets_left = size_of(whole)
         self._blame = blame or {}
-        self._passed: list[Counts] = []
+        self._passed: list[BatchCounts] = []
         self._too_large: list[tuple[Part, int]] = []
         self._rests_joined = RESTS_JOINED_MAX
         parts = [whole] if whole else []
@@ -192,7 +192,7 @@ class Search:
         """The part to count next; None when everything is counted or blamed."""
         return self._open[-1].part if self._open else None
 
-    def passed(self, counts: Counts) -> None:
+    def passed(self, counts: BatchCounts) -> None:
         """Note that the part was counted."""
         one = self._open.pop()
         self._passed.append(counts)
@@ -210,7 +210,7 @@ class Search:
         self._settle()
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> BatchCounts:
         """The counts of all parts that passed, combined."""
         return joined(self._passed)
 
@@ -301,7 +301,7 @@ class PartSize:
             self._cut_batches = 0
 
 
-def joined(parts: Sequence[Counts]) -> Counts:
+def joined(parts: Sequence[BatchCounts]) -> BatchCounts:
     """Combine the counts of disjoint parts as those of one batch.
 
     Rows of the same cell are not added, because the sinks do that.
@@ -321,7 +321,7 @@ def joined(parts: Sequence[Counts]) -> Counts:
             partitions[place] = partitions[place].joined(one) if place in partitions else one
     spent = sum((part.spent for part in parts), NOTHING_SPENT)
     stamped = [one for part in parts for one in part.stamped]
-    return Counts(
+    return BatchCounts(
         rows,
         [unparsed[why] for why in sorted(unparsed)],
         [partitions[place] for place in sorted(partitions)],
@@ -331,11 +331,11 @@ def joined(parts: Sequence[Counts]) -> Counts:
     )
 
 
-def set_aside(lines: Iterable[PoisonLine]) -> Counts:
+def set_aside(lines: Iterable[PoisonLine]) -> BatchCounts:
     """Return the counts for lines that were set aside."""
     return joined(
         [
-            Counts(
+            BatchCounts(
                 [],
                 [
                     UnparsedRow(

@@ -17,7 +17,7 @@ from protocol.client.fetch_core import IsolationLevel
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ZERO_UUID, TopicPartition
 from sinks.rows import OffsetRange
-from stream.config.settings import StreamSection, TopicSettings
+from stream.config.settings import StreamSection, StreamTopicSettings
 from stream.source.admission import Admission
 from stream.source.checkpoint import Offsets, decode_offsets, encode_offsets
 from stream.spark.memory import lines_per_batch, machine_bytes
@@ -89,14 +89,17 @@ async def _partitions(cluster: Cluster, topics: Sequence[str]) -> list[TopicPart
 
 
 def ask_topics(
-    bootstrap_servers: str, client_id: str, topics: Sequence[str], wanted: Sequence[TopicSettings]
+    bootstrap_servers: str,
+    client_id: str,
+    topics: Sequence[str],
+    wanted: Sequence[StreamTopicSettings],
 ) -> TopicOffsets:
     """Create missing topics, and return the offsets that the broker has of all topics.
 
     Raises ApiError and ClientError if the broker cannot be asked now.
     """
     specs = {spec.name: spec for spec in wanted}
-    missing = [specs.get(name, TopicSettings(name=name)) for name in topics]
+    missing = [specs.get(name, StreamTopicSettings(name=name)) for name in topics]
 
     async def ask(cluster: Cluster, admin: Admin) -> TopicOffsets:
         await admin.ensure_topics(

@@ -15,8 +15,8 @@ from sinks.cells.merge import window_start
 from sinks.estimates import KLL_K
 from sinks.rows import ALL_WINDOW_S, NO_TIME_S, FoldRow, UnparsedSample
 from sinks.values import ARITHMETIC
-from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, Reading
-from stream.fold.counts import Counts, Key, PartitionCount, Reason, fault_reason, unparsed_rows
+from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, MetricColumns
+from stream.fold.counts import BatchCounts, Key, PartitionCount, Reason, fault_reason, unparsed_rows
 from stream.fold.groupings import SAMPLES
 from stream.parse.times import TIME_REASON
 from tests.harness.hashing import sketch_of, word_of
@@ -40,7 +40,7 @@ class _Measured:
 class _Folder:
     """What one metric has counted of a batch, by slice and key."""
 
-    reading: Reading
+    reading: MetricColumns
     verdict_at: int | None
     value_at: int | None
     keys_at: tuple[int, ...]
@@ -95,21 +95,21 @@ class _Tally:
             self._kept[why, partition] += 1
             samples.append(UnparsedSample(partition, offset, bytes(sample)))
 
-    def counts(self, rows: list[FoldRow]) -> Counts:
+    def counts(self, rows: list[FoldRow]) -> BatchCounts:
         """All of it, beside the metrics' rows."""
         partitions = [
             PartitionCount(*place, *found) for place, found in sorted(self._partitions.items())
         ]
-        return Counts(rows, unparsed_rows(self._unparsed), partitions)
+        return BatchCounts(rows, unparsed_rows(self._unparsed), partitions)
 
 
-def reference_counts(lines: DataFrame, plan: FoldPlan) -> Counts:
+def reference_counts(lines: DataFrame, plan: FoldPlan) -> BatchCounts:
     """Judge and fold lines, which have the columns of `kafka.COLUMNS_DDL`."""
     lines.createOrReplaceTempView(LINES_VIEW)
     return fold_lines(lines.sparkSession.sql(plan.lines_sql).collect(), plan)
 
 
-def fold_lines(lines: Iterable[_Line], plan: FoldPlan) -> Counts:
+def fold_lines(lines: Iterable[_Line], plan: FoldPlan) -> BatchCounts:
     """Fold judged lines, whose values stand in the order of `plan.columns`.
 
     Lines of one partition come in the order of their offsets.
@@ -134,7 +134,7 @@ def fold_lines(lines: Iterable[_Line], plan: FoldPlan) -> Counts:
     return tally.counts([row for folder in folders for row in _rows(folder, plan)])
 
 
-def _folder(reading: Reading, plan: FoldPlan) -> _Folder:
+def _folder(reading: MetricColumns, plan: FoldPlan) -> _Folder:
     at = {name: index for index, name in enumerate(plan.columns)}
     add = {
         "count": _add_line,

@@ -32,7 +32,7 @@ IDIOMS_MAX = {
 }
 """The most idioms a room or a page may have. A room that is missing here may have none."""
 
-DOUBLE_NAMES_MAX = 16
+DOUBLE_NAMES_MAX = 10
 """The most class names that stand for two or more classes in the rooms of the product."""
 
 

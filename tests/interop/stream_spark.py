@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.config import SinksSettings
 from stream.config.settings import StreamSection, StreamSettings
 from stream.fold.compile import compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import Folding
 from stream.source.kafka import COLUMNS_DDL
 from stream.spark import java_classes
@@ -94,7 +94,7 @@ def _rows(
     ]
 
 
-def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> Counts:
+def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> BatchCounts:
     """What the fold of a configuration makes of some lines."""
     plan = compile_plan(StreamSection.model_validate(section))
     return Folding(plan, as_blocks=False).fold_in_driver(frame(lines, **where))
@@ -109,7 +109,7 @@ def one_input(input_section: dict[str, Any], *metrics: dict[str, Any]) -> dict[s
     }
 
 
-def keys(counts: Counts, metric: str) -> dict[Any, int]:
+def keys(counts: BatchCounts, metric: str) -> dict[Any, int]:
     """key → count of one metric; the bare value for a key of one column, () for none."""
     found: dict[Any, int] = {}
     for row in counts.rows:
@@ -119,7 +119,7 @@ def keys(counts: Counts, metric: str) -> dict[Any, int]:
     return found
 
 
-def reasons(counts: Counts) -> dict[str, int]:
+def reasons(counts: BatchCounts) -> dict[str, int]:
     """reason → count of what did not parse."""
     found: dict[str, int] = {}
     for row in counts.unparsed:

@@ -127,7 +127,7 @@ def test_a_fault_in_the_file_is_said_and_the_old_inputs_go_on(
         wait_until(lambda: bool(one.status().problems), 30, "the problem")
         (problem,) = one.status().problems
         assert problem.code == "config"
-        assert "the inputs from before are read on" in problem.text
+        assert "the earlier inputs are still read" in problem.text
         (one.home / "watched/text/a.log").write_bytes(b"goes on\n")
         reader = TopicReader(broker.bootstrap, "t")
         assert reader.values(1) == [b"goes on"]

@@ -17,7 +17,7 @@ import pytest
 from sinks.cells.blocks import ADDITIVE
 from sinks.cells.merge import fold_to_windows
 from sinks.config import SinksSettings
-from sinks.errors import Fenced, LedgerMismatch
+from sinks.errors import FencedWriter, LedgerMismatch
 from sinks.keys import K_COLUMN_CHARACTERS, Key
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
@@ -270,7 +270,7 @@ def test_a_replay_of_blocks_changes_nothing(
         assert sinks.apply(one) is BatchOutcome.REPLAYED
     successor = drive(settings)
     successor.open(worked.QUERY)
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedWriter):
         sinks.apply(some[2])
     crooked = dataclasses.replace(some[2], ranges=[OffsetRange("logs.access", 0, 1, 3)])
     with pytest.raises(LedgerMismatch):

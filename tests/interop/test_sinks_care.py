@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from sinks.config import SinksSettings
-from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
+from sinks.errors import DefinitionChanged, FencedWriter, LedgerMismatch, SinkUnavailable
 from sinks.mysql.cell_reader import MySqlCellReader
 from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange, UnparsedRow, UnparsedSample
@@ -245,7 +245,7 @@ def test_a_driver_of_the_past_does_not_empty_the_view(
     new.apply(worked.BATCH_7)
     client = redis_server.client()
     client.delete("mill:guard")
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedWriter):
         old.tend()
     assert client.exists(MINUTE)
     assert not client.exists("mill:guard")

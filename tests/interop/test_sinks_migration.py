@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from sinks.config import MySqlSettings, SinksSettings
-from sinks.errors import Fenced, SchemaTooNew, SinkUnavailable
+from sinks.errors import FencedWriter, SchemaTooNew, SinkUnavailable
 from sinks.forget import forget_metric
 from sinks.keys import Key, is_other, key_hash, other_key
 from sinks.mysql import migrate
@@ -400,7 +400,7 @@ def test_a_driver_that_was_fenced_leaves_the_tables_alone(
     first = opened(old)
     second = opened(old)
     migration = Migration(old.database, {})
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedWriter):
         first._plainly(lambda cursor: first._migrate(migration, cursor))
     with mysql_server.connect(old) as other, other.cursor() as cursor:
         cursor.execute("SELECT GET_LOCK(%s, 0)", (migration._lock,))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sinks.config import SinksSettings
-from sinks.errors import Fenced, RangeMoved
+from sinks.errors import FencedWriter, RangeMoved
 from sinks.mysql.recounts import Recount, ask_for, give_up, note_try, raise_floors
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Sinks
@@ -117,7 +117,7 @@ def test_an_older_driver_fills_nothing(
 ) -> None:
     ask(sinks)
     newer = drive(OLD, NEW)
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedWriter):
         sinks.fill("new", batch(-1, 25, 40, "new"))
     newer.fill("new", batch(-1, 25, 40, "new"))
     assert shown(redis_server) == "25"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sinks.config import RedisSettings, SinksSettings
-from sinks.errors import Fenced
+from sinks.errors import FencedWriter
 from sinks.keys import key_hash
 from sinks.redis.truth import RedisTruth
 from sinks.rows import MetricDefinition
@@ -80,6 +80,6 @@ def test_a_fenced_driver_brings_no_states_up(tmp_path: Any) -> None:
         second.open(worked.QUERY, METRICS, 0)
         set_states_back(server.client())
         before = states(server.client())
-        with pytest.raises(Fenced):
+        with pytest.raises(FencedWriter):
             first._bring_states_up()
         assert states(server.client()) == before

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sinks.config import MySqlSettings, SinksSettings
-from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch
+from sinks.errors import DefinitionChanged, FencedWriter, LedgerMismatch
 from sinks.rows import Batch, OffsetRange
 from sinks.store import BatchOutcome, Sinks
 from tests.harness import worked
@@ -161,12 +161,12 @@ def test_replays_and_drivers_of_the_past_change_nothing(mill: Mill) -> None:
     successor = mill.driver()
     assert successor.open(worked.QUERY) == 2
     before = mill.everything()
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedWriter):
         sinks.apply(worked.BATCH_8)
     next_batch = dataclasses.replace(
         worked.BATCH_8, batch_id=9, ranges=[OffsetRange("logs.access", 0, 7, 9)]
     )
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedWriter):
         sinks.apply(next_batch)
     assert mill.everything() == before
     assert successor.apply(next_batch) is BatchOutcome.MERGED
@@ -180,7 +180,7 @@ def test_a_driver_of_another_query_replaces_the_first_and_begins_at_batch_0(mill
     assert mill.guard() == (other, 2, -1, 1)
     resumed = dataclasses.replace(worked.BATCH_8, query_id=other, batch_id=0)
     assert new.apply(resumed) is BatchOutcome.MERGED
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedWriter):
         old.apply(worked.BATCH_8)
     assert mill.cells() == worked.AFTER_8
 
@@ -302,7 +302,7 @@ def test_redis_alone_counts_the_same(tmp_path_factory: pytest.TempPathFactory) -
             assert client.expiretime(key) == moment, key
         assert sinks.ledger() == {("logs.access", 0): 7, ("logs.api", 0): 7}
         driver().open(worked.QUERY)
-        with pytest.raises(Fenced):
+        with pytest.raises(FencedWriter):
             sinks.apply(worked.BATCH_8)
 
 

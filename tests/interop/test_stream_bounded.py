@@ -8,7 +8,7 @@ import pytest
 
 from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import Folding
 from tests.interop.stream_spark import frame, keys, one_input, reasons, spark
 
@@ -25,7 +25,7 @@ def started() -> None:
     spark()
 
 
-def fold(config: dict[str, Any], lines: list[str], *, in_tasks: bool, **where: Any) -> Counts:
+def fold(config: dict[str, Any], lines: list[str], *, in_tasks: bool, **where: Any) -> BatchCounts:
     """As the driver folds lines, or as Spark's tasks do."""
     plan = compile_plan(StreamSection.model_validate(config))
     folding = Folding(plan, as_blocks=False)

@@ -17,7 +17,7 @@ from sinks.values import combined
 from stream.config.settings import StreamSection
 from stream.fold import groupings
 from stream.fold.compile import FoldPlan, compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import Folding
 from tests.harness.cell_blocks import encode
 from tests.harness.reference_fold import reference_counts
@@ -99,7 +99,7 @@ def access_line(chance: random.Random) -> str:
 
 def folded(
     plan: FoldPlan, lines: Mapping[str, list[str]], *, as_blocks: bool
-) -> tuple[Counts, Counts, Counts]:
+) -> tuple[BatchCounts, BatchCounts, BatchCounts]:
     """The same lines through the reference, through the driver, and through Spark's tasks."""
     frames = [
         frame(some, topic, f"{topic}/{index}.log", partition=index)
@@ -115,7 +115,7 @@ def folded(
 
 
 def cells(
-    counts: Counts, definitions: Mapping[str, MetricDefinition], *, are_few: bool = True
+    counts: BatchCounts, definitions: Mapping[str, MetricDefinition], *, are_few: bool = True
 ) -> dict[CellId, object]:
     """Every cell of every window, with its sketch of distinct values.
 

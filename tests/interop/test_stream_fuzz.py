@@ -13,7 +13,7 @@ import pytest
 
 from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import Folding
 from tests.harness.reference_fold import reference_counts
 from tests.harness.seed import seeded
@@ -172,7 +172,7 @@ def check(line_format: str, lines: list[bytes]) -> None:
         ]
 
 
-def exact(counts: Counts) -> dict[tuple[object, ...], tuple[object, ...]]:
+def exact(counts: BatchCounts) -> dict[tuple[object, ...], tuple[object, ...]]:
     """What is exact of every cell."""
     return {
         (row.metric, row.slice_start_s, row.key): (row.count, row.sum, row.min, row.max)
@@ -180,7 +180,7 @@ def exact(counts: Counts) -> dict[tuple[object, ...], tuple[object, ...]]:
     }
 
 
-def not_read(counts: Counts) -> int:
+def not_read(counts: BatchCounts) -> int:
     """The lines that count nowhere; one without a time counts in the totals."""
     return sum(u.count for u in counts.unparsed if u.reason.startswith("format:"))
 

@@ -16,7 +16,7 @@ from sinks.estimates import UNIQUE_ERROR, UNIQUE_EXACT_MAX
 from sinks.values import Aggregate, combined
 from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import Folding
 from tests.interop.stream_spark import frame_for_tasks, keys, one_input, reasons, spark
 
@@ -238,7 +238,7 @@ EXPRESSIONS: Mapping[str, tuple[str, Callable[[Hit], int]]] = {
 }
 
 
-def counted(metrics: list[dict[str, Any]]) -> Counts:
+def counted(metrics: list[dict[str, Any]]) -> BatchCounts:
     """What two tasks beside each other make of their hits."""
     config = one_input({"format": "combined"}, *metrics)
     plan = compile_plan(StreamSection.model_validate(config))
@@ -249,7 +249,7 @@ def counted(metrics: list[dict[str, Any]]) -> Counts:
     return counts
 
 
-def cells_of(counts: Counts, metric: str) -> dict[str | None, Aggregate]:
+def cells_of(counts: BatchCounts, metric: str) -> dict[str | None, Aggregate]:
     """Of each key what all tasks together have gathered."""
     parts: dict[str | None, list[Aggregate]] = defaultdict(list)
     for row in counts.rows:

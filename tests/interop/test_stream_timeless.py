@@ -10,7 +10,7 @@ import yaml
 from sinks.cells.merge import fold_to_windows
 from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import Folding
 from tests.interop.stream_spark import (
     ARRIVAL,
@@ -43,7 +43,7 @@ def section(time: Any, *metrics: dict[str, Any]) -> dict[str, Any]:
     return one_input({"format": "json", "time": time, "columns": COLUMNS}, *metrics)
 
 
-def cells(counts: Counts, of: dict[str, Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+def cells(counts: BatchCounts, of: dict[str, Any]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """Every cell that the sinks would get: by metric, size, start and key."""
     plan = compile_plan(StreamSection.model_validate(of))
     definitions = {metric.name: metric.definition for metric in plan.metrics}

@@ -8,7 +8,7 @@ import pytest
 
 from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
-from stream.fold.counts import Counts, Stamped
+from stream.fold.counts import BatchCounts, Stamped
 from stream.fold.folding import Folding
 from stream.source.kafka import COLUMNS_DDL
 from tests.interop.stream_spark import frame_for_tasks, one_input, spark
@@ -27,7 +27,7 @@ def folding() -> Folding:
     return Folding(compile_plan(StreamSection.model_validate(section)), as_blocks=True)
 
 
-def stamped(stamps: Sequence[datetime | None], *, in_tasks: bool) -> Counts:
+def stamped(stamps: Sequence[datetime | None], *, in_tasks: bool) -> BatchCounts:
     """Lines with these stamps, all of one file and partition."""
     rows = [
         (bytearray(b"t/t.log"), bytearray(b"a=b"), "logs.t", 0, offset, at)

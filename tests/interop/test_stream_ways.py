@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from sinks.values import Measure
 from stream.config.settings import StreamSection
 from stream.fold.compile import FoldPlan, compile_plan
-from stream.fold.counts import Counts
+from stream.fold.counts import BatchCounts
 from stream.fold.folding import READ_HERE_LINES, SMALL_BATCH_LINES, Folding
 from stream.source.admission import Admission
 from stream.source.checkpoint import CheckpointFolder
@@ -57,7 +57,7 @@ class Ways:
     """Folds each batch of a stream by every way, one after the other."""
 
     def __init__(self, plan: FoldPlan, checkpoint: CheckpointFolder) -> None:
-        self.batches: list[Mapping[str, Counts]] = []
+        self.batches: list[Mapping[str, BatchCounts]] = []
         self._plan = plan
         self._folding = Folding(plan, as_blocks=True)
         self._checkpoint = checkpoint

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sinks.errors import Fenced
+from sinks.errors import FencedWriter
 from sinks.rows import Batch, FoldRow
 from sinks.store import BatchOutcome, Sinks
 from stream.config.settings import StreamSection
@@ -171,6 +171,6 @@ def test_replays_and_zombies_change_nothing(
     new.apply(batch_8)
     before = mill.everything()
     assert new.apply(batch_8) is BatchOutcome.REPLAYED
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedWriter):
         old.apply(batch_8)
     assert mill.everything() == before

@@ -5,7 +5,7 @@ import pytest
 from sinks.rows import OffsetRange
 from sinks.store import BatchCost
 from stream.batch_writer import exact_ranges, work_of
-from stream.fold.counts import Counts, PartitionCount, Spent, Stamped
+from stream.fold.counts import BatchCounts, PartitionCount, Spent, Stamped
 from stream.quarantine.bisection import OffsetsDiffer
 from stream.source.admission import LINES_PER_CORE, Admission
 from stream.source.checkpoint import EARLIEST
@@ -72,7 +72,7 @@ def test_a_partition_that_is_gone() -> None:
 
 
 def test_the_work_of_a_batch_is_of_its_counts_and_its_sinks() -> None:
-    counts = Counts([], [], [seen(0, 5, 7)])
+    counts = BatchCounts([], [], [seen(0, 5, 7)])
     found = work_of(counts, Spent(1, 2, 3), BatchCost(4, 5, 60), (), 0)
     assert found.seconds == {"source": 1, "parse": 2, "fold": 3, "mysql": 4, "redis": 5}
     assert (found.lines, found.cells) == (3, 60)
@@ -86,7 +86,7 @@ def test_lines_of_partitions_that_keep_up_are_live_and_have_an_age() -> None:
     now_ms = int(slot * 2.048) + 500
     found = list(
         work_of(
-            Counts([], [], [], [], stamped=stamped), Spent(), BatchCost(), {("t", 0)}, now_ms
+            BatchCounts([], [], [], [], stamped=stamped), Spent(), BatchCost(), {("t", 0)}, now_ms
         ).ages
     )
     assert [lines for _, lines in found] == [2, 1]

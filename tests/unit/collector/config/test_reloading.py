@@ -113,7 +113,7 @@ def test_what_cannot_be_taken_over_is_said_and_mended(
     followed.look()
     assert followed.taken == []
     assert said in str(followed.reloading.problem)
-    assert "the inputs from before are read on" in str(followed.reloading.problem)
+    assert "the earlier inputs are still read" in str(followed.reloading.problem)
     assert followed.reloading.sha256 == before
     followed.save(wish("b*"))
     followed.look()

@@ -9,8 +9,8 @@ from collector.identity.decide import decide
 from collector.identity.sightings import (
     AnyProbe,
     Decision,
-    Held,
     KeptProbe,
+    OpenStat,
     Probe,
     Seen,
     Stamp,
@@ -43,7 +43,7 @@ def judge(
     known: list[Stored],
     files: dict[FileId, bytes],
     names: list[Seen],
-    held: dict[str, Held] | None = None,
+    held: dict[str, OpenStat] | None = None,
     *,
     is_complete: bool = True,
 ) -> list[tuple[Verdict, str | None, str | None, bool]]:
@@ -152,7 +152,7 @@ def test_a_copy_in_the_inode_or_under_the_name_of_an_older_file_is_still_a_copy(
 
 
 def test_an_open_handle_means_the_inode_was_not_reused() -> None:
-    held = {"g": Held(len(OLD), 100, 1)}
+    held = {"g": OpenStat(len(OLD), 100, 1)}
     found = judge([G], {A: OLD}, [seen("/w/a", A, OLD, birth_ns=8)], held)
     assert found == [(Verdict.UNCHANGED, "g", "/w/a", False)]
 
@@ -192,7 +192,7 @@ def test_a_held_file_without_a_name(
     links: int, newcomer: bool, expected: list[tuple[Verdict, str | None, str | None, bool]]
 ) -> None:
     names = [seen("/w/a", B, b"new\n")] if newcomer else []
-    held = {"g": Held(len(OLD), 100, links)}
+    held = {"g": OpenStat(len(OLD), 100, links)}
     assert judge([G], {A: OLD, B: b"new\n"}, names, held) == expected
     draining = replace(G, state=State.DRAINING)
     again = judge([draining], {A: OLD, B: b"new\n"}, [], held)
@@ -200,13 +200,13 @@ def test_a_held_file_without_a_name(
 
 
 def test_a_held_file_is_moved_out_only_after_a_complete_scan() -> None:
-    held = {"g": Held(len(OLD), 100, 1)}
+    held = {"g": OpenStat(len(OLD), 100, 1)}
     assert judge([G], {}, [], held, is_complete=False) == []
 
 
 def test_what_is_held_is_read_before_its_continuation() -> None:
     longer = OLD + b"more\n"
-    held = {"g": Held(len(OLD) + 5, 100, 0)}
+    held = {"g": OpenStat(len(OLD) + 5, 100, 0)}
     assert judge([G], {B: longer}, [seen("/w/a", B, longer)], held) == []
     read = replace(G, fingerprint=Evidence().advance(longer).fingerprint())
     assert judge([read], {B: longer}, [seen("/w/a", B, longer)], held) == [
@@ -261,7 +261,7 @@ def test_a_file_is_the_same_on_another_device_while_its_handle_is_open_or_it_was
     renumbered = (Verdict.RENUMBERED, "g", "/w/a", False)
     longer = OLD + b"more\n"
     for known in (G, replace(G, state=State.DRAINING), replace(G, state=State.MOVED_OUT)):
-        held = {} if known.state is State.MOVED_OUT else {"g": Held(len(OLD), 1, 1)}
+        held = {} if known.state is State.MOVED_OUT else {"g": OpenStat(len(OLD), 1, 1)}
         found = judge([known], {moved: longer}, [seen("/w/a", moved, longer)], held)
         assert found == [renumbered], known.state
 
@@ -276,13 +276,13 @@ def test_of_those_that_had_the_inode_before_one_of_which_nothing_was_read_is_not
 
 
 def test_what_only_the_file_on_the_device_before_has_may_be_lost() -> None:
-    moved, held = FileId(2, 10), {"g": Held(len(OLD) + 5, 2, 1)}
+    moved, held = FileId(2, 10), {"g": OpenStat(len(OLD) + 5, 2, 1)}
     found = judge([G], {moved: OLD}, [seen("/w/a", moved, OLD)], held)
     assert found == [(Verdict.RENUMBERED, "g", "/w/a", True)]
 
 
 def test_a_copy_waits_if_its_original_is_truncated_while_they_are_compared() -> None:
-    held = {"g": Held(len(OLD), 100, 1)}
+    held = {"g": OpenStat(len(OLD), 100, 1)}
     names = [seen("/w/a", A, OLD), seen("/w/a.1", B, OLD[:2000])]
     first = decide([G], names, held, {})
     gone: dict[AnyProbe, bytes | None] = {

@@ -8,7 +8,7 @@ import pytest
 from collector.config.encoding_names import LINEWISE, OnInvalid, canonical_name
 from collector.text.encodings import Encoding
 from collector.text.fingerprint import Evidence
-from collector.text.lines import Kind, LineRules, Overlong
+from collector.text.lines import LineRules, Overlong, RecordKind
 from collector.text.tailer import Tailer
 from tests.unit.collector.blocks import seed
 from tests.unit.collector.world import World
@@ -169,7 +169,11 @@ def test_the_unfinished_line_of_a_file_is_text_too() -> None:
     final = tailer.final_request(len(data))
     assert final is not None
     (last,) = tailer.take_final(memoryview(data)[final.offset :], len(data))
-    assert (last.kind, bytes(last.data), last.end) == (Kind.UNFINISHED, b"halb\r\\x78\n", len(data))
+    assert (last.kind, bytes(last.data), last.end) == (
+        RecordKind.UNFINISHED,
+        b"halb\r\\x78\n",
+        len(data),
+    )
 
 
 def test_utf_16_is_read_by_its_byte_order_mark(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from collector.config.multiline import PRESETS, By, EventRules
 from collector.text.encodings import Encoding
 from collector.text.fingerprint import Evidence
-from collector.text.lines import Kind, LineRules, Overlong
+from collector.text.lines import LineRules, Overlong, RecordKind
 from collector.text.tailer import Tailer
 from tests.unit.collector.blocks import seed
 from tests.unit.collector.world import EVENTS, LOOK_MS, World
@@ -135,9 +135,9 @@ def test_a_line_too_long_for_any_event_ends_the_one_before_it(sizes: tuple[int, 
                 found.append((block.kind, bytes(block.data)))
                 tailer.hand_out(block)
     assert found == [
-        (Kind.EVENTS, b"one\n two\n"),
-        (Kind.PIECE, b" " + b"x" * 99 + b"\n"),
-        (Kind.EVENTS, b"x" * 51 + b"\n three\n"),
+        (RecordKind.EVENTS, b"one\n two\n"),
+        (RecordKind.PIECE, b" " + b"x" * 99 + b"\n"),
+        (RecordKind.EVENTS, b"x" * 51 + b"\n three\n"),
     ]
     assert tailer.pending is not None
     assert bytes(tailer.pending.data) == b"four\n"

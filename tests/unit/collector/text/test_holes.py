@@ -8,7 +8,7 @@ import pytest
 from collector.config.multiline import By, EventRules
 from collector.text.encodings import Encoding
 from collector.text.fingerprint import Evidence
-from collector.text.lines import Kind, LineRules, Overlong
+from collector.text.lines import LineRules, Overlong, RecordKind
 from collector.text.tailer import Tailer
 from tests.unit.collector.blocks import seed
 
@@ -32,7 +32,7 @@ class Written:
         rules = LineRules(limit, True, mode, encoding or Encoding(), events)
         self.tailer = Tailer(rules, Evidence(), block)
         self.records: list[bytes] = []
-        self.kinds: list[Kind] = []
+        self.kinds: list[RecordKind] = []
         self.bytes_read = 0
 
     def put(self, offset: int, text: bytes) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collector.text.lines import Block, Kind, LineRules, Overlong, split_lines
+from collector.text.lines import Block, LineRules, Overlong, RecordKind, split_lines
 
 
 def cut(
@@ -38,8 +38,8 @@ def test_overlong_lines_are_split_at_the_limit() -> None:
 
 
 def test_a_line_of_the_limit_is_not_overlong_and_leaves_no_empty_piece() -> None:
-    assert [b.kind for b in cut(b"01234\n", 5)] == [Kind.LINES]
-    assert [b.kind for b in cut(b"01234\r\n", 5)] == [Kind.LINES]
+    assert [b.kind for b in cut(b"01234\n", 5)] == [RecordKind.LINES]
+    assert [b.kind for b in cut(b"01234\r\n", 5)] == [RecordKind.LINES]
     assert len(cut(b"0123456789\n", 5)) == 2
     assert len(cut(b"0123456789\r\n", 5)) == 2
     assert [bytes(b.data) for b in cut(b"01234\r\n", 5, cut_cr=False)] == [b"01234\n", b"\r\n"]

@@ -7,7 +7,7 @@ import pytest
 
 from collector.config.settings import BLOCK_BYTES
 from collector.text.fingerprint import Evidence
-from collector.text.lines import Kind, LineRules, Overlong
+from collector.text.lines import LineRules, Overlong, RecordKind
 from collector.text.tailer import Request, Tailer
 from tests.unit.collector.blocks import seed
 
@@ -19,7 +19,7 @@ class File:
         self.data = b""
         self.tailer = Tailer(LineRules(limit, True, mode), Evidence(), block)
         self.records: list[bytes] = []
-        self.kinds: list[Kind] = []
+        self.kinds: list[RecordKind] = []
         self.most_read = 0
 
     def read(self, request: Request) -> memoryview:
@@ -109,7 +109,7 @@ def test_the_last_line_of_a_closed_file_is_marked_unfinished() -> None:
     request = file.tailer.final_request(len(file.data))
     assert request == Request(4, 4)
     (block,) = file.tailer.take_final(file.read(request), len(file.data))
-    assert (block.kind, bytes(block.data)) == (Kind.UNFINISHED, b"half\n")
+    assert (block.kind, bytes(block.data)) == (RecordKind.UNFINISHED, b"half\n")
     file.tailer.hand_out(block)
     assert file.tailer.position == 8
     assert file.tailer.final_request(8) is None

@@ -18,7 +18,7 @@ from stream.config.changes import (
     known_signature,
     later_keys,
 )
-from stream.config.settings import StreamReloadSettings, StreamSection, Wish
+from stream.config.settings import StreamReloadSettings, StreamSection, StreamUpdate
 from stream.state import StreamState
 from stream.threads import ThreadKeeper
 from tests.harness.wait import wait_until
@@ -66,7 +66,7 @@ def printing(text: str, code: int = 0, stream: str = "stdout") -> tuple[str, ...
 
 
 def test_what_the_command_prints_is_asked_for() -> None:
-    wish = Wish(section=section("m"))
+    wish = StreamUpdate(section=section("m"))
     assert ask(printing(wish.model_dump_json(by_alias=True))) == wish
 
 
@@ -87,14 +87,14 @@ def test_a_file_with_faults_tells_them(command: tuple[str, ...], why: str) -> No
 
 def test_a_changed_file_is_asked_once(tmp_path: Path) -> None:
     file = tmp_path / "wish.json"
-    file.write_text(Wish(section=section("m")).model_dump_json(by_alias=True))
+    file.write_text(StreamUpdate(section=section("m")).model_dump_json(by_alias=True))
     show = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
     watch = ConfigWatch(
         StreamReloadSettings(file=file, command=(sys.executable, "-c", show, str(file)))
     )
     watch.start(ThreadKeeper(StreamState("stream", [], 100), threading.Event()))
     try:
-        wish = Wish(section=section("m", "n"))
+        wish = StreamUpdate(section=section("m", "n"))
         file.write_text(wish.model_dump_json(by_alias=True))
         assert wait_until(watch.take, 30, "the change is heard of") == wish
         assert watch.take() is None
@@ -125,11 +125,11 @@ def test_only_inputs_and_metrics_change_while_the_stream_runs() -> None:
 
 def test_what_was_refused_is_known_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "refused.json"
-    running, asked = Wish(section=section("m")), section("m", "broken")
+    running, asked = StreamUpdate(section=section("m")), section("m", "broken")
     RefusedConfig(path).note(asked, running, "because")
     instead = RefusedConfig(path).running_instead(asked)
     assert instead is not None
-    assert (instead.wish, instead.why) == (running, "because")
+    assert (instead.update, instead.why) == (running, "because")
     assert RefusedConfig(path).running_instead(section("m", "mended")) is None
     RefusedConfig(path).clear()
     assert RefusedConfig(path).running_instead(asked) is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.settings import StreamSection
 
 PATTERN = r"(?<level>\w+) (?<ms>\d+)"
@@ -14,10 +14,10 @@ PATTERN = r"(?<level>\w+) (?<ms>\d+)"
 def declared(line_format: str, columns: dict[str, Any], **more: Any) -> dict[str, tuple[Any, str]]:
     if line_format == "regex":
         more["pattern"] = PATTERN
-    given = InputSection.model_validate(
+    given = ParsedInputSection.model_validate(
         {"topic": "logs.t", "format": line_format, "columns": columns, **more}
     )
-    again = InputSection.model_validate_json(given.model_dump_json(by_alias=True))
+    again = ParsedInputSection.model_validate_json(given.model_dump_json(by_alias=True))
     assert again == given
     return {one.name: (one.steps, one.type) for one in given.declared()}
 

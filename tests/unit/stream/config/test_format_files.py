@@ -13,7 +13,7 @@ from stream.config.format_files import (
     shipped_names,
     users_formats,
 )
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "formats"
 SHIPPED = load_formats()
@@ -45,10 +45,12 @@ def test_every_shipped_format_has_lines_and_is_what_its_file_is_called() -> None
 
 @pytest.mark.parametrize("name", sorted(set(SHIPPED) - {"tsv"}))
 def test_a_shipped_format_is_an_input(name: str) -> None:
-    section = InputSection.model_validate({"topic": "logs.t", "format": name})
+    section = ParsedInputSection.model_validate({"topic": "logs.t", "format": name})
     assert set(SHIPPED[name].columns) <= set(section.column_types())
     # The stream is started with the section as JSON, and reads no file of a format.
-    again = InputSection.model_validate(json.loads(section.model_dump_json(exclude_none=True)))
+    again = ParsedInputSection.model_validate(
+        json.loads(section.model_dump_json(exclude_none=True))
+    )
     assert again.column_types() == section.column_types()
     assert again.time == section.time
 
@@ -89,19 +91,19 @@ def test_a_users_format_goes_before_a_shipped_one(tmp_path: Path) -> None:
     (tmp_path / "ours.yaml").write_text(OWN)
     with users_formats(load_formats([tmp_path])):
         for name in ("redis", "ours"):
-            section = InputSection.model_validate(
+            section = ParsedInputSection.model_validate(
                 {"topic": "t", "format": name, "columns": {"more": "rest string"}}
             )
             assert section.line_reader == "regex"
             assert {"level", "more"} <= set(section.column_types())
     assert "level" in SHIPPED["redis"].columns
     with pytest.raises(ValueError, match=r"found 'ours', expected one of combined, .* redis"):
-        InputSection.model_validate({"topic": "t", "format": "ours"})
+        ParsedInputSection.model_validate({"topic": "t", "format": "ours"})
 
 
 def test_what_an_input_says_goes_before_its_format() -> None:
     given = {"topic": "t", "format": "redis", "tz": "Europe/Berlin", "time": {"column": "ts"}}
-    section = InputSection.model_validate(given)
+    section = ParsedInputSection.model_validate(given)
     assert section.tz == "Europe/Berlin"
     assert section.time is not None
     assert section.time.layout == ()

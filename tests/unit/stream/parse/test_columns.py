@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stream.config.expression import TokenKind, quote_text, tokenize
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.line_patterns import SYSLOG_GROUPS
 from stream.parse.columns import RECURSIVE_CHARACTERS_MAX, ParsedInput, parse_input
 
@@ -28,9 +28,9 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def section(line_format: str, **more: Any) -> InputSection:
+def section(line_format: str, **more: Any) -> ParsedInputSection:
     given = {"topic": "logs.t", "format": line_format, **FORMATS[line_format], **more}
-    return InputSection.model_validate(given)
+    return ParsedInputSection.model_validate(given)
 
 
 def parsed(line_format: str, wanted: Collection[str] | None = None, **more: Any) -> ParsedInput:

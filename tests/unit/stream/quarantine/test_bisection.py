@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 
 from protocol.status import PartState
 from sinks.rows import OffsetRange
-from stream.fold.counts import Counts, PartitionCount
+from stream.fold.counts import BatchCounts, PartitionCount
 from stream.quarantine import bisection as module
 from stream.quarantine import in_hand as in_hand_module
 from stream.quarantine.bisection import (
@@ -61,14 +61,14 @@ class Rig:
         batch = RANGES if ranges is None else ranges
         return self.bisection.count(batch, lambda: self.count(tuple(batch)), self)
 
-    def count(self, part: Part) -> Counts:
+    def count(self, part: Part) -> BatchCounts:
         in_hand = self.bisection.hand.holds
         assert in_hand is not None and in_hand.part == part
         self.patience_s.append(in_hand.until_s - time.monotonic())
         self.tried.append(part)
         self.said += [problem.text for problem in self.state.snapshot().problems]
         self.refuse(part)
-        return Counts(
+        return BatchCounts(
             [],
             [],
             [

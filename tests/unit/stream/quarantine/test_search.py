@@ -9,7 +9,7 @@ import pytest
 
 from sinks.rows import CellBlock, FoldRow, OffsetRange, UnparsedRow, UnparsedSample
 from sinks.unparsed import SAMPLES_PER_FILE_AND_DAY
-from stream.fold.counts import Counts, PartitionCount
+from stream.fold.counts import BatchCounts, PartitionCount
 from stream.quarantine.search import (
     BATCHES_TO_GROW,
     BLAME_BELIEVED,
@@ -88,7 +88,7 @@ class Fake:
         assert search.counts.lines == len(counted)
         return guilty
 
-    def _count(self, part: Part) -> Counts:
+    def _count(self, part: Part) -> BatchCounts:
         rows, partitions = [], []
         for one in part:
             held = [line for line in lines_of([one]) if line not in self._gaps]
@@ -97,7 +97,7 @@ class Fake:
                 partitions.append(
                     PartitionCount("t", one.partition, len(held), held[0][1], held[-1][1], None)
                 )
-        return Counts(rows, [], partitions)
+        return BatchCounts(rows, [], partitions)
 
 
 def holding(guilty: Iterable[Line]) -> Callable[[Part], PartFailure | None]:
@@ -136,7 +136,7 @@ def test_no_two_guilty_lines_take_more_than_three_tries_each_beyond_the_logarith
 def test_partitions_are_told_apart_first() -> None:
     search = Search(whole(50, 50, 50, 50), failure=DATA)
     assert search.part == tuple(whole(50, 50))
-    search.passed(Counts([], [], []))
+    search.passed(BatchCounts([], [], []))
     assert search.part == (OffsetRange("t", 2, 200, 250),)
 
 
@@ -256,7 +256,7 @@ class Mortal:
                 self.blame[part] = self.blame.get(part, 0) + BLAME_ENDED
                 self.ends += 1
                 return None
-            search.passed(Counts([], [], []))
+            search.passed(BatchCounts([], [], []))
         return search
 
     def run(self) -> Search:
@@ -306,7 +306,7 @@ def test_a_kill_from_outside_is_half_a_reason() -> None:
     pieces = chopped(batch, 400 // FAN)
     search = Search(batch, failure=DEADLY, blame={pieces[0]: BLAME_KILLED, pieces[1]: BLAME_ENDED})
     assert search.part == pieces[0]
-    search.passed(Counts([], [], []))
+    search.passed(BatchCounts([], [], []))
     assert search.part is not None and size_of(search.part) == 1
 
 
@@ -322,13 +322,13 @@ def sample(offset: int) -> UnparsedSample:
 
 
 def test_counts_are_joined() -> None:
-    first = Counts(
+    first = BatchCounts(
         [FoldRow("m", 0, ("a",), 1)],
         [UnparsedRow("t", "f", "time", 2, (sample(9),))],
         [PartitionCount("t", 0, 3, 5, 9, 100)],
         [CellBlock("m", 60, 0, 1, b"x")],
     )
-    second = Counts(
+    second = BatchCounts(
         [FoldRow("m", 0, ("a",), 4)],
         [UnparsedRow("t", "f", "time", 1, (sample(2),)), UnparsedRow("t", "f", "null", 1)],
         [PartitionCount("t", 0, 2, 1, 4, None), PartitionCount("s", 0, 1, 7, 7, 50)],
@@ -346,7 +346,7 @@ def test_counts_are_joined() -> None:
         PartitionCount("t", 0, 5, 1, 9, 100),
     ]
     assert (found.lines, found.latest_s) == (6, 100)
-    assert joined([]) == Counts([], [], [], [])
+    assert joined([]) == BatchCounts([], [], [], [])
 
 
 def test_lines_set_aside_are_counted_as_unparsed() -> None:
