@@ -1,6 +1,6 @@
 """The main loop: wakes up, scans, lets the feeder read and the committer send and commit.
 
-Floor: top of the room, below the process. The only file with a clock. It starts in this order: find
+Room: top of the room, below the process. The only file with a clock. It starts in this order: find
 the cluster, ensure the topics, take over the instance with its stored positions, scan once to match
 files with positions. Only then is the first byte read. A fenced agent repeats these steps and keeps
 its open handles, unless a rival took over too.

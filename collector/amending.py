@@ -1,6 +1,6 @@
 """Change stored positions on request: forget a file, or read it again from its start.
 
-Floor: beside `agent`; it works while the collector is stopped. It takes over the instance as a
+Room: beside `agent`; it works while the collector is stopped. It takes over the instance as a
 collector does, so no other process writes positions in the meantime, and commits the changed
 records in one transaction.
 """

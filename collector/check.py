@@ -1,6 +1,6 @@
 """Report what the collector would read: matching files, their identity, positions and lag.
 
-Floor: above `reader`. It reads files and stored positions, but writes nothing, sends nothing and
+Room: above `reader`. It reads files and stored positions, but writes nothing, sends nothing and
 takes no lock, so it can run beside the collector.
 """
 

@@ -1,6 +1,6 @@
 """Runs one transaction after another: send lines, then their positions, then commit.
 
-Floor: above `feeder`, `positions` and `producer`. A transaction takes full batches at any time.
+Room: above `feeder`, `positions` and `producer`. A transaction takes full batches at any time.
 When it is due (`rhythm`), everything handed out is sent with its positions, and a task ends the
 transaction while files are read for the next one. A failed transaction is aborted and sent again,
 because nothing leaves memory before its commit. A commit with an unclear result is repeated until

@@ -1,6 +1,6 @@
 """The number of files that this process can open.
 
-Floor: ground of the room. Changes a limit of the process.
+Room: ground of the room. Changes a limit of the process.
 """
 
 import resource

@@ -1,6 +1,6 @@
 """Moves lines from files to batches: whose turn it is, what it reads, and where that goes.
 
-Floor: above `reader` and `outbox`. Synchronous and without a socket: `step` reads and fills the
+Room: above `reader` and `outbox`. Synchronous and without a socket: `step` reads and fills the
 outbox, and the committer sends its content. Tests do the same in memory.
 """
 

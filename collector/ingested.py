@@ -1,6 +1,6 @@
 """Move or delete files whose lines are all committed, if their input says so.
 
-Floor: above `registry` and `files`, through which it touches the disk. Three conditions must hold:
+Room: above `registry` and `files`, through which it touches the disk. Three conditions must hold:
 the commit that covers the file's end is known, nothing has changed for a while, and at this moment
 it is still the file that was read, with the same length. The handle stays open, so lines that a
 writer adds in the meantime are read.

@@ -1,6 +1,6 @@
 """Watches the files: events of inotify wake the agent, but only its scans decide.
 
-Floor: above `reader`. A scan runs in a thread. If a folder cannot be watched, files that were read
+Room: above `reader`. A scan runs in a thread. If a folder cannot be watched, files that were read
 recently are examined between scans.
 """
 

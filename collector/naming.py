@@ -1,6 +1,6 @@
 """Match a file with what the user typed.
 
-Floor: ground of the room. Pure.
+Room: ground of the room. Pure.
 """
 
 from fnmatch import fnmatch

@@ -1,6 +1,6 @@
 """A one-shot run: read all matching files to their end, commit, and exit.
 
-Floor: above `agent`. The unfinished last line of a file is sent too, as a record with the header
+Room: above `agent`. The unfinished last line of a file is sent too, as a record with the header
 `millrace.unfinished`, because this process will not see its end.
 """
 

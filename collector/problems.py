@@ -1,6 +1,6 @@
 """The current problems in words, with the remedy if there is one.
 
-Floor: above `agent`. Reads only.
+Room: above `agent`. Reads only.
 """
 
 from collector.agent import Agent

@@ -1,6 +1,6 @@
 """The collector process, from reading its settings to the exit code.
 
-Floor: top. Exit codes: 0 after a clean stop or a complete one-shot run; 1 if the data folder is in
+Room: top. Exit codes: 0 after a clean stop or a complete one-shot run; 1 if the data folder is in
 use or a one-shot run is incomplete; 2 for wrong settings; 5 if a one-shot run waited too long for
 the brokers; 75 if another collector of the same instance has taken over.
 """

@@ -1,6 +1,6 @@
 """The progress of a one-shot run: JSON lines for a program, a bar for a person.
 
-Floor: beside `status`. Writes only to the given stream. Each event is one object:
+Room: beside `status`. Writes only to the given stream. Each event is one object:
 `{"event":"progress","files":…,"files_done":…,"bytes_total":…,"bytes_done":…,"lines":…,
 "rate_lines_s":…,"rate_bytes_s":…,"eta_s":…}`. The last one has the event `done` and the key
 `incomplete`: the files that could not be read to their end.

@@ -1,6 +1,6 @@
 """Show the records that a collector would make of one file, without a broker.
 
-Floor: above `read/reader`. Reads the file with the same registry, reader and tailer as the
+Room: above `read/reader`. Reads the file with the same registry, reader and tailer as the
 collector, but on a simulated clock, which skips the times when the collector would wait.
 """
 

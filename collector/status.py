@@ -1,6 +1,6 @@
 """What the collector reports: the details of `/status` and the text of `/metrics`.
 
-Floor: above `agent`. Reads only. Files are listed with the largest lag first, at most a thousand;
+Room: above `agent`. Reads only. Files are listed with the largest lag first, at most a thousand;
 the totals count all files.
 """
 

@@ -1,6 +1,6 @@
 """Windows that begin by a local clock: days of 23, 24 or 25 hours, and local hours.
 
-Floor: ground of `sinks`. A `LocalZone` is a table of offsets, made once from the system's time zone
+Room: ground of `sinks`. A `LocalZone` is a table of offsets, made once from the system's time zone
 database. Python's rows and the JVM's blocks (`stream/java/LocalZone.java`) read the same table, so
 a window has the same start on both paths.
 """

@@ -1,6 +1,6 @@
 """The offsets that each metric has counted, as stored in the table `metric_ranges`.
 
-Floor: pure. Metrics can be added to and removed from the configuration while lines arrive. The
+Room: pure. Metrics can be added to and removed from the configuration while lines arrive. The
 border is the ledger at the time when a driver opens the sinks: earlier batches were counted with
 the old metrics, later ones with the new. A partition without a row was counted from its first
 line on.

@@ -1,6 +1,6 @@
 """How a large batch is divided, so that one piece is written while the next is folded.
 
-Floor: pure. Folding uses all cores and writing uses one, so either alone leaves cores idle. Pieces
+Room: pure. Folding uses all cores and writing uses one, so either alone leaves cores idle. Pieces
 go to the sinks in order, each in its own transaction that moves the ledger. After a crash in
 between, the stream resumes from there.
 """

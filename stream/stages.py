@@ -1,6 +1,6 @@
 """The time that batches take by stage, and the age of a line when the sinks have it.
 
-Floor: pure. A batch has six stages: `source` (asking for offsets, reading records), `parse`
+Room: pure. A batch has six stages: `source` (asking for offsets, reading records), `parse`
 (judging lines), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark
 reports its own times; tasks and sinks measure theirs. Time that none of them measures (planning,
 starting jobs, waiting for a sink) belongs to the batch and to no stage. If a large batch is folded

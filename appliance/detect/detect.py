@@ -29,7 +29,7 @@ from appliance.detect.tables import table_of
 from stream.config.format_files import Format, users_formats
 from stream.config.formats import FORMAT_COLUMNS
 from stream.config.groups import group_names
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.recognition import plain_text
 
 ROWS = 5
@@ -174,7 +174,9 @@ def _w3c(lines: Sequence[str]) -> _Found | None:
     if not headers:
         return None
     try:
-        section = InputSection.model_validate({"topic": "t", "format": "w3c", "header": headers})
+        section = ParsedInputSection.model_validate(
+            {"topic": "t", "format": "w3c", "header": headers}
+        )
         made = Format.model_validate(
             {"name": "w3c", "title": "W3C log", "reader": "w3c", "header": headers}
         )
@@ -252,7 +254,7 @@ def _told(
     """All that is said of a format that fits."""
     best = found.fit
     name = name_of(file)
-    section = InputSection.model_validate({"topic": "logs.t", **found.keys})
+    section = ParsedInputSection.model_validate({"topic": "logs.t", **found.keys})
     read = row_reader(section)
     types = _types(section)
     seen = {column: SeenColumn() for column in types}
@@ -297,7 +299,7 @@ def _told(
     return replace(detection, multiline=_multiline(found))
 
 
-def _types(section: InputSection) -> dict[str, str]:
+def _types(section: ParsedInputSection) -> dict[str, str]:
     """The columns of a line with their types; `time` first where the line has one."""
     own = FORMAT_COLUMNS[section.line_reader]
     has_time = section.time is not None or section.line_reader in (

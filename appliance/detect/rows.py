@@ -13,7 +13,7 @@ from appliance.detect.seen import as_text
 from stream.config.formats import parse_address
 from stream.config.groups import python_pattern
 from stream.config.headers import header_names
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from stream.config.line_patterns import COMBINED, COMMON, SYSLOG
 from stream.config.recognition import plain_text
 
@@ -31,7 +31,7 @@ _REQUEST = re.compile(r"(?:(\S+) )?([^ ?]*)(?:\?(\S*))?(?: (HTTP/[0-9.]+))?\Z")
 _ACCESS = ("remote_addr", "ident", "user", "time", "request", "status", "bytes")
 
 
-def row_reader(section: InputSection) -> Callable[[str], Row | None]:
+def row_reader(section: ParsedInputSection) -> Callable[[str], Row | None]:
     """Read lines of an input; None for a line that is none of its format."""
     return _READERS[section.line_reader](section)
 
@@ -68,7 +68,7 @@ def fields_of(line: str, delimiter: str, quote: str | None = None) -> list[str]:
         return []
 
 
-def _declared(section: InputSection, field: Field) -> Row:
+def _declared(section: ParsedInputSection, field: Field) -> Row:
     """The time and the declared columns, given how to find a field."""
     row: Row = {}
     if section.time is not None and section.time.column:
@@ -89,7 +89,7 @@ def _at(field: Field, steps: tuple[str | int, ...]) -> str | None:
     return field(steps[0]) if len(steps) == 1 else None
 
 
-def _json(section: InputSection) -> Callable[[str], Row | None]:
+def _json(section: ParsedInputSection) -> Callable[[str], Row | None]:
     times = [] if section.time is None else section.time.fields()
     time_steps = [parse_address(name, "json") for names in times for name in names]
     columns = section.declared()
@@ -117,7 +117,7 @@ def walk(value: object, steps: tuple[str | int, ...]) -> object:
     return value
 
 
-def _logfmt(section: InputSection) -> Callable[[str], Row | None]:
+def _logfmt(section: ParsedInputSection) -> Callable[[str], Row | None]:
     def read(line: str) -> Row | None:
         pairs = pairs_of(plain_text(line))
         return _declared(section, lambda key: pairs.get(str(key))) if pairs else None
@@ -125,7 +125,7 @@ def _logfmt(section: InputSection) -> Callable[[str], Row | None]:
     return read
 
 
-def _regex(section: InputSection) -> Callable[[str], Row | None]:
+def _regex(section: ParsedInputSection) -> Callable[[str], Row | None]:
     pattern = re.compile(python_pattern(section.pattern or r"(?!)"), re.ASCII)
 
     def read(line: str) -> Row | None:
@@ -138,7 +138,7 @@ def _regex(section: InputSection) -> Callable[[str], Row | None]:
     return read
 
 
-def _csv(section: InputSection) -> Callable[[str], Row | None]:
+def _csv(section: ParsedInputSection) -> Callable[[str], Row | None]:
     headers = [header_names(header, section) for header in section.header or ()]
 
     def read(line: str) -> Row | None:
@@ -157,7 +157,7 @@ def _csv(section: InputSection) -> Callable[[str], Row | None]:
     return read
 
 
-def _w3c(section: InputSection) -> Callable[[str], Row | None]:
+def _w3c(section: ParsedInputSection) -> Callable[[str], Row | None]:
     headers = [header_names(header, section) for header in section.header or ()]
 
     def read(line: str) -> Row | None:
@@ -172,14 +172,14 @@ def _w3c(section: InputSection) -> Callable[[str], Row | None]:
     return read
 
 
-def _of_named(section: InputSection, named: Mapping[str, str]) -> Row:
+def _of_named(section: ParsedInputSection, named: Mapping[str, str]) -> Row:
     row = _declared(section, lambda name: named.get(str(name)))
     if section.time is None and named.get("date") and named.get("time"):
         return {"time": f"{named['date']} {named['time']}", **row}
     return row
 
 
-def _access(section: InputSection) -> Callable[[str], Row | None]:
+def _access(section: ParsedInputSection) -> Callable[[str], Row | None]:
     is_combined = section.line_reader == "combined"
     pattern = re.compile(python_pattern(COMBINED if is_combined else COMMON), re.ASCII)
 
@@ -198,7 +198,7 @@ def _access(section: InputSection) -> Callable[[str], Row | None]:
     return read
 
 
-def _syslog(section: InputSection) -> Callable[[str], Row | None]:
+def _syslog(section: ParsedInputSection) -> Callable[[str], Row | None]:
     pattern = re.compile(python_pattern(SYSLOG), re.ASCII)
 
     def read(line: str) -> Row | None:
@@ -222,7 +222,7 @@ def _syslog(section: InputSection) -> Callable[[str], Row | None]:
     return read
 
 
-def _cef(section: InputSection) -> Callable[[str], Row | None]:
+def _cef(section: ParsedInputSection) -> Callable[[str], Row | None]:
     def read(line: str) -> Row | None:
         match = _CEF_HEAD.search(plain_text(line))
         if match is None:
@@ -235,7 +235,7 @@ def _cef(section: InputSection) -> Callable[[str], Row | None]:
     return read
 
 
-_READERS: Mapping[str, Callable[[InputSection], Callable[[str], Row | None]]] = {
+_READERS: Mapping[str, Callable[[ParsedInputSection], Callable[[str], Row | None]]] = {
     "combined": _access,
     "common": _access,
     "json": _json,

@@ -1,6 +1,6 @@
 """Fetch: answered at once if there is enough data, else parked until there is or time is up.
 
-Floor: fetch. `reading` reads the logs; this module decides when. A parked fetch blocks all later
+Room: fetch. `reading` reads the logs; this module decides when. A parked fetch blocks all later
 requests on its connection. If a later request is a ListOffsets for a partition of the fetch, or the
 read buffer is full, the fetch is completed early. But it first waits a few milliseconds, because
 otherwise an idle consumer that sends ListOffsets between fetches would fetch in a tight loop.

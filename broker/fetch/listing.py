@@ -1,6 +1,6 @@
 """ListOffsets: log ends are answered at once, timestamps are searched over several loop turns.
 
-Floor: fetch. Searching a timestamp opens a batch, a small batch can be large when decompressed, and
+Room: fetch. Searching a timestamp opens a batch, a small batch can be large when decompressed, and
 a request can name thousands of partitions. So the searches of all connections are in one queue.
 Each turn of the loop works on the queue for a short time, one partition per request in rotation,
 and all other requests are served in between. Put any work that must open

@@ -1,6 +1,6 @@
 """One attempt to read everything that a fetch asks for, and the answer made from it.
 
-Floor: fetch. Answers contain file regions, not bytes; `output` sends them. A waiting fetch is
+Room: fetch. Answers contain file regions, not bytes; `output` sends them. A waiting fetch is
 attempted several times, so nothing else changes before `finish`, when its answer is sent.
 """
 

@@ -1,6 +1,6 @@
 """The answer to a follower's fetch, built partition by partition.
 
-Floor: fetch. Pure. All fields of an answer except its records are as of now.
+Room: fetch. Pure. All fields of an answer except its records are as of now.
 """
 
 from __future__ import annotations

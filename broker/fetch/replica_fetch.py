@@ -1,6 +1,6 @@
 """Fetches of followers: answered up to the log end offset, and woken by a write.
 
-Floor: fetch. `follower_session` validates requests and keeps their state; this module has the logs,
+Room: fetch. `follower_session` validates requests and keeps their state; this module has the logs,
 the loop turns and the time. What a fetch says about its follower is recorded before the fetch is
 answered. Followers receive written batches before the leader has synced them, so that all replicas
 sync at the same time. A new high watermark alone does not wake a follower.

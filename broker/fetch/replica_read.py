@@ -1,6 +1,6 @@
 """Reads of a leader's log by followers, up to the end of what is written.
 
-Floor: fetch. Records may have been deleted up to the middle of a batch. An empty follower log must
+Room: fetch. Records may have been deleted up to the middle of a batch. An empty follower log must
 begin with the whole batch, so such a follower may read from below the log start offset.
 """
 

@@ -1,6 +1,6 @@
 """Members of groups: join, sync, heartbeat, leave.
 
-Floor: handlers. Translates between the versions of the requests and the group coordinator. The
+Room: handlers. Translates between the versions of the requests and the group coordinator. The
 rules are in `broker/coordinators`. A waiting JoinGroup or SyncGroup delays later requests of its
 connection, as in Kafka. Heartbeats of other members use other connections.
 """

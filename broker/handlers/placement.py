@@ -1,6 +1,6 @@
 """The places of replicas and their leaders: log folders, elections, reassignments.
 
-Floor: handlers. A node has one log folder, and replicas do not move between brokers. So everything
+Room: handlers. A node has one log folder, and replicas do not move between brokers. So everything
 except elections is answered from the image at once, with Kafka's error codes.
 """
 

@@ -1,6 +1,6 @@
 """Administration of the quorum: describe it, unregister brokers, raise feature levels.
 
-Floor: handlers. The active controller handles all of this. Any other broker forwards the request to
+Room: handlers. The active controller handles all of this. Any other broker forwards the request to
 it, as in Kafka, so that a client can ask any broker.
 """
 

@@ -1,6 +1,6 @@
 """Answers to other brokers that are sent once the change is committed and in force.
 
-Floor: interbroker.
+Room: interbroker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Requests of clients that another broker forwards to this controller (KIP-590).
 
-Floor: interbroker. An envelope contains a client's request. It is handled under the client's
+Room: interbroker. An envelope contains a client's request. It is handled under the client's
 address, and its answer goes back in an envelope.
 """
 

@@ -1,6 +1,6 @@
 """Requests of other brokers to the active controller, about their membership.
 
-Floor: interbroker. While this node is not the controller, the answer contains NOT_CONTROLLER, and
+Room: interbroker. While this node is not the controller, the answer contains NOT_CONTROLLER, and
 the other broker looks for another controller.
 """
 

@@ -1,6 +1,6 @@
 """Requests of partition leaders to the active controller, about in-sync replicas.
 
-Floor: interbroker. The answer only ends the leader's wait. The in-sync replicas come only from the
+Room: interbroker. The answer only ends the leader's wait. The in-sync replicas come only from the
 replayed metadata log (decision 0029).
 """
 

@@ -1,6 +1,6 @@
 """Requests of other voters: votes, begin and end of epochs, the log and its snapshots.
 
-Floor: interbroker. All requests go to the quorum's core, which answers when the content of the
+Room: interbroker. All requests go to the quorum's core, which answers when the content of the
 answer is durable.
 """
 

@@ -1,6 +1,6 @@
 """Requests between transaction coordinators and partition leaders (KIP-98, KIP-890).
 
-Floor: interbroker. A coordinator sends WriteTxnMarkers to have its markers written. A leader sends
+Room: interbroker. A coordinator sends WriteTxnMarkers to have its markers written. A leader sends
 AddPartitionsToTxn with `verify_only` to ask if a producer may write in a transaction.
 """
 

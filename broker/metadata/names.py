@@ -1,6 +1,6 @@
 """Topic names: which are valid, and which collide.
 
-Floor: metadata. Pure.
+Room: metadata. Pure.
 """
 
 from __future__ import annotations

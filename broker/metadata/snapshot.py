@@ -1,6 +1,6 @@
 """Convert an image to records and back: the content of a metadata snapshot.
 
-Floor: metadata. Pure. Replaying the records on an empty image gives the same image, because a
+Room: metadata. Pure. Replaying the records on an empty image gives the same image, because a
 snapshot replaces the whole log before it.
 """
 

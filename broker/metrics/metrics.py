@@ -1,6 +1,6 @@
 """The broker's counters, one method per event, for `/metrics` and `/status`.
 
-Floor: metrics. Plain integers, because a counter object per event would cost the hot path more than
+Room: metrics. Plain integers, because a counter object per event would cost the hot path more than
 the event. The text format is Prometheus's.
 """
 

@@ -1,6 +1,6 @@
 """Durations: requests by API and phase, syncs, and the lateness of the loop.
 
-Floor: metrics. Reading the clock costs a few percent of a small request. So only every sixteenth
+Room: metrics. Reading the clock costs a few percent of a small request. So only every sixteenth
 Produce and Fetch is measured, and every request of the other APIs. All are counted.
 """
 

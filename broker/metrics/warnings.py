@@ -1,6 +1,6 @@
 """Warnings that a client can cause, limited per kind and minute.
 
-Floor: metrics. A client that repeats a wrong request in a loop would otherwise fill the disk with
+Room: metrics. A client that repeats a wrong request in a loop would otherwise fill the disk with
 equal lines. The first warnings of a minute are logged, and the number of the others.
 """
 

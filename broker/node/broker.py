@@ -1,6 +1,6 @@
 """One broker: the only place that creates all its parts.
 
-Floor: node. `start` goes from the data folder to open listeners, `stop` goes back. The process
+Room: node. `start` goes from the data folder to open listeners, `stop` goes back. The process
 around it is `real/process`.
 """
 

@@ -1,6 +1,6 @@
 """The state of the cluster and of this broker's replicas, for `/status` and `/metrics`.
 
-Floor: node. Computed on demand and never while a request is served, from the image, the quorum's
+Room: node. Computed on demand and never while a request is served, from the image, the quorum's
 core and the partition states. Ages are in lived milliseconds: the time that the node was running.
 """
 

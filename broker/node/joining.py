@@ -1,6 +1,6 @@
 """How a broker joins its cluster: read its disk, birth of the cluster, quorum, membership.
 
-Floor: node. A broker that is configured alone has joined when `start` returns, without threads and
+Room: node. A broker that is configured alone has joined when `start` returns, without threads and
 without membership. A broker of a cluster waits for others, and always accesses its disk in threads.
 """
 

@@ -1,6 +1,6 @@
 """How a broker leaves its cluster: other brokers take its leaderships before it stops.
 
-Floor: node. First the partitions: the controller moves their leaderships, this broker tells its
+Room: node. First the partitions: the controller moves their leaderships, this broker tells its
 clients, and it may go when all others know (`cluster/membership`). Then the quorum, if this node
 leads it: it resigns (EndQuorumEpoch) and stays until another node leads, because its vote may be
 needed. All the time it serves other brokers and clients.

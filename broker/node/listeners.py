@@ -1,6 +1,6 @@
 """The listeners of one broker: bound at the start, and opened when their requests can be served.
 
-Floor: node. All listeners but one are for clients and share one table of handlers. Other brokers
+Room: node. All listeners but one are for clients and share one table of handlers. Other brokers
 use BROKER, whose table grows while this broker joins the cluster.
 """
 

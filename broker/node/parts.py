@@ -1,6 +1,6 @@
 """The parts of one broker that serve requests.
 
-Floor: node. Only `broker` creates them. `serving`, `tables` and `status` take from here what they
+Room: node. Only `broker` creates them. `serving`, `tables` and `status` take from here what they
 need and give each handler only what it uses.
 """
 

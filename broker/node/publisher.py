@@ -1,6 +1,6 @@
 """Apply committed metadata on this node: settings, partitions and coordinators follow them.
 
-Floor: node.
+Room: node.
 """
 
 from __future__ import annotations

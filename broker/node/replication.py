@@ -1,6 +1,6 @@
 """The replication of partitions, in a broker of a cluster.
 
-Floor: node. It is created before the partitions are opened, because they notify it of their roles.
+Room: node. It is created before the partitions are opened, because they notify it of their roles.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A serving broker: its periodic work, and what happens when it loses a leadership.
 
-Floor: node. `broker` starts and closes the parts. This module does what concerns several of them in
+Room: node. `broker` starts and closes the parts. This module does what concerns several of them in
 between.
 """
 

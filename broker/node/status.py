@@ -1,6 +1,6 @@
 """The broker's answers to `/healthz`, `/status` and `/metrics`.
 
-Floor: node.
+Room: node.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The tables of handlers, for clients and for other brokers: everything that a broker answers.
 
-Floor: node.
+Room: node.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The transactions of one broker: coordinators, markers, and questions to other coordinators.
 
-Floor: node. A broker without others sends no questions and no markers.
+Room: node. A broker without others sends no questions and no markers.
 """
 
 from __future__ import annotations

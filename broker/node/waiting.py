@@ -1,6 +1,6 @@
 """Sentences that say which brokers a broker waits for, before it joins or without a quorum.
 
-Floor: node. Computed on demand, like the rest of the status.
+Room: node. Computed on demand, like the rest of the status.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The validation and staging of client batches, the same for every way a request is decoded.
 
-Floor: produce. `admit` finds the partition. `append` does all that a Produce does to its log before
+Room: produce. `admit` finds the partition. `append` does all that a Produce does to its log before
 the log is written. If either raises, the batch has had no effect.
 """
 

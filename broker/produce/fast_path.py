@@ -1,6 +1,6 @@
 """The fast path for a Produce request that resembles the one before it.
 
-Floor: produce. The small requests of a producer differ only in correlation id and batch. Header,
+Room: produce. The small requests of a producer differ only in correlation id and batch. Header,
 acks, topic and partition are the same bytes each time. So a connection keeps its last such request
 as a `ProduceTemplate`: the position of the batch, the bytes before it, and the answer with three
 values to fill in. If the next frame begins with the same bytes, it is neither decoded nor is its

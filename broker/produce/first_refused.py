@@ -1,6 +1,6 @@
 """Batches refused by partitions that could not be created yet, which must come again first.
 
-Floor: produce. A producer sends its batches one after the other. If the disk refuses to create a
+Room: produce. A producer sends its batches one after the other. If the disk refuses to create a
 partition, the first batch is refused. If the partition exists before the second batch arrives, that
 batch must not be accepted, because otherwise the first would be appended after it.
 """

@@ -1,6 +1,6 @@
 """Produce requests whose batches must be decompressed, processed over several turns of the loop.
 
-Floor: produce. Most batches are validated by their headers. If the records must be checked, a batch
+Room: produce. Most batches are validated by their headers. If the records must be checked, a batch
 of a few hundred bytes can contain twenty megabytes or 100,000 records, and a request can contain
 thousands of such batches. Such a request gets a short time at once. Then it joins one queue for all
 connections. Each turn of the loop works on the queue for a short time, one batch per request in

@@ -1,6 +1,6 @@
 """A Produce request whose answer is ready but must wait.
 
-Floor: produce. The request waits once for each partition it has written to. It is answered when the
+Room: produce. The request waits once for each partition it has written to. It is answered when the
 last of these waits has ended. Each wait ends with its own error code.
 """
 

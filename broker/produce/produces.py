@@ -1,6 +1,6 @@
 """Produce: batches are appended in order of arrival, written once per read, answered when durable.
 
-Floor: produce. `append` validates each batch (`batch_validator`) and stages it. `settle`, called
+Room: produce. `append` validates each batch (`batch_validator`) and stages it. `settle`, called
 after every read, writes each changed log once. It then answers the request, or lets it wait
 (`pending`) until its batches are acknowledged. If records must be checked, `opening` schedules
 that; batches appended before are written in the meantime.

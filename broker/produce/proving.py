@@ -1,6 +1,6 @@
 """Produce requests that wait until the coordinators of their transactions have answered.
 
-Floor: produce. A transaction's first batch in a partition waits for its coordinator if that is
+Room: produce. A transaction's first batch in a partition waits for its coordinator if that is
 another broker. The whole request waits, with a copy of its batches, and no later request of its
 connection starts. So the batches of a producer stay in order. Nothing of the request is appended
 before the answer.

@@ -1,6 +1,6 @@
 """An error in a partition's part of a Produce answer.
 
-Floor: produce. Pure.
+Room: produce. Pure.
 """
 
 from __future__ import annotations

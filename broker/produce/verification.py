@@ -1,6 +1,6 @@
 """Verify that a partition was added to the producer's open transaction before a write into it.
 
-Floor: produce. Kafka does this since 3.6 (KIP-890) and refuses with the same code:
+Room: produce. Kafka does this since 3.6 (KIP-890) and refuses with the same code:
 INVALID_TXN_STATE, after which every client aborts the transaction and continues. Without the check,
 a late batch would open a transaction that never ends and would hold back every read_committed
 consumer of the partition.

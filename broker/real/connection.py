@@ -1,6 +1,6 @@
 """The socket half of a link: asyncio's protocol on one side, a receiver on the other.
 
-Floor: real. Bytes are read into one reused buffer and passed on as complete frames. Answers are
+Room: real. Bytes are read into one reused buffer and passed on as complete frames. Answers are
 sent through `output`. There is no task, coroutine or future per request. Nothing is read while the
 receiver has paused, so all further bytes, and the peer's end, wait in the kernel.
 """

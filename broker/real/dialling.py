@@ -1,6 +1,6 @@
 """Outgoing connections to other brokers, which then work like any other link.
 
-Floor: real. The kernel reports the result of a connection attempt, and `End` passes it on. A link
+Room: real. The kernel reports the result of a connection attempt, and `End` passes it on. A link
 ends when the other side's kernel has not answered for `SILENCE_MS_MAX` (`silence`).
 """
 

@@ -1,6 +1,6 @@
 """Incoming connections: bound sockets and accepted connections.
 
-Floor: real. Sockets are bound before recovery begins, so that a port in use stops the start at
+Room: real. Sockets are bound before recovery begins, so that a port in use stops the start at
 once. They listen only when requests can be served.
 """
 

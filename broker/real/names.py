@@ -1,6 +1,6 @@
 """Resolution of host names, outside of the loop and with a cache.
 
-Floor: real. A resolver can take half a minute, or know a name only while its machine runs, as with
+Room: real. A resolver can take half a minute, or know a name only while its machine runs, as with
 names of stopped containers. So a connection attempt waits only briefly if the name was resolved
 before, and not at all if the caller says so. A failed lookup does not remove the cached addresses.
 """

@@ -1,6 +1,6 @@
 """The queue of everything that one connection must still send.
 
-Floor: real. asyncio's transports copy their data and hide the socket that sendfile needs, so
+Room: real. asyncio's transports copy their data and hide the socket that sendfile needs, so
 nothing is ever written through them. Small pieces, and file regions too small for sendfile, are
 joined into one send. Large regions go from the page cache directly to the socket. A thread first
 reads what is not in the page cache, because the loop must not wait for a disk. The bytes sent per

@@ -1,6 +1,6 @@
 """The process around a broker: from settings to the exit code.
 
-Floor: real. Exit codes: 0 after a clean stop, 2 for wrong settings, 1 for everything else that
+Room: real. Exit codes: 0 after a clean stop, 2 for wrong settings, 1 for everything else that
 prevents it from running. A failed sync, and any bug that reaches the loop or the top of a thread,
 ends the process at once without a clean stop.
 """

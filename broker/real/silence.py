@@ -1,6 +1,6 @@
 """Detect with the kernel's help that the other side of a link is gone.
 
-Floor: real. A dead host acknowledges nothing, while the kernel of a stopped process still does. So
+Room: real. A dead host acknowledges nothing, while the kernel of a stopped process still does. So
 an idle link is probed every second, and a link without acknowledgements for long enough ends with
 TIMED_OUT. The kernel does both, so they work while this process is busy.
 """

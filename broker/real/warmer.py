@@ -1,6 +1,6 @@
 """Read cold data in a thread before the loop sends it.
 
-Floor: real. A one-byte read with RWF_NOWAIT shows whether a page is in the cache. If not, the
+Room: real. A one-byte read with RWF_NOWAIT shows whether a page is in the cache. If not, the
 thread reads the region once, so that the following send finds it there. If a file system does not
 support this, its data counts as warm.
 """

@@ -1,6 +1,6 @@
 """Threads for blocking work: one thread per worker, jobs in order, results in the loop.
 
-Floor: real. A future per job would cost more than a small fdatasync. Here a job is a tuple in a
+Room: real. A future per job would cost more than a small fdatasync. Here a job is a tuple in a
 queue and its result one `call_soon_threadsafe`. Jobs share only their arguments with the loop. Disk
 errors are reported to `failed`, or to `on_final` if they are final. Any other exception is a bug
 and ends the process (in `process`).

@@ -1,6 +1,6 @@
 """The real world: asyncio's or uvloop's loop, the machine's clocks, randomness and threads.
 
-Floor: real. `broker/world` defines the interface.
+Room: real. `broker/world` defines the interface.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A started request, as seen by the code that serves it.
 
-Floor: sessions. The code that serves a request answers it exactly once, at once or later. The
+Room: sessions. The code that serves a request answers it exactly once, at once or later. The
 connection sends the answers in the order of the requests.
 """
 

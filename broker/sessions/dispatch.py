@@ -1,6 +1,6 @@
 """From a frame to its handler, and from an error to the answer that contains it.
 
-Floor: sessions. The table of handlers defines what is served on a listener. ApiVersions lists it,
+Room: sessions. The table of handlers defines what is served on a listener. ApiVersions lists it,
 and nothing else is answered. Any other key or version closes the connection, as in Kafka. Only
 ApiVersions is then answered in version 0, so that a newer client can use a lower version.
 """

@@ -1,6 +1,6 @@
 """The client side of a link to another broker: each request is answered once or fails once.
 
-Floor: sessions. The counterpart of `session`: it keeps the sent requests by correlation id, over a
+Room: sessions. The counterpart of `session`: it keeps the sent requests by correlation id, over a
 `Link`. It uses no socket and only the world's clock. Requests made before the link is connected
 wait for it, while their deadlines run.
 

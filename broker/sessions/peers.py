@@ -1,6 +1,6 @@
 """The links of this broker to all others: one for each node and kind, connected on demand.
 
-Floor: sessions. The kinds are separate so that no request waits behind an unrelated one: an
+Room: sessions. The kinds are separate so that no request waits behind an unrelated one: an
 election must not wait behind a write that the old leader cannot commit. After a link has ended, the
 next request connects again, after a delay that doubles with each failed attempt. Requests made in
 the meantime wait for that attempt and fail with it. An unused link stays open.

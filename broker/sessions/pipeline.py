@@ -1,6 +1,6 @@
 """The order of one connection's requests: when each starts, and when each answer is sent.
 
-Floor: sessions. Pure: no socket, no loop. Answers are sent strictly in the order of the requests. A
+Room: sessions. Pure: no socket, no loop. Answers are sent strictly in the order of the requests. A
 Produce may start behind another Produce: both are appended in order of arrival, and answered when
 durable. Any other request starts only when every earlier one has its answer. Until then it waits
 here as a copy of its frame, and all later frames wait too. Behind a Produce that takes several

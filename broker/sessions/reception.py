@@ -1,6 +1,6 @@
 """What all sessions of one listener share: settings, limits and the objects they call.
 
-Floor: sessions. Pure. The protocols here describe what a session needs from higher rooms;
+Room: sessions. Pure. The protocols here describe what a session needs from higher rooms;
 `node/broker` supplies them.
 """
 

@@ -1,6 +1,6 @@
 """One client connection: frames in, requests started in order, answers out.
 
-Floor: sessions. It uses no socket; bytes go through a `Link`. All work happens in `take`, without a
+Room: sessions. It uses no socket; bytes go through a `Link`. All work happens in `take`, without a
 task, coroutine or future per request. Records of a Produce are views of the read buffer and are
 written before `take` returns. A request that cannot be answered at once is parked by its handler
 and answered later with `Call.answer`. Answers that become ready outside of a read are sent in the

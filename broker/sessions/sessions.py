@@ -1,6 +1,6 @@
 """All open sessions of a broker, and the limits on their number, rate and silence.
 
-Floor: sessions. Pure. A connection beyond a limit is closed at once, and `sweep` closes those that
+Room: sessions. Pure. A connection beyond a limit is closed at once, and `sweep` closes those that
 exceed a time limit. The limits are in `limit_keys` and are read on every use, because some can
 change. The limits on new connections count the internal listeners separately: a flood of clients
 must not block the mill's own parts, which on one machine have the same address.

@@ -1,6 +1,6 @@
 """Use snapshots and index files of earlier runs instead of reading every batch.
 
-Floor: storage. Every file is verified first: a snapshot by its checksum, a transaction index by its
+Room: storage. Every file is verified first: a snapshot by its checksum, a transaction index by its
 order, and the two other indexes by the batches after their last entry.
 """
 

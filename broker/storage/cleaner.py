@@ -1,6 +1,6 @@
 """Compaction: rewrite a log's closed segments with only the newest record of each key.
 
-Floor: storage. A `CleaningJob` is planned in the loop and performed in a thread, slice by slice. It
+Room: storage. A `CleaningJob` is planned in the loop and performed in a thread, slice by slice. It
 reads closed files and makes new ones beside them, named `.cleaned`. `commit` renames these to
 `.swap`, and then the log, or the next start, uses them. The job makes two passes. The first records
 the newest offset of every key in the dirty part. The second rewrites everything below the end of

@@ -1,6 +1,6 @@
 """A file that marks a log found damaged while it served, because a start reads few of its bytes.
 
-Floor: storage. A small file in the partition's folder that contains the reason. Without the mark a
+Room: storage. A small file in the partition's folder that contains the reason. Without the mark a
 restart would consider the log undamaged. The mark goes with the folder when the folder is put
 aside. An operator who repairs the log by hand must remove it.
 """

@@ -1,6 +1,6 @@
 """Files that are out of service, and their removal.
 
-Floor: storage. They were renamed when they went out of service. Unlinking waits for the device, so
+Room: storage. They were renamed when they went out of service. Unlinking waits for the device, so
 it is done in a thread.
 """
 

@@ -1,6 +1,6 @@
 """The errors of storage: damaged data, a failing disk, a wrong folder.
 
-Floor: storage. Data only. Requests are refused with an `ApiError` of `protocol`. Three errors are
+Room: storage. Data only. Requests are refused with an `ApiError` of `protocol`. Three errors are
 not the client's fault. A `CorruptionError` takes one partition offline. A `DiskError` fails what
 was being written; after a failed flush the process must stop, because a retry can succeed without
 having written. A `FolderError` means that the broker must not start in this folder.

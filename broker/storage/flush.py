@@ -1,6 +1,6 @@
 """One flush of one log, prepared for a thread.
 
-Floor: storage. The loop makes it from the current state. `perform()` only touches files, so a
+Room: storage. The loop makes it from the current state. `perform()` only touches files, so a
 thread can run it while the loop continues. It finds some files by path, so the folder must keep its
 name: a deletion waits until the flush has ended.
 """

@@ -1,6 +1,6 @@
 """The names of partition folders.
 
-Floor: storage. Pure.
+Room: storage. Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Jobs that create or rename the folders of partitions in a thread.
 
-Floor: storage. There are three steps. `LogManager` plans a job in the loop with all that the job
+Room: storage. There are three steps. `LogManager` plans a job in the loop with all that the job
 needs. `perform` does it in a thread and changes nothing that the loop can see. `LogManager` then
 takes the result. Only one job runs at a time; the next one is planned after that.
 The plan takes a folder that is about to be removed out of every checkpoint (decision 0075).

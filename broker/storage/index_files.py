@@ -1,6 +1,6 @@
 """The two sparse indexes of one segment: in memory while they are used, and in their files.
 
-Floor: storage. The files only speed up the next start, so an error while writing them is ignored.
+Room: storage. The files only speed up the next start, so an error while writing them is ignored.
 The time index is written first: the next start detects a short offset index (`adoption`), but not a
 short time index beside a complete offset index. For the same reason the indexes of closed segments
 are synced.

@@ -1,6 +1,6 @@
 """The state of one producer in a log, and the record of a first batch that was refused.
 
-Floor: storage. Pure. Plain values that `producer_state` validates with and snapshots contain.
+Room: storage. Pure. Plain values that `producer_state` validates with and snapshots contain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The start offset of each leader epoch in one partition's log.
 
-Floor: storage. Pure. Entries (epoch, start offset) rise in both. The file is written at
+Room: storage. Pure. Entries (epoch, start offset) rise in both. The file is written at
 checkpoints. After a crash, recovery reads the missing entries from the batch headers above the
 recovery point.
 """

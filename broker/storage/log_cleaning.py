@@ -1,6 +1,6 @@
 """The cleaning of a compacted log: decide if it is worthwhile, plan it, adopt its result.
 
-Floor: storage. These functions run in the loop. A thread does the work in between (`cleaner`) and
+Room: storage. These functions run in the loop. A thread does the work in between (`cleaner`) and
 changes nothing that the log uses. `Log.cleaning` says which job is still valid.
 """
 

@@ -1,6 +1,6 @@
 """The write position of a log: batches are staged one by one and written together.
 
-Floor: storage. A batch gets its offset when it is staged, and readers see it when it is written. If
+Room: storage. A batch gets its offset when it is staged, and readers see it when it is written. If
 the write fails, everything staged is rolled back in the segments, the producer state and the
 producer files. The caller must not change the staged views before `write`.
 """

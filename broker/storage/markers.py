@@ -1,6 +1,6 @@
 """Transaction markers: the control batches that commit or abort a transaction.
 
-Floor: storage. Pure. One record: key `version int16, type int16` (0 abort, 1 commit), value
+Room: storage. Pure. One record: key `version int16, type int16` (0 abort, 1 commit), value
 `version int16, coordinator epoch int32`. The batch is transactional and a control batch, names the
 producer, and has no sequence.
 """

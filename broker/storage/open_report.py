@@ -1,6 +1,6 @@
 """The result of opening a data folder.
 
-Floor: storage. Plain data.
+Room: storage. Plain data.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The results of an append and of a read.
 
-Floor: storage. Data only.
+Room: storage. Data only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The producers of a log as of one offset, in Kafka's `.snapshot` file.
 
-Floor: storage. Pure. The file is, big-endian: version int16 (1), CRC-32C uint32 of all that
+Room: storage. Pure. The file is, big-endian: version int16 (1), CRC-32C uint32 of all that
 follows, a count int32, and per entry producer id int64, producer epoch int16, last sequence int32,
 last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of the
 open transaction int64 (-1: none). The file name is the offset that comes next.

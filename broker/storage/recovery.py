@@ -1,6 +1,6 @@
 """Load a log: trust what a clean stop left, check everything else, rebuild derived files.
 
-Floor: storage. After a clean stop the segments are used as they are. After any other stop, every
+Room: storage. After a clean stop the segments are used as they are. After any other stop, every
 batch from the recovery point on is checked, checksum included. The first incomplete or wrong batch
 there is a torn tail. It was never durable, so it is truncated with everything after it. An error
 below the recovery point is damage: `CorruptionError` is raised, and the files stay as they are.

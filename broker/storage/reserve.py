@@ -1,6 +1,6 @@
 """A reserve file whose space is released when the disk is full (decision 0013).
 
-Floor: storage. Retention and deletion can remove files only after a checkpoint, and a checkpoint
+Room: storage. Retention and deletion can remove files only after a checkpoint, and a checkpoint
 needs space itself. The reserve is shortened only by what one checkpoint file needs, because on a
 full disk the next writer takes all free space at once. Only one thread at a time uses it.
 

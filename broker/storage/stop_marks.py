@@ -1,6 +1,6 @@
 """Files in a data folder that tell the next process how the last one ended.
 
-Floor: storage. There are two. The marker of a clean stop is durable, and the next process removes
+Room: storage. There are two. The marker of a clean stop is durable, and the next process removes
 it before it does anything else. The mark of a running process names the kernel's boot id and need
 not be durable.
 """

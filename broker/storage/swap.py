@@ -1,6 +1,6 @@
 """Replace old segments with cleaned ones, so that a crash never leaves neither.
 
-Floor: storage. The order of the renames: the old files become `.deleted`, then the new indexes get
+Room: storage. The order of the renames: the old files become `.deleted`, then the new indexes get
 their names, and the new log file, still called `.swap`, comes last. While a `.log.swap` exists, the
 swap is not finished, and the next start finishes it. A `.cleaned` file was never complete.
 """

@@ -1,6 +1,6 @@
 """Truncate a log, or reset it completely, so that no power cut restores the removed data.
 
-Floor: storage. The loop decides (`begin_truncation`, `begin_reset`). From then on every new
+Room: storage. The loop decides (`begin_truncation`, `begin_reset`). From then on every new
 checkpoint contains the lowered offsets. A thread then does what waits for the device, in this
 order:
 1. Write the lowered checkpoint, because a log that ends below its recovery point is damaged.

@@ -1,6 +1,6 @@
 """The aborted transactions of one segment: loaded into memory on demand, and their file.
 
-Floor: storage. A flush writes new entries to the file (`producer_files`); until then they stay in
+Room: storage. A flush writes new entries to the file (`producer_files`); until then they stay in
 memory. `broker/storage/txn_index` defines the file's format. A segment without aborted transactions
 has no file.
 """

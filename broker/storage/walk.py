@@ -1,6 +1,6 @@
 """Iteration over the batches in a segment's file.
 
-Floor: storage. Reads in large steps, because header-sized reads of a cold file are several times
+Room: storage. Reads in large steps, because header-sized reads of a cold file are several times
 slower than reading everything. A batch body beyond the window is skipped unless its checksum is
 needed.
 """

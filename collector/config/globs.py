@@ -1,6 +1,6 @@
 """Translate globs into regular expressions, and number their wildcards.
 
-Floor: ground of the room. Pure. `*`, `?` and `[…]` match within one name; `**` matches any number
+Room: ground of the room. Pure. `*`, `?` and `[…]` match within one name; `**` matches any number
 of folders, and at the end of a glob every file below. Every `*`, `**` and run of `?` is a wildcard
 with a group of its own, counted from 1; `[…]` is not a wildcard.
 """

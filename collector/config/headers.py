@@ -1,6 +1,6 @@
 """Limits of the headers of an input's records and of the fields added to its lines.
 
-Floor: ground of the room. Pure. The configuration gives the values, with `{host}` in place of the
+Room: ground of the room. Pure. The configuration gives the values, with `{host}` in place of the
 machine's name. Together they stay well below the room that a record has in addition to the longest
 line (`limits.RECORD_ROOM_BYTES`).
 """

@@ -1,6 +1,6 @@
 """Compute how large a topic's batches must be for the lines its inputs allow.
 
-Floor: ground of the room. Pure. Kafka accepts batches of 1,048,588 bytes by default, which is too
+Room: ground of the room. Pure. Kafka accepts batches of 1,048,588 bytes by default, which is too
 small for a line of 1 MiB and its record. A default limit is raised to what the longest line needs.
 A limit that was set explicitly is kept, and longer lines are overlong in that topic.
 """

@@ -1,6 +1,6 @@
 """The configuration of multi-line events: a pattern or preset that tells where events begin.
 
-Floor: ground of the room. Pure. The pattern is searched in each line without its line end. Whether
+Room: ground of the room. Pure. The pattern is searched in each line without its line end. Whether
 a line begins an event depends only on that line and the one before it, so events do not depend on
 how the file was read. The first line after an event's end always begins a new event. So a restart
 needs nothing but a position at the end of an event.

@@ -1,6 +1,6 @@
 """Follow changes of the configuration file while the collector runs, and apply new inputs.
 
-Floor: beside `agent`. Only the appliance can read the file's format: its command prints the
+Room: beside `agent`. Only the appliance can read the file's format: its command prints the
 collector's part as JSON. If a change cannot be applied, the inputs stay as they are, and the reason
 is reported.
 """

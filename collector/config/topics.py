@@ -1,6 +1,6 @@
 """Topic names made from what the wildcards of a glob matched: `logs.{1}`.
 
-Floor: ground of the room. Pure. `{1}` stands for what the glob's first wildcard matched, `{2}` for
+Room: ground of the room. Pure. `{1}` stands for what the glob's first wildcard matched, `{2}` for
 the second, and so on.
 """
 

@@ -1,6 +1,6 @@
 """The names that log rotation gives to old files.
 
-Floor: ground of the room. Pure. Archives of `x.log` are named `x.log.N`, `x.log-DATE`, `x-DATE.log`
+Room: ground of the room. Pure. Archives of `x.log` are named `x.log.N`, `x.log-DATE`, `x-DATE.log`
 or `x.N.log` (N: digits, DATE: eight or more digits). These names and `x.log` itself can also have
 the ending of a compressor. A name without extension has the first two forms. Such a name proves
 nothing: it only makes a new file wait for a moment.

@@ -1,6 +1,6 @@
 """The position record: what the topic of positions holds about one generation.
 
-Floor: above `sightings`. Pure. Key: `<instance>/<generation>`. Value: one JSON object, hashes in
+Room: above `sightings`. Pure. Key: `<instance>/<generation>`. Value: one JSON object, hashes in
 base64, so that a person can read it with any Kafka client:
 
     v            format, 1

@@ -1,6 +1,6 @@
 """Compare files with fingerprints: which bytes to ask for, and what the answers mean.
 
-Floor: above `sightings`. Pure. If an answer is missing, the question is added to `probes` and the
+Room: above `sightings`. Pure. If an answer is missing, the question is added to `probes` and the
 result is unknown; the caller then calls again with the answers.
 """
 

@@ -1,6 +1,6 @@
 """Find which new file is a copy of which known one (rows 8, 16, 17 and 18 of the table).
 
-Floor: above `round`. Pure, as `decide`. A copy is known by its content; an archive's name alone
+Room: above `round`. Pure, as `decide`. A copy is known by its content; an archive's name alone
 only makes a file wait.
 
 A file whose comparison is not finished is not a new file either: it waits, because as a new file it

@@ -1,6 +1,6 @@
 """The collector's data folder, with its lock and the name of the instance.
 
-Floor: ground of the folder. Touches the disk.
+Room: ground of the folder. Touches the disk.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Decide which file is which: one verdict per file, from what is stored and what is seen.
 
-Floor: above `copies`. Pure: it never reads a file. If a hash is missing, the decision asks for it
+Room: above `copies`. Pure: it never reads a file. If a hash is missing, the decision asks for it
 with a probe and leaves that file without a verdict; the caller answers and calls again. Numbers in
 comments are rows of the table in docs/decisions/0007 (first match wins). `recognition` recognises
 compressed copies, once they are complete.

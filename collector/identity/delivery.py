@@ -1,6 +1,6 @@
 """How much of a generation was handed out, and how much of that is committed.
 
-Floor: ground of the room. Pure. Lines are handed out in the order of the file. When a transaction
+Room: ground of the room. Pure. Lines are handed out in the order of the file. When a transaction
 is closed, everything handed out so far belongs to it, and the position committed with it is the end
 of the last line. At most one transaction is in flight.
 """

@@ -1,6 +1,6 @@
 """Compute the evidence of positions in open files.
 
-Floor: between `files` and `reader`. Reads through a handle, synchronously.
+Room: between `files` and `reader`. Reads through a handle, synchronously.
 """
 
 from collector.config.settings import BLOCK_BYTES, MARKER_BYTES, PREFIX_BYTES

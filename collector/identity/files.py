@@ -1,6 +1,6 @@
 """Walk the input folders and return every matching name with the stat of its file.
 
-Floor: beside `discovery` and `sightings`, whose plain data it uses. Synchronous; the agent runs a
+Room: beside `discovery` and `sightings`, whose plain data it uses. Synchronous; the agent runs a
 scan in a thread.
 """
 

@@ -1,6 +1,6 @@
 """One generation (one life of a file's content) and how far the collector has read it.
 
-Floor: above `tailer`, `delivery`, `archive` and `checkpoints`. Pure. A generation sleeps until its
+Room: above `tailer`, `delivery`, `archive` and `checkpoints`. Pure. A generation sleeps until its
 file has something to read: after a start, for example, only its fingerprint is known. Awake, it has
 a tailer, which advances as blocks are handed out, and a delivery, which advances with commits.
 """

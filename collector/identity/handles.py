@@ -1,6 +1,6 @@
 """Open files whose identity is verified, and remove or move finished ones.
 
-Floor: above `statx`. Touches the disk: synchronous and short.
+Room: above `statx`. Touches the disk: synchronous and short.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Recognise archives that end before the position up to which their original was read.
 
-Floor: beside `recognition`. Pure except for the reading function it is given. A copytruncate copies
+Room: beside `recognition`. Pure except for the reading function it is given. A copytruncate copies
 a file while its writer continues until the truncation. A collector that keeps up has then read past
 the end of the copy. The original's older positions are known as marks (`trail`). If the copy has
 the same head and every mark within its length, its lines were handed out already.

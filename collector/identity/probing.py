@@ -1,6 +1,6 @@
 """Answer the probes of `decide`: short hashes at once, checksums of whole files in steps.
 
-Floor: beside `reader`. Touches the disk through `files` only. A checksum of everything before a
+Room: beside `reader`. Touches the disk through `files` only. A checksum of everything before a
 position can cover gigabytes, so each scan reads a bounded part and the next one continues.
 """
 

@@ -1,6 +1,6 @@
 """Find out whether an archive repeats a known file, and where its new lines begin.
 
-Floor: above `registry` and `archive`. An archive is compared once: when it is complete and before
+Room: above `registry` and `archive`. An archive is compared once: when it is complete and before
 its first line is read. Its content is read up to each position at which it may equal a known
 file, and the whole evidence there (head, marker, checksum) is compared. So rows 18 and 19 of the
 table in docs/decisions/0007 also hold for compressed files.

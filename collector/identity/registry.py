@@ -1,6 +1,6 @@
 """All generations the collector knows, and how each verdict changes them.
 
-Floor: above `generation` and `decide`. Pure: `reader` opens the files. A verdict changes a known
+Room: above `generation` and `decide`. Pure: `reader` opens the files. A verdict changes a known
 generation, ends it and begins another, or begins a new one.
 """
 

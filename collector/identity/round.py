@@ -1,6 +1,6 @@
 """The working state of one decision: what is known, what was seen, and the verdicts so far.
 
-Floor: above `comparing`. Pure. `decide` judges the files with it; `copies` searches it for possible
+Room: above `comparing`. Pure. `decide` judges the files with it; `copies` searches it for possible
 copies.
 """
 

@@ -1,6 +1,6 @@
 """Find the topic of a file when a part of its path names the topic.
 
-Floor: above `discovery`. Pure. The topic follows from the name under which a file was first seen,
+Room: above `discovery`. Pure. The topic follows from the name under which a file was first seen,
 as the key of its records does, so a rotation moves no line to another topic. Code that gives a
 generation another first name must ask for its topic again (`Registry._route`). A template makes at
 most `max_topics` topics; those of all files that are known count, also of files that have ended. A

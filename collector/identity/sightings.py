@@ -1,6 +1,6 @@
 """What is known and what is seen: inputs and outputs of deciding which file is which.
 
-Floor: above `fingerprint`. Pure data. `Stored` is what the collector knows of a generation (one
+Room: above `fingerprint`. Pure data. `Stored` is what the collector knows of a generation (one
 life of one file's content), `Seen` one name found by a scan, `OpenStat` the stat of an open handle.
 A `Probe` asks for the hash of a part of a file; its answer is an input of the next call.
 """

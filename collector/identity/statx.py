@@ -1,6 +1,6 @@
 """The stat of a file with its time of birth, which Python's `os.stat` does not return.
 
-Floor: above `sightings`. Asks the disk.
+Room: above `sightings`. Asks the disk.
 """
 
 import ctypes

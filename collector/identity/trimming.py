@@ -1,6 +1,6 @@
 """Find where the lines already read end in a file that was trimmed to its last lines.
 
-Floor: beside `comparing`. Pure except for the reading function it is given. A script keeps a log
+Room: beside `comparing`. Pure except for the reading function it is given. A script keeps a log
 small with `tail -n 1000 f > t; cat t > f`, or `mv t f`. While the file is being read, its last read
 bytes are known; later only their hash is. Bytes that occur twice in the file, or lines that the log
 repeats, prove nothing.

@@ -1,6 +1,6 @@
 """Files in the mill's watched folder that no input matches.
 
-Floor: above `discovery`. Someone dropped them there to be counted, so they are named. Files that
+Room: above `discovery`. Someone dropped them there to be counted, so they are named. Files that
 an input leaves out with `exclude`, and names that every input leaves out, are not meant.
 """
 

@@ -1,6 +1,6 @@
 """Notify the agent at once when a file changes. This is a hint only; the scan is the truth.
 
-Floor: beside `files`. The events arrive in watchdog's threads, which collect them and wake the loop
+Room: beside `files`. The events arrive in watchdog's threads, which collect them and wake the loop
 once for any number of them. The scan finds what no event reports: `problems` names folders that
 cannot be watched, and a lost event queue asks for a scan.
 """

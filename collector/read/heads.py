@@ -1,6 +1,6 @@
 """Examine the first bytes of files without reading on.
 
-Floor: above `handles` and `archive`. Touches the disk through a handle of its own.
+Room: above `handles` and `archive`. Touches the disk through a handle of its own.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Find bytes that changed in place, in a file that has not grown.
 
-Floor: above `generation` and `handles`. A writer may replace the NULs of a preallocated or mapped
+Room: above `generation` and `handles`. A writer may replace the NULs of a preallocated or mapped
 file by text. That changes no size, and for a mapped file it causes no event. A writer may also
 truncate its last line and write a shorter one. So an idle file is examined again: its first NUL at
 each wake-up, and the bytes behind its last line end when its time of change differs.

@@ -1,6 +1,6 @@
 """Send a last line without a line end once its file has not grown for a while.
 
-Floor: above `waking`, below `reader`. The position behind such a record is stored as usual, so a
+Room: above `waking`, below `reader`. The position behind such a record is stored as usual, so a
 restart does not send it again. Bytes that are appended later begin a new record.
 """
 

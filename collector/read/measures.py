@@ -1,6 +1,6 @@
 """Measure files: compute the fingerprint at which reading continues.
 
-Floor: above `waking`, below `reader`. Touches the disk through the handles it is given.
+Room: above `waking`, below `reader`. Touches the disk through the handles it is given.
 """
 
 from collections.abc import Callable

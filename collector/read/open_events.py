@@ -1,6 +1,6 @@
 """Open events: how long they wait for their next line, and how they continue over a rotation.
 
-Floor: above `registry` and `turn`. Pure. An open event waits in memory and in its file until its
+Room: above `registry` and `turn`. Pure. An open event waits in memory and in its file until its
 next line arrives, for at most `max_age`. If a rotation split the event, that line is the first one
 of the next file. Then one transaction holds the joined record and the positions of both files.
 """

@@ -1,6 +1,6 @@
 """Read the known files: judge what a scan saw, open files with unread lines, return the lines.
 
-Floor: above `registry` and `files`. Synchronous; touches the disk through `files` only. One turn
+Room: above `registry` and `files`. Synchronous; touches the disk through `files` only. One turn
 reads at most one block of one file. Before each read, the bytes just before the position are
 compared with those read earlier. If they differ, the file was rewritten: nothing is read, and the
 next scan decides.

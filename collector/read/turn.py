@@ -1,6 +1,6 @@
 """The result of one turn of reading.
 
-Floor: above `generation`. Data only.
+Room: above `generation`. Data only.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Begin reading a file: find out what kind of file it is, and where the next line starts.
 
-Floor: above `recognition`, below `reader`. Touches the disk through the handle it is given. A
+Room: above `recognition`, below `reader`. Touches the disk through the handle it is given. A
 sleeping generation is known only by its fingerprint. An awake one has a tailer at a position whose
 preceding bytes were compared with those read before.
 """

@@ -1,6 +1,6 @@
 """The key, headers and fields of a file's records.
 
-Floor: above `generation`. Pure: the caller gives the machine's name.
+Room: above `generation`. Pure: the caller gives the machine's name.
 """
 
 from collector.config.headers import filled_in, on_host

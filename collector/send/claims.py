@@ -1,6 +1,6 @@
 """The claim: a record by which a collector process takes over an instance.
 
-Floor: beside `checkpoints`. Pure. A process commits a claim first, in every partition of the topic
+Room: beside `checkpoints`. Pure. A process commits a claim first, in every partition of the topic
 of positions, and reads positions up to its own claim, because its predecessor cannot commit
 anything behind it. A later claim by another process tells a fenced collector that it has a rival;
 without one, its own transaction had only timed out. Key: `<instance>//claim`, never the key of a

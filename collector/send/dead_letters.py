@@ -1,6 +1,6 @@
 """Dead letters: lines that could not be sent, with the reason and their place in the file.
 
-Floor: above `encode` and `generation`. Pure. A dead letter is sent in the transaction of the lines
+Room: above `encode` and `generation`. Pure. A dead letter is sent in the transaction of the lines
 around it. Its value holds the file's own bytes, as many as its topic accepts. Its headers are:
 `reason` (overlong, invalid_bytes, damaged_archive), `topic` (of the line), `file`, `offset` and
 `length` (in bytes of the file, decompressed), `key` if the line's key differs from the letter's

@@ -1,6 +1,6 @@
 """Ask how far the stream has read, while files wait for its progress.
 
-Floor: beside `committer`. Thin: `lag_windows` says which partitions to ask about, and uses the
+Room: beside `committer`. Thin: `lag_windows` says which partitions to ask about, and uses the
 answers. Without an answer files keep waiting, until `lag_windows` stops waiting.
 """
 

@@ -1,6 +1,6 @@
 """Limit how many old lines wait in a partition that also receives live lines.
 
-Floor: ground of the room. Pure. The stream counts the lines of one partition in order, so a live
+Room: ground of the room. Pure. The stream counts the lines of one partition in order, so a live
 line waits for all lines before it. While a file writes live lines to a partition, files that are
 far behind hold their lines back, except for a window: about as many lines as the stream counts in
 DELAY_MS, estimated from the last ones. Without live lines there is no window.

@@ -1,6 +1,6 @@
 """Lines to send: batches being filled, and a bounded window of those not acknowledged yet.
 
-Floor: above `encode`. Pure. A queue holds what goes to one partition of an input's topic, together
+Room: above `encode`. Pure. A queue holds what goes to one partition of an input's topic, together
 with the dead letters of the same files. The driver offers blocks with `fit` and `put`, which accept
 what fits. It takes batches with `take` for the open transaction. It reports each batch
 as `acknowledged`, and then as `settled` by a commit or `given_back` by an abort. A batch stays in

@@ -1,6 +1,6 @@
 """Position records: read at the start, and written with each transaction.
 
-Floor: above `registry`. A transaction holds the lines of a stretch and the positions they end at,
+Room: above `registry`. A transaction holds the lines of a stretch and the positions they end at,
 so either both are there or neither; what it has no room for waits for the next one.
 
 A position is always the start of a line, and with multi-line events the end of an event. When a

@@ -1,6 +1,6 @@
 """Talks to the brokers: sends transactions, and reads positions at the start.
 
-Floor: beside `outbox` and `checkpoints`; no other file of the room opens a connection. The producer
+Room: beside `outbox` and `checkpoints`; no other file of the room opens a connection. The producer
 is transactional: what is sent between `begin` and `commit` becomes visible completely or not at
 all. A restarting broker delays batches, and neither loses nor duplicates them. A permanent refusal
 is the exception of the batch's future; the outbox still has the lines.

@@ -1,6 +1,6 @@
 """Put dead letters back as lines: which ones, in what form, and the note that it was done.
 
-Floor: beside `dead_letters`. Pure. A letter is named by its partition and offset in the topic of
+Room: beside `dead_letters`. Pure. A letter is named by its partition and offset in the topic of
 dead letters. Its note is a record of the same partition, committed together with the line that was
 put back. So reading the topic to its end, with no open transaction before that, shows for each
 letter whether it was put back. A note has one header, `replayed`, with the letter's place as

@@ -1,6 +1,6 @@
 """Be an instance's only collector: take it over, and tell a rival from a pause of one's own.
 
-Floor: above `producer`. Taking over fences the process that had the instance. Against a rival this
+Room: above `producer`. Taking over fences the process that had the instance. Against a rival this
 is done once: if the rival fences back within a short time, this process ends. A process that was
 only paused for too long finds no claim except its own.
 """

@@ -1,6 +1,6 @@
 """Create the topics that files wait for: those named by templates, when first needed.
 
-Floor: beside `committer`. Thin: the feeder says which files wait. If the brokers refuse a topic,
+Room: beside `committer`. Thin: the feeder says which files wait. If the brokers refuse a topic,
 only that topic's files keep waiting, and it is tried again.
 """
 

@@ -1,6 +1,6 @@
 """The topics that a collector makes sure of, with their settings.
 
-Floor: ground of the room. Pure. *Routed* topics are those that the inputs' templates have named so
+Room: ground of the room. Pure. *Routed* topics are those that the inputs' templates have named so
 far. Each is created when the first file writes to it, with the cluster's default number of
 partitions unless the configuration says otherwise.
 """

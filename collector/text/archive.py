@@ -1,6 +1,6 @@
 """Decompress an archive step by step, and find out whether it is complete.
 
-Floor: above `decompressors`. Pure. An archive is one or more members of one compression, each
+Room: above `decompressors`. Pure. An archive is one or more members of one compression, each
 followed by optional zero padding. It is complete when its bytes end where a member ends; a growing
 archive ends inside a member. Damage is noticed when the decompressor reaches it; the content before
 it is good.

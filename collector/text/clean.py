@@ -1,6 +1,6 @@
 """Remove from lines what is not text: byte order marks and terminal escape sequences.
 
-Floor: above `lines`. Pure. Positions and `source` stay those of the file. A block without such
+Room: above `lines`. Pure. Positions and `source` stay those of the file. A block without such
 bytes is returned unchanged.
 """
 

@@ -1,6 +1,6 @@
 """Recognise files that hold no lines by their first bytes.
 
-Floor: above `decompressors` and `encodings`. Pure. The table has only signatures with which no log
+Room: above `decompressors` and `encodings`. Pure. The table has only signatures with which no log
 line begins, so a text file is never refused. Of a compressed file, the first bytes of its content
 are compared.
 """

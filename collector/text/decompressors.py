@@ -1,6 +1,6 @@
 """The supported compressions: recognised by their first bytes, decompressed in bounded steps.
 
-Floor: ground of the room. Pure. All have the interface of the standard library's decompressors.
+Room: ground of the room. Pure. All have the interface of the standard library's decompressors.
 `decompress(data, max_length)` returns at most that many bytes and keeps the input it did not use;
 while not `needs_input`, call it again with empty input. One decompressor reads one member (a member
 of gzip, a stream of bzip2 or xz, a frame of zstd). `eof` tells that the member ended, and

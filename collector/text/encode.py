@@ -1,6 +1,6 @@
 """Encode lines as the records of a Kafka record batch, one block at a time.
 
-Floor: above `lines`. Pure. All records of a piece have the same headers, so each one ends with the
+Room: above `lines`. Pure. All records of a piece have the same headers, so each one ends with the
 same *tail* in the place of the line's newline (a zero byte if there are no headers). There is one
 timestamp per batch, so every timestamp delta is 0:
 

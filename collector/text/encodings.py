@@ -1,6 +1,6 @@
 """Encodings of files: find line ends in source bytes, and convert each line to UTF-8.
 
-Floor: above `encoding_names`. Pure. A file is split into lines in its own bytes, and positions
+Room: above `encoding_names`. Pure. A file is split into lines in its own bytes, and positions
 count those bytes; conversion concerns each line alone. UTF-8 that is kept is not examined.
 """
 

@@ -1,6 +1,6 @@
 """Turn blocks of lines into blocks of multi-line events.
 
-Floor: above `lines` and `multiline`. Pure. An event is one record; newlines separate its lines. The
+Room: above `lines` and `multiline`. Pure. An event is one record; newlines separate its lines. The
 last event of the lines read is open while the next line may belong to it.
 """
 

@@ -1,6 +1,6 @@
 """Add fields to lines that are JSON objects.
 
-Floor: above `lines`. Pure. The fields are appended to those of the line, whose own bytes are
+Room: above `lines`. Pure. The fields are appended to those of the line, whose own bytes are
 unchanged. A field that the line already has is not added. A line that is not a JSON object is sent
 unchanged. Each line must be parsed, which is slow; inputs without fields skip this module.
 """

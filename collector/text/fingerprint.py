@@ -1,6 +1,6 @@
 """Fingerprints: evidence of a file's bytes up to a position, to recognise the file later.
 
-Floor: ground of the room. Pure. A fingerprint has three parts: hashes of the head (at 64, 256, 1024
+Room: ground of the room. Pure. A fingerprint has three parts: hashes of the head (at 64, 256, 1024
 bytes and at the longest head kept, at most 4096), a hash of the last bytes before the position (the
 marker), and a running CRC32C of everything before it. A log only grows behind its position. If head
 or marker differs, the file is another one or was rewritten.

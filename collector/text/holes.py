@@ -1,6 +1,6 @@
 """NUL bytes in places where text is not written yet, or never will be.
 
-Floor: above `encodings`. Pure. A preallocated or mapped file ends in NULs that its writer replaces
+Room: above `encodings`. Pure. A preallocated or mapped file ends in NULs that its writer replaces
 by text. NULs before a line come from a copytruncate under a writer that does not append, from a
 sparse file, or from a power failure. NULs up to the file's end are not text. NULs before other text
 are in doubt until the caller trusts them, because they were unchanged for long enough. From then on

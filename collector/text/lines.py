@@ -1,6 +1,6 @@
 """Split bytes into lines, and handle lines that are too long.
 
-Floor: ground of the room. Pure. A `Block` is a run of whole lines, each ended by a newline in
+Room: ground of the room. Pure. A `Block` is a run of whole lines, each ended by a newline in
 `data`, with the places of the newlines as an array. No Python loop runs over ordinary lines. Each
 overlong line becomes blocks of one record: pieces as long as the limit (split), or the first bytes
 only (cut, dead letter). A piece starts where the one before ended. So a position within a split

@@ -1,6 +1,6 @@
 r"""Join lines that a container runtime wrote in parts into one record each.
 
-Floor: above `lines` and `multiline`. Pure. containerd and CRI-O mark a part with the tag `P`, and
+Room: above `lines` and `multiline`. Pure. containerd and CRI-O mark a part with the tag `P`, and
 the last one with `F`. A part of Docker is a JSON line whose `log` does not end in `\n`. The record
 has the frame of the first part around the joined text; in CRI it has the tag of the last part.
 

@@ -1,6 +1,6 @@
 """Convert blocks in a file's own encoding to blocks of UTF-8.
 
-Floor: above `lines`. Pure. A block of valid text is converted at once. A block with invalid bytes
+Room: above `lines`. Pure. A block of valid text is converted at once. A block with invalid bytes
 is converted line by line, to find out which lines have them.
 """
 

@@ -1,6 +1,6 @@
 """Decides which bytes of one generation to read next, and returns the lines in them.
 
-Floor: above `lines`. Pure: it never opens a file. The driver asks `request(size)` what to read,
+Room: above `lines`. Pure: it never opens a file. The driver asks `request(size)` what to read,
 reads it, passes the bytes to `take`, and calls `hand_out` for each block (or part of one) that it
 has passed on. `position` is where the next line to pass on begins. Bytes of an unfinished line are
 not kept: they stay in the file, and only the place where the search for the line end continues is

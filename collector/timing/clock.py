@@ -1,6 +1,6 @@
 """The collector's clock.
 
-Floor: ground of the room. Reads the time.
+Room: ground of the room. Reads the time.
 """
 
 import time

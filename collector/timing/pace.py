@@ -1,6 +1,6 @@
 """Limit how fast an input is read, if its configuration says so.
 
-Floor: ground of the room. Pure. Each block delays the next one by the time it takes at the limit.
+Room: ground of the room. Pure. Each block delays the next one by the time it takes at the limit.
 So any second holds at most one block more than the limit, however many files share it.
 """
 

@@ -1,6 +1,6 @@
 """Lines a second over the last ten seconds.
 
-Floor: ground of the room. Pure.
+Room: ground of the room. Pure.
 """
 
 from collections import deque

@@ -1,6 +1,6 @@
 """Decides when the open transaction must be committed.
 
-Floor: ground of the room. Pure. Fresh lines are committed as soon as the shortest time between two
+Room: ground of the room. Pure. Fresh lines are committed as soon as the shortest time between two
 commits has passed, so a single line is sent at once. Lines of files far behind are committed by
 amount or after a longer time. Positions that changed without lines (after a rename) can wait too.
 """

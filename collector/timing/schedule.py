@@ -1,6 +1,6 @@
 """Decides which file is read next: fairly, live before backfill, with delays after failures.
 
-Floor: ground of the room. Pure. A file is `ready` (in one of two queues), `parked` until a
+Room: ground of the room. Pure. A file is `ready` (in one of two queues), `parked` until a
 partition has room, `delayed` until a time, or absent (idle: nothing to read). Each turn takes the
 first file of a queue; a file with more to read goes to the end of its queue.
 """

@@ -1,7 +1,7 @@
 """The rules of alerts over their subjects: which alerts open, which close, and which the webhook
 must be sent.
 
-Floor: pure; the time of each look is the only clock. An alert opens when its limit has been passed
+Room: pure; the time of each look is the only clock. An alert opens when its limit has been passed
 for the rule's `for`. It closes when the value has been well within the limit for the rule's
 `clear`. An unknown value neither opens an alert nor closes one. A subject that is gone, such as a
 deleted group, closes its alerts.

@@ -1,6 +1,6 @@
 """The measure of each kind of rule, in a snapshot and as an expression for Prometheus.
 
-Floor: pure, above `snapshot`. An unknown subject has no value. A rule whose source is unknown has
+Room: pure, above `snapshot`. An unknown subject has no value. A rule whose source is unknown has
 None in place of its subjects.
 """
 

@@ -1,6 +1,6 @@
 """The body of a webhook message: one JSON object for all changes since the last message.
 
-Floor: pure. `text` holds the same for people, one line for each alert, as chat services show it.
+Room: pure. `text` holds the same for people, one line for each alert, as chat services show it.
 """
 
 from collections.abc import Mapping, Sequence

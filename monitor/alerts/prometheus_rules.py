@@ -1,6 +1,6 @@
 """The rules of alerts for Prometheus, and a dashboard for Grafana, over the metrics of `/metrics`.
 
-Floor: pure. Both are made from the tables that judge the page's own alerts, so Prometheus finds the
+Room: pure. Both are made from the tables that judge the page's own alerts, so Prometheus finds the
 same. `docs/` holds both for the shipped rules.
 """
 

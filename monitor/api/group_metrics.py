@@ -1,6 +1,6 @@
 """The readers of all groups in Prometheus's text format, a piece at a time.
 
-Floor: pure. A large cluster has hundreds of thousands of readers, with four lines each. A client
+Room: pure. A large cluster has hundreds of thousands of readers, with four lines each. A client
 library would make objects of all of them before it sends the first. This module keeps only one
 group's lines of one family in memory.
 """

@@ -1,6 +1,6 @@
 """The records of a topic that a user asks to see, and how they are shown.
 
-Floor: pure. A record is shown as text and never as markup. Characters that do not print are spelled
+Room: pure. A record is shown as text and never as markup. Characters that do not print are spelled
 out, bytes that are not UTF-8 are shown in hexadecimal, and everything has a bound. JSON is laid out
 by its own brackets and not parsed and written again, so that every digit and repeated key stays as
 it is.

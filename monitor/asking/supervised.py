@@ -1,6 +1,6 @@
 """The supervisor's report on the parts, and the memory they use.
 
-Floor: below `poller`. In containers there is no supervisor, so nothing is known.
+Room: below `poller`. In containers there is no supervisor, so nothing is known.
 """
 
 import json

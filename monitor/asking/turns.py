@@ -1,6 +1,6 @@
 """The groups to poll in a cycle: all of a small cluster, a share of a large one.
 
-Floor: pure; the cycle's time is an argument. The cost of a cycle grows with the partitions that
+Room: pure; the cycle's time is an argument. The cost of a cycle grows with the partitions that
 groups read. To poll 200 groups over 1,000 partitions each, every two seconds, takes more than a
 core. So a cycle takes the groups that were polled longest ago, up to a number of partitions. The
 others keep their numbers, and pages say how old those are. Groups without a status yet are polled

@@ -1,6 +1,6 @@
 """The next snapshot from a cycle's reading, the offsets' history and the snapshot before it.
 
-Floor: pure. A source that failed keeps its last values with a mark: cells are `end_unknown` with
+Room: pure. A source that failed keeps its last values with a mark: cells are `end_unknown` with
 their last lag, brokers do not answer, parts keep their details and the time of them.
 """
 

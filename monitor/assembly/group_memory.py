@@ -1,6 +1,6 @@
 """The memory of a group's readers between polls: commits, and the windows of their status.
 
-Floor: pure, below `readers`. A group that rests is kept in columns.
+Room: pure, below `readers`. A group that rests is kept in columns.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Readers from a cycle's commits and ends: lag, age, rates and status.
 
-Floor: pure, below `assemble`. The rows of a group are its members' assignments, its commits, and
+Room: pure, below `assemble`. The rows of a group are its members' assignments, its commits, and
 the other partitions of those topics, so that a partition without a commit is seen.
 """
 

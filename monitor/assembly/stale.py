@@ -1,6 +1,6 @@
 """The numbers of groups that were not polled: unchanged, or marked if they no longer hold.
 
-Floor: pure, below `assemble`.
+Room: pure, below `assemble`.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """The numbers of a snapshot that the history keeps, and the events between two snapshots.
 
-Floor: pure. A series that is unknown in a cycle gets no sample, so that its chart shows a gap and
+Room: pure. A series that is unknown in a cycle gets no sample, so that its chart shows a gap and
 never a 0. Series of single partitions are kept for the readers with the greatest lags.
 """
 

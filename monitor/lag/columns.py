@@ -1,6 +1,6 @@
 """Many small rows in a few arrays, for data that is kept and rarely read.
 
-Floor: pure. A row of Python objects takes ten times the memory of its numbers. So what is kept of a
+Room: pure. A row of Python objects takes ten times the memory of its numbers. So what is kept of a
 hundred thousand readers between two polls lies in columns.
 """
 

@@ -1,6 +1,6 @@
 """The last minutes of every offset, for rates, and for ages where no record was read.
 
-Floor: pure; the time is an argument. Each series is bounded in time and in samples. A flat run
+Room: pure; the time is an argument. Each series is bounded in time and in samples. A flat run
 keeps only its first and last sample, so that a quiet topic does not push out its past. A series
 starts again when its value falls, after a truncation or when a topic is made again.
 """

@@ -1,6 +1,6 @@
 """One offset over time: the end of a log or a commit at several moments.
 
-Floor: pure, the ground of `rules` and `offset_history`. It has two columns to save memory, because
+Room: pure, the ground of `rules` and `offset_history`. It has two columns to save memory, because
 there are hundreds of thousands of short series. Times rise and offsets do not fall.
 """
 

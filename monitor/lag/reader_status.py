@@ -1,6 +1,6 @@
 """The status of a reader of a partition, by Burrow's rules over a window measured by the clock.
 
-Floor: pure. A window holds at most 60 samples, ten seconds apart, each with the committed offset
+Room: pure. A window holds at most 60 samples, ten seconds apart, each with the committed offset
 and the lag of one moment. As in Burrow, there is no threshold on the lag, the rules have the same
 order, and a lag of 0 excuses a reader, here for two minutes.
 

@@ -1,6 +1,6 @@
 """The rules of lag, used by the page, the API, Prometheus and the command line.
 
-Floor: pure; no clock, no I/O. The poller reads the commit first, then the log's start, then its
+Room: pure; no clock, no I/O. The poller reads the commit first, then the log's start, then its
 end. A race between them can overstate a lag and never make it negative. An unknown lag is `None`,
 and the state gives the reason. It is never 0 and never part of a sum.
 """

@@ -1,6 +1,6 @@
 """The way of the data as a picture: stations with water between them.
 
-Floor: pure. The width of a channel is the logarithm of its rate. The height of a pool before a
+Room: pure. The width of a channel is the logarithm of its rate. The height of a pool before a
 station is the logarithm of the age of its oldest line. Unknown values are dashed and called
 unknown, never 0 and never green.
 """

@@ -1,6 +1,6 @@
 """The data of alerts: kinds, rules, measurements and open alerts. Pure data.
 
-Floor: ground of the room, so that the configuration can know the kinds without the snapshot. Times
+Room: ground of the room, so that the configuration can know the kinds without the snapshot. Times
 are epoch milliseconds, shares lie between 0 and 1.
 """
 

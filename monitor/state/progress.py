@@ -1,6 +1,6 @@
 """The rule that a part with work must finish some of it: progress is health.
 
-Floor: pure; the snapshot's time is the only clock. A part is stuck if work waits and it finishes
+Room: pure; the snapshot's time is the only clock. A part is stuck if work waits and it finishes
 none within a bound. What the part says of itself does not matter, because a runaway pattern, a
 driver that restarts again and again and a full disk look the same from here.
 """

@@ -1,6 +1,6 @@
 """The answers of one cycle, before they are judged.
 
-Floor: pure data. `monitor/asking/poller` fills it, `monitor/assembly/assemble` makes a snapshot of
+Room: pure data. `monitor/asking/poller` fills it, `monitor/assembly/assemble` makes a snapshot of
 it.
 """
 

@@ -1,6 +1,6 @@
 """The cells of groups that were not polled in this cycle, as columns or with a mark.
 
-Floor: pure. Both classes read like the tuple of cells that they replace, and make a cell each time
+Room: pure. Both classes read like the tuple of cells that they replace, and make a cell each time
 it is read. A page shows few cells of such a group, and no cycle goes through all of them (decision
 0092). To read only a part of every cell, call `rows_of`, `lags_of`, `numbers_of` or one of the
 functions beside them: they make no cell.

@@ -1,6 +1,6 @@
 """One frozen picture of the mill, which every page, the API, Prometheus and the CLI render.
 
-Floor: pure data. Lists are sorted. An unknown value is None and has its reason beside it. Times are
+Room: pure data. Lists are sorted. An unknown value is None and has its reason beside it. Times are
 epoch milliseconds, sizes bytes, rates offsets a second.
 """
 

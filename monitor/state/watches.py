@@ -1,6 +1,6 @@
 """What shows only over several snapshots: files that do not move, the share that does not parse.
 
-Floor: pure; the snapshot's time is the only clock.
+Room: pure; the snapshot's time is the only clock.
 """
 
 from collections import deque

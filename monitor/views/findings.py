@@ -1,6 +1,6 @@
 """The findings: each fault as one sentence with its cause, the worst first.
 
-Floor: pure. The order is that of what stops lines: a part that is down or stuck, a partition that
+Room: pure. The order is that of what stops lines: a part that is down or stuck, a partition that
 cannot be written, a configuration that does not apply, lag that grows, lag that shrinks, and last
 readers outside the mill.
 """

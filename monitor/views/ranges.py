@@ -1,6 +1,6 @@
 """The ranges of time that charts show, and how stored buckets become their slots.
 
-Floor: pure. A chart has at most 180 slots. A slot without data stays empty, and a run of empty
+Room: pure. A chart has at most 180 slots. A slot without data stays empty, and a run of empty
 slots that is longer than the sampler's pace is a gap.
 """
 

@@ -1,6 +1,6 @@
 """The stream's figures about its stages, as values of series and as rows of its page.
 
-Floor: pure. The stream keeps two windows of its own (`stream/stages.py`). Longer ranges are means
+Room: pure. The stream keeps two windows of its own (`stream/stages.py`). Longer ranges are means
 of the history. The figures of a stream that is away or older are unknown, never 0.
 """
 

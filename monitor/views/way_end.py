@@ -1,6 +1,6 @@
 """The page's words on the last steps: how old a line is in the sinks, and whether they agree.
 
-Floor: pure.
+Room: pure.
 """
 
 from dataclasses import dataclass

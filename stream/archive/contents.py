@@ -1,6 +1,6 @@
 """The contents of an archive: the pieces of one topic, their offsets, and what is missing.
 
-Floor: pure. A piece is some offsets of some partitions, written together: a Parquet file for each
+Room: pure. A piece is some offsets of some partitions, written together: a Parquet file for each
 hour in which lines arrived. Its note says which offsets it covers, including those without a line.
 The note makes the piece part of the archive.
 """

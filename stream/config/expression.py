@@ -1,6 +1,6 @@
 """SQL expressions of users: their tokens, and the names in them.
 
-Floor: ground of `stream`. Pure, no JVM. It finds the words of an expression that are columns. So a
+Room: ground of `stream`. Pure, no JVM. It finds the words of an expression that are columns. So a
 misspelt column is a configuration error before Spark starts, and the compiled plan can give each
 input's columns their own names. It does not check syntax; Spark does.
 """

@@ -1,6 +1,6 @@
 """The formats of lines: their own columns, and how a user declares more.
 
-Floor: ground of `stream`. Pure, no JVM. `parse/columns.py` turns these declarations into SQL.
+Room: ground of `stream`. Pure, no JVM. `parse/columns.py` turns these declarations into SQL.
 """
 
 import difflib

@@ -1,6 +1,6 @@
 """Metrics in the form for the rest of the room: slices, defaults, and definition hashes.
 
-Floor: above `config`. Pure, no JVM. A metric's *slice* is the period by which a batch is folded;
+Room: above `config`. Pure, no JVM. A metric's *slice* is the period by which a batch is folded;
 the sinks add each slice to every configured window that contains it.
 """
 

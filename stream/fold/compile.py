@@ -1,6 +1,6 @@
 """Compiles metrics to one SQL query that Spark analyses once: what each line gives each metric.
 
-Floor: pure, no JVM. `lines_sql` turns lines into columns (`parse/columns.py`), and columns into
+Room: pure, no JVM. `lines_sql` turns lines into columns (`parse/columns.py`), and columns into
 *judged lines*: why a line is not counted, its time, and for every metric its verdict, value and
 key. `java_fold.py` folds judged lines.
 

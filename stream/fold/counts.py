@@ -1,6 +1,6 @@
 """A folded batch: rows and blocks for the sinks, lines that were not counted, and offsets.
 
-Floor: pure, no JVM.
+Room: pure, no JVM.
 """
 
 import math

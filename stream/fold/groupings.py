@@ -1,6 +1,6 @@
 """How a large batch is grouped: which metrics share a grouping, and its description for the JVM.
 
-Floor: pure, no JVM. Metrics with the same inputs, key, slice and zone share a grouping: the cell of
+Room: pure, no JVM. Metrics with the same inputs, key, slice and zone share a grouping: the cell of
 a line is looked up once for all of them. A metric with a sketch has its own grouping, because its
 cells are rows. `java/Fold.java` computes the groupings in one pass over the judged lines.
 """

@@ -1,6 +1,6 @@
 """Splits lines of access logs (`common`, `combined`) at blanks, or else by a pattern.
 
-Floor: pure, no JVM. The pattern defines such a line, but it costs several times as much as all
+Room: pure, no JVM. The pattern defines such a line, but it costs several times as much as all
 other parsing. So `java/Access.java` splits plain lines. A plain line has a request of three words,
 no ident, no backslash, no quotes except around its fields, no blank in the user's name, and a time
 in the format of the usual servers. Splitting gives exactly the texts of the pattern; a test

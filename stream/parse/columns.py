@@ -1,6 +1,6 @@
 """Turns a line's text into columns, as SQL expressions of Spark.
 
-Floor: pure, no JVM. Every input becomes a `ParsedInput` with steps of expressions. The first steps
+Room: pure, no JVM. Every input becomes a `ParsedInput` with steps of expressions. The first steps
 split the line (once per line, and only for lines of its topic), the next extract single texts, and
 `columns` converts these to their types. Each step reads the columns of earlier steps, so nothing
 expensive appears twice in a plan. Text that does not fit a column's type is NULL; `raw` tells this

@@ -1,6 +1,6 @@
 """Parses delimited fields by SQL: csv with or without a header, and the W3C extended log format.
 
-Floor: pure, no JVM. Lines arrive one by one and from any file, so a header is recognised by its
+Room: pure, no JVM. Lines arrive one by one and from any file, so a header is recognised by its
 content: a line with the names that the input declares is not a row. If an input declares several
 headers, a line has the columns of the header that fits: by the number of fields, and for W3C also
 by the kinds of fields (an address, a number, a path). A line that fits no header, or more than one,

@@ -1,6 +1,6 @@
 """Reads declared json paths with one function call that returns the text at each path.
 
-Floor: pure, no JVM. `java/JsonTexts.java` reads a line once, whatever the number of paths. The
+Room: pure, no JVM. `java/JsonTexts.java` reads a line once, whatever the number of paths. The
 result at a path does not depend on other paths, so a metric never changes another.
 """
 

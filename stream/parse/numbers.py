@@ -1,6 +1,6 @@
 """Converts texts to numbers by SQL: what is a number, and which numbers are exact.
 
-Floor: pure, no JVM. Spark's casts accept Java's notations (`5d`, `0x1p3`, `NaN`), and pass an
+Room: pure, no JVM. Spark's casts accept Java's notations (`5d`, `0x1p3`, `NaN`), and pass an
 exponent of any size to Java's BigDecimal, which raises for some and computes for minutes on others.
 So a text is a number only if it has the form of one, within limits.
 """

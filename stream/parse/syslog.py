@@ -1,6 +1,6 @@
 """Parses syslog by SQL: RFC 5424, RFC 3164, and common deviations from the latter.
 
-Floor: pure, no JVM. The host can be missing (Cisco routers, lines of `/dev/log`), and so can the
+Room: pure, no JVM. The host can be missing (Cisco routers, lines of `/dev/log`), and so can the
 program: `last message repeated 5 times` has none. A program stands before a colon, or before a
 process id in brackets; only with a process id can its name contain blanks.
 """

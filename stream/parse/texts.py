@@ -1,6 +1,6 @@
 """Extracts single texts from a line and converts them to the columns' types, as SQL.
 
-Floor: pure, no JVM. Each reader of a format (`columns.py`, `delimited.py`, `syslog.py`, `cef.py`)
+Room: pure, no JVM. Each reader of a format (`columns.py`, `delimited.py`, `syslog.py`, `cef.py`)
 splits a line by steps of expressions and makes columns of the texts with `Texts`. Text that does
 not fit a column's type is NULL; `raw` tells such a fault from an absent field (missing, null, `-`,
 or empty if the type is not text).

@@ -1,6 +1,6 @@
 """Converts texts to times by SQL: in the common formats, or in layouts that the user writes.
 
-Floor: pure except for the time zone database that `stream/config/zones.py` reads. `java/Times.java`
+Room: pure except for the time zone database that `stream/config/zones.py` reads. `java/Times.java`
 does the work: it reads a text once, from left to right, which keeps generated code small.
 
 A number is seconds, milliseconds, microseconds or nanoseconds since 1970, depending on its size. A

@@ -1,6 +1,6 @@
 """Makes expressions NULL for a line on which they raise, take too long, or produce too much.
 
-Floor: pure. Spark's SQL has no such function; `java/Functions.java` adds two to a session. Both
+Room: pure. Spark's SQL has no such function; `java/Functions.java` adds two to a session. Both
 wrap the expression in Catalyst's TryEval, after `java/Exchange.java` has replaced functions that
 match patterns or produce texts of any length by variants with limits. In a user's expression, whole
 numbers that do not fit are NULL too.

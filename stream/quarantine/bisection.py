@@ -1,6 +1,6 @@
 """Counts one batch, in parts if necessary: carries out what `search.py` decides.
 
-Floor: no Spark of its own; the caller passes in how to count and read a part (`BatchParts`). Runs
+Room: no Spark of its own; the caller passes in how to count and read a part (`BatchParts`). Runs
 on the thread of the batch. The job's own thread watches `hand`, to record what the JVM was counting
 when it ended, and to end a JVM that hangs.
 """

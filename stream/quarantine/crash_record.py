@@ -1,6 +1,6 @@
 """Records which parts of a batch were being counted when the JVM ended, across restarts.
 
-Floor: one small file, `suspects.json`. Only a driver whose JVM ended writes it, so a driver that
+Room: one small file, `suspects.json`. Only a driver whose JVM ended writes it, so a driver that
 was itself killed by a signal records nothing. It is removed when the batch is in the sinks.
 """
 

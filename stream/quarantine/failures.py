@@ -1,6 +1,6 @@
 """Find the origin of a failed count by the chain of Java's causes.
 
-Floor: reads exceptions. `origin_of` and `words_of` use plain names and messages. `causes_of` asks
+Room: reads exceptions. `origin_of` and `words_of` use plain names and messages. `causes_of` asks
 the JVM for them, and does nothing else there.
 
 A wrong verdict is harmful in both directions. If a failure caused by data is blamed on something

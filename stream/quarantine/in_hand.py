@@ -1,6 +1,6 @@
 """Shows what the JVM is counting for a thread, to the thread that watches the JVM.
 
-Floor: pure except for the monotonic clock. The counting thread takes a part in hand, and lets go of
+Room: pure except for the monotonic clock. The counting thread takes a part in hand, and lets go of
 it when it is counted or when Java reports an error. If the JVM ends, the part in hand may be the
 cause. If a part is in hand for too long, the JVM hangs.
 """

@@ -1,6 +1,6 @@
 """Reads parts of a batch from the topic again, judged and folded like the stream's frames.
 
-Floor: Spark. `bisection.py` decides what to read.
+Room: Spark. `bisection.py` decides what to read.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
 """Decides which parts of a batch to count, so that a line that fails costs no other line.
 
-Floor: pure. If counting a batch fails because of its content, the batch is halved until the guilty
+Room: pure. If counting a batch fails because of its content, the batch is halved until the guilty
 lines are isolated. All other parts are counted, and the sinks get everything as one batch.
 `bisection.py` counts what is decided here.
 

@@ -4,7 +4,7 @@ Spark writes `offsets/N` before batch N runs and `commits/N` after it; `sources/
 offsets of a new query. The checkpoint may not survive a power failure, and the sinks' ledger is the
 truth. A checkpoint that does not fit is given up, and a new query resumes from the ledger.
 
-Floor: reads and writes files below one folder, nothing else.
+Room: reads and writes files below one folder, nothing else.
 """
 
 import itertools

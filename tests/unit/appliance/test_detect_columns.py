@@ -14,7 +14,7 @@ from appliance.detect.proposing import name_of
 from appliance.detect.seen import SeenColumn
 from appliance.detect.yaml_text import to_paste
 from stream.config.format_files import load_formats
-from stream.config.input_section import InputSection
+from stream.config.input_section import ParsedInputSection
 from tests.harness.log_files import CSV_HEADER, made_lines
 
 FORMATS = load_formats()
@@ -123,7 +123,7 @@ def test_names_that_sql_or_the_file_cannot_use() -> None:
         "_1st": {"path": "1st", "type": "int"},
         "back_tick": {"path": "`back``tick`", "type": "int"},
     }
-    InputSection.model_validate(keys)
+    ParsedInputSection.model_validate(keys)
     assert found.rows[0]["a_b_value"] == "two"
     assert found.rows[0]["back_tick"] == "1"
 
