@@ -98,7 +98,7 @@ def tar(data: bytes) -> bytes:
     ("pack", "word"),
     [
         (tar, "tar archive"),
-        (lambda data: gzip.compress(data)[:-9], "not whole"),
+        (lambda data: gzip.compress(data)[:-9], "not complete yet"),
         (lambda data: b"PK\x03\x04" + data, "zip archive"),
     ],
 )
@@ -140,5 +140,5 @@ def test_a_file_that_is_not_read_has_no_first_records(
     with pytest.raises(UnreadableFile, match="zip archive"):
         first_records(str(tmp_path / "a.zip"), section, str(tmp_path), 10, 1 << 20)
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"x\n" * 99, mtime=0)[:-9])
-    with pytest.raises(UnreadableFile, match="not whole"):
+    with pytest.raises(UnreadableFile, match="not complete yet"):
         first_records(str(tmp_path / "b.gz"), section, str(tmp_path), 10, 1 << 20)
