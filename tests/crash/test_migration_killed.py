@@ -56,6 +56,13 @@ def windows(metric: MetricDefinition, keys: list[Key]) -> list[Any]:
     return [encode(metric, 60, TEN + 60 * minute, cells) for minute in range(60)]
 
 
+COLUMNS = (
+    "metric, size_s, start_at, k_hash, k1, k2, k3, `count`, `sum`, `min`, `max`, value, quantiles, "
+    "hll, kll, seq"
+)
+"""The columns of `windows` in version 2, in their order."""
+
+
 def counted(settings: MySqlSettings) -> None:
     sink = MySqlSink(settings, patience_s=5)
     sink.open(worked.QUERY, METRICS, 0)
@@ -76,7 +83,7 @@ def set_back(server: MySqlServer, of: MySqlSettings, to: MySqlSettings) -> None:
         server,
         to,
         *VERSION_2,
-        f"INSERT INTO windows SELECT * FROM {of.database}.windows",
+        f"INSERT INTO windows SELECT {COLUMNS} FROM {of.database}.windows",
         "INSERT INTO window_keys SELECT metric, size_s, start_at, n_keys, seq "
         f"FROM {of.database}.window_keys",
         f"INSERT INTO metrics SELECT name, definition_hash, since FROM {of.database}.metrics",
