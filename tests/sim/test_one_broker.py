@@ -30,10 +30,10 @@ SETTINGS = {"log.segment.bytes": 700, "offsets.topic.num.partitions": 2,
             "transaction.state.log.num.partitions": 2, "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1}  # fmt: skip
 END_MS_MAX = 120_000
-LIVES = 200
+LIVES = 60
 LIVES_IN_ONE = 20
 """Of those that every run of the tests lives."""
-SHORT_LIVES = 40
+SHORT_LIVES = 20
 OPENING = ("open", "list", "sync folder")
 """What needs a descriptor."""
 
@@ -175,6 +175,12 @@ def test_the_readers_of_committed_data_wait_for_the_last_marker() -> None:
 @pytest.mark.parametrize("part", parts_of(5_000), ids=str)
 def test_a_great_many_lives(part: tuple[int, int]) -> None:
     live("one broker, many lives", part, lambda seed: Life(seed).run())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", parts_of(500), ids=str)
+def test_a_great_many_lives_without_descriptors(part: tuple[int, int]) -> None:
+    live("one broker, short, many lives", part, lambda seed: ShortLife(seed).run())
 
 
 DIGEST = """
