@@ -137,7 +137,7 @@ def test_the_database_goes_through_a_running_and_a_stopped_mill(tmp_path: Path) 
         again = new.run("backup", str(second))
         assert again.code == 0, again.err
         assert (second / "mysql.sql").read_bytes() == (first / "mysql.sql").read_bytes()
-        assert (first / "mysql.sql").read_text().count("INSERT INTO `windows`") == 1
+        assert (first / "mysql.sql").read_text().count("INSERT INTO `window_cells`") == 1
         assert ODD_TEXTS[1] in (first / "mysql.sql").read_text()
         with sqlite3.connect(second / "data" / "monitor" / "history.db") as history:
             assert history.execute("SELECT COUNT(*) FROM events").fetchone()[0] >= 1
@@ -161,7 +161,7 @@ def test_a_backup_that_finds_no_moment_gives_up(
         asked = Mill(mill.home, config, Placement())
         with monkeypatch.context() as impatient:
             impatient.setattr(take, "COPY_S_MAX", 0.0)
-            with pytest.raises(take.BackupFailed, match=f"found in {take.PAUSES_MAX} tries"):
+            with pytest.raises(take.BackupFailed, match=f"in {take.PAUSES_MAX} tries"):
                 take.take(asked, tmp_path / "backup", ignored)
         assert not list(tmp_path.glob("backup*"))
         taken = take.take(asked, tmp_path / "backup", ignored)

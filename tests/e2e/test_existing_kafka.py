@@ -29,7 +29,7 @@ def test_lines_go_to_the_cluster_that_exists(tmp_path: Path) -> None:
     ):
         mill.write_config(CONFIG.format(servers=theirs.bootstrap))
         said = mill.up().err
-        assert "cluster.settings (num.partitions) are not used" in said
+        assert "cluster.settings (num.partitions) have no effect" in said
         assert set(mill.status()) == {"redis", "collector", "monitor"}
         written = b"".join(b"line %d\n" % number for number in range(LINES))
         (mill.home.folder / "watched" / "access" / "a.log").write_bytes(written)
