@@ -25,7 +25,7 @@ IDIOMS_MAX = {
     "README.md": 2,
     "appliance": 1,
     "broker": 7,
-    "docs": 168,
+    "docs": 78,
     "monitor": 1,
     "sinks": 2,
     "tests": 622,
