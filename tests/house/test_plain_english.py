@@ -25,7 +25,7 @@ IDIOMS_MAX = {
     "README.md": 2,
     "appliance": 1,
     "broker": 7,
-    "docs": 51,
+    "docs": 20,
     "monitor": 1,
     "sinks": 2,
     "tests": 622,
