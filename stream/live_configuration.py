@@ -97,7 +97,7 @@ class LiveConfiguration:
         return self._pending
 
     def adopt(self, change: RunningConfiguration) -> None:
-        """Make this configuration the one that the next query counts."""
+        """Make the next query count this configuration."""
         self.now.sinks.rest()
         self._before, self.now, self._pending = self.now, change, None
 

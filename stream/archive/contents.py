@@ -141,7 +141,7 @@ def next_ranges(
     ends: Mapping[int, int],
     offsets_max: int,
 ) -> tuple[OffsetRange, ...]:
-    """Return the offsets of the next piece: the first available ones that are not archived yet.
+    """Return the offsets of the next piece: the first available, not yet archived offsets.
 
     `archived` is the archive's end offset of each partition. `starts` and `ends` are the broker's.
 

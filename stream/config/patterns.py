@@ -1,6 +1,6 @@
 r"""Finds the literal patterns of an expression, and the operand that each is matched against.
 
-Pure. A *literal* pattern is one that the user wrote as a text. Patterns that an expression computes
+Pure. A *literal* pattern is a text that the user wrote. Patterns that an expression computes
 from a line or a column are not found here.
 """
 

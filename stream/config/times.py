@@ -94,7 +94,7 @@ _Texts = Annotated[tuple[str, ...], BeforeValidator(listed)]
 class TimeSection(BaseModel):
     """The key `time:` of an input: the fields of a line that can have its time, and their format.
 
-    `column` names the fields that can have the time; the first one that exists and is readable is
+    `column` names the fields that can have the time; the first field that exists and is readable is
     used. With `layout`, only texts in one of the layouts are times. `fallback` is for lines without
     a readable time: `arrival` counts them at their arrival, `none` counts them in `all` only.
     """

@@ -58,10 +58,7 @@ _QUICK_COMPILER_ALONE = "-XX:TieredStopAtLevel=1"
 def spark_options(
     settings: StreamSettings, scratch: Path | None = None, *, is_brief: bool = False
 ) -> dict[str, str]:
-    """Return the settings of Spark for the stream's settings.
-
-    Temporary files go to `scratch`; None leaves them in the system's folder.
-    """
+    """Return the settings of Spark. Temporary files go to `scratch` (None: the system's folder)."""
     section = settings.section
     local = section.is_local
     options = {
@@ -72,16 +69,14 @@ def spark_options(
             map(_quoted, jvm_options(settings, scratch, is_brief=is_brief))
         ),
         "spark.jars": ",".join(str(path) for path in settings.jars),
-        # Spark's default manager of checkpoint files starts about twenty shell commands per batch,
-        # so ours replaces it.
+        # Spark's default manager of checkpoint files starts twenty shell commands per batch.
         "spark.sql.streaming.checkpointFileManagerClass": "millrace.LocalCheckpoint",
         "spark.sql.streaming.minBatchesToRetain": str(BATCHES_KEPT),
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
-        # The cache must have room for all code of a batch, even with many metrics. Otherwise each
-        # batch would compile it again.
+        # All code of a batch must fit into the cache, or each batch would compile it again.
         "spark.sql.codegen.cache.maxEntries": "1000",
         # An expression that fails is NULL for its line, and never stops the stream.
         "spark.sql.ansi.enabled": "false",
@@ -89,8 +84,7 @@ def spark_options(
         "spark.sql.caseSensitive": "false",
         # With substitution, ${name} in a user's pattern would be a variable of Spark.
         "spark.sql.variable.substitute": "false",
-        # This rule would move an attempt (`millrace_try`) into the branches of an expression. The
-        # condition of the branches would then be outside of the attempt, where it can raise.
+        # This rule would move the condition of a branch out of `millrace_try`, where it can raise.
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches"
         ),
