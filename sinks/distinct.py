@@ -5,7 +5,7 @@ MurmurHash3 (128 bits, seed 9001), then the high 38 bits of the second half. An 
 DataSketches reads the same bits. So a set of words can be converted to an HLL sketch, and united
 with sketches that older versions stored. `java/Distinct.java` writes the same octets.
 
-A sketch that begins with `E` is the sorted set of words. One that begins with `M` is an HLL sketch
+A sketch that begins with `E` is the sorted set of words. If it begins with `M`, it is an HLL sketch
 of more than UNIQUE_EXACT_MAX values. Any other is an HLL sketch that an older version wrote. The
 order and the batches in which values came do not change a union, because registers are maxima and
 the estimate uses only the registers.

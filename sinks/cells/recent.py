@@ -67,7 +67,7 @@ class RecentCells:
     def learn_windows(
         self, windows: Iterable[WindowId], found: Mapping[WindowId, StoredWindow]
     ) -> None:
-        """Add windows that were read from the database. One that is not in `found` has no cells."""
+        """Add windows that were read from the database. A window not in `found` has no cells."""
         for window in windows:
             row = found.get(window)
             known = KnownWindow(None, 0, True) if row is None else KnownWindow(*row, False)

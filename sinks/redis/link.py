@@ -44,7 +44,7 @@ def progress_of(batch: Batch, cells: Cells, bulk: Iterable[WindowId] = ()) -> Me
 
 
 def connect(settings: RedisSettings) -> "redis.Redis":
-    """Return a client that does not retry by itself, because the callers retry."""
+    """Return a client that never retries, because the callers retry."""
     return redis.Redis(
         host=settings.host,
         port=settings.port,
