@@ -1,9 +1,9 @@
 """The main loop: wakes up, scans, lets the feeder read and the committer send and commit.
 
-Room: top of the room, below the process. The only file with a clock. It starts in this order: find
-the cluster, ensure the topics, take over the instance with its stored positions, scan once to match
-files with positions. Only then is the first byte read. A fenced agent repeats these steps and keeps
-its open handles, unless a rival took over too.
+Only `process` is above this module. The agent passes the time to all other parts. It starts in this
+order: find the cluster, create missing topics, take over the instance with its stored positions,
+and scan once to match files with positions. Only then it reads the first byte. A fenced agent
+repeats these steps and keeps its open files, unless another collector uses the same instance.
 """
 
 import asyncio
@@ -95,14 +95,14 @@ class Agent:
         self.work = Rate()
         """The processor time of the process, in milliseconds."""
         self.patience_ms = patience_ms
-        """How long the agent waits for brokers that do not answer; None: without limit."""
+        """How long the agent waits for brokers that do not answer; None means without limit."""
         self.gave_up: str | None = None
         self.is_fenced = False
         """Whether another collector took over the instance, so this one must end."""
         self._tenure = Tenure(self.brokers, instance, host, clock)
         self._stopping = False
         self.unreached: str | None = None
-        """Why the cluster is not reached, and since when."""
+        """In words why the cluster is not reached, and since when; None if it is reached."""
         self._wanted_settings: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._rate_at_ms = 0
@@ -164,7 +164,7 @@ class Agent:
                 await asyncio.gather(following, return_exceptions=True)
 
     async def step(self, *, flush: bool = False) -> None:
-        """Do everything that is due now. `flush`: commit what was read at once."""
+        """Do everything that is due now. With `flush`, commit all lines that were read."""
         if self.committer.lost is not None:
             await self._start_over(self.committer.lost)
             return
@@ -186,7 +186,7 @@ class Agent:
             self.positions.tick(now_ms)
 
     async def finish(self) -> None:
-        """Commit what was read and close everything, within ten seconds."""
+        """Commit the lines that were read, and close all files and connections, in ten seconds."""
         self._stopping = True
         self.state = PartState.STOPPING
         self.is_ready = False
@@ -205,7 +205,10 @@ class Agent:
     def lose_patience(
         self, since_ms: int | None, waited_for: str = "answer from the brokers"
     ) -> None:
-        """Stop if this has been waited for longer than `patience_ms`."""
+        """Stop the agent if it has waited since `since_ms` for longer than `patience_ms`.
+
+        `since_ms` is None if it is not waiting.
+        """
         if self.patience_ms is None or since_ms is None:
             return
         away_ms = self.clock() - since_ms
@@ -219,9 +222,11 @@ class Agent:
         return self._stopping
 
     async def drain(self, deadline_ms: int | None) -> bool:
-        """Commit everything read; return False if that took too long or the transaction was lost.
+        """Commit all lines that were read.
 
-        Without a deadline it waits until the agent is asked to stop.
+        Returns False if that took too long, or if the transaction was lost.
+
+        Without a deadline, wait until the agent is asked to stop.
         """
         while not self.committer.is_idle:
             if self.committer.lost is not None:
@@ -286,7 +291,9 @@ class Agent:
     async def _start_over(self, reason: Exception) -> None:
         """Load the stored positions again and continue there, after the transaction was lost.
 
-        That fences the process that caused it, which is done only once against a rival.
+        That fences the process that caused the loss. If it is a rival (another collector with the
+        same instance), this agent does that only once and then ends, because two would fence each
+        other for ever.
         """
         logger.warning("transaction taken away, starting over", extra=fields(reason=str(reason)))
         self.registry.counters["started_over"] += 1
@@ -353,7 +360,7 @@ class Agent:
         await self._pause(max(1, min(times) - now_ms))
 
     async def _pause(self, wait_ms: int) -> None:
-        """Wait for a wake-up, at most this long."""
+        """Wait until the agent is woken, for at most `wait_ms`."""
         if not self._wake.is_set():
             handle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._wake.set)
             try:

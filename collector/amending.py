@@ -1,8 +1,8 @@
-"""Change stored positions on request: forget a file, or read it again from its start.
+"""Changes stored positions on request: forgets a file, or lets it be read again from its start.
 
-Room: beside `agent`; it works while the collector is stopped. It takes over the instance as a
-collector does, so no other process writes positions in the meantime, and commits the changed
-records in one transaction.
+It works while the collector is stopped. It takes over the instance in the same way as a collector,
+so that no other process writes positions in the meantime. It commits all changed records in one
+transaction.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from protocol.errors import ApiError
 
 
 class Amendment(StrEnum):
-    """The change to a file's record."""
+    """The change to the position record of a file."""
 
     FORGET = "forget"
     AGAIN = "again"
@@ -43,7 +43,7 @@ class Amendment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Amended:
-    """One generation that the user named. `refusal` says why it is not changed, if it is not."""
+    """A generation that the user named. `refusal` says why it is not changed; None if it is."""
 
     checkpoint: Checkpoint
     refusal: str | None
@@ -74,7 +74,7 @@ def chosen(
 
 
 def amended(instance: str, found: Iterable[Amended], what: Amendment, now_ms: int) -> Records:
-    """Return the records to write."""
+    """Return the position records to write, by key; a value of None deletes the record."""
     records: Records = {}
     for one in found:
         if one.refusal is None:
@@ -136,7 +136,7 @@ async def amend(
 ) -> dict[str, object]:
     """Change the records, or only show the change, and return a report of plain JSON values.
 
-    `reason` is set if the cluster does not answer or refuses.
+    `reason` in the report says why the cluster did not answer or refused; None if it did not.
     """
     try:
         return await _amend(settings, instance, wanted, what, now_ms, execute=execute)
@@ -150,7 +150,7 @@ def _decoded(values: Mapping[str, bytes]) -> list[Checkpoint]:
         try:
             found.append(decode(generation, value))
         except UnreadableCheckpoint:
-            # `collector check` reports it; its path is not known here.
+            # Skip it, because its path is unknown. `collector check` reports it.
             continue
     return found
 

@@ -1,7 +1,7 @@
-"""Report what the collector would read: matching files, their identity, positions and lag.
+"""Reports what the collector would read: matching files, their identity, positions and lag.
 
-Room: above `reader`. It reads files and stored positions, but writes nothing, sends nothing and
-takes no lock, so it can run beside the collector.
+It reads files and stored positions, but writes nothing, sends nothing and takes no lock. So it can
+run while the collector runs.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from protocol.errors import ApiError
 
 REACH_TIMEOUT_MS = 5_000
 UNREAD_MAX = 10
-"""How many unread files are named per kind; the others are counted."""
+"""The most unread files of a kind that are named. Of further ones only the number is given."""
 
 
 async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:

@@ -1,10 +1,10 @@
 """Runs one transaction after another: send lines, then their positions, then commit.
 
-Room: above `feeder`, `positions` and `producer`. A transaction takes full batches at any time.
-When it is due (`rhythm`), everything handed out is sent with its positions, and a task ends the
-transaction while files are read for the next one. A failed transaction is aborted and sent again,
-because nothing leaves memory before its commit. A commit with an unclear result is repeated until
-the result is clear.
+Full batches are sent in the open transaction at any time. When the transaction is due (`rhythm`),
+all other lines are sent too, with the positions of their files. Then a task ends the transaction,
+and files are read for the next one in the meantime. The lines of a failed transaction are sent
+again, which is possible because they stay in memory until their commit. If the result of a commit
+is unknown, the commit is repeated until the result is known.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ class _Sent:
 
 
 class Committer:
-    """The transactions of one collector from one takeover to the next.
+    """Runs the transactions of one collector, from one takeover of the instance to the next.
 
-    `lost` is set when the transaction was lost to another producer of the id or to a time-out; then
-    the stored positions must be read again. `on_progress` is called whenever there may be more to
-    do, and `on_refusal` with the reason when a broker refused a batch.
+    `lost` is set when another producer with the same id, or a time-out, has ended the transaction.
+    Then the stored positions must be read again. `on_progress` is called when `step` can have more
+    to do. `on_refusal` is called with the reason when a broker has refused a batch.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Committer:
         self.refused: dict[TopicPartition, str] = {}
         """The outbox queues that brokers refused, by partition, each with the reason."""
         self.unclear: str | None = None
-        """Why the result of the open transaction is unknown."""
+        """Why the result of the open transaction is unknown; None if it is not."""
         self.waiting_since_ms: int | None = None
         """Since when a batch lacks its acknowledgement, or a commit its answer."""
         self.unsettled_since_ms: int | None = None
-        """The same, counted over all transactions aborted since the last commit."""
+        """Since when lines wait for a commit, including all aborted transactions before it."""
         self._brokers = brokers
         self._feeder = feeder
         self._outbox = feeder.outbox
@@ -103,7 +103,7 @@ class Committer:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `step` can do something without any other event."""
+        """The time at which `step` must be called again; None if it waits for an event."""
         if self.is_ending:
             return None
         times = (self._rhythm.deadline_ms, self._outbox.retry_at_ms)
@@ -177,7 +177,7 @@ class Committer:
         futures = [sent.future for sent in self._sent] + self._position_futures
         patience_ms = (TRIAL_MS if self._outbox.is_trial else STUCK_MS) << min(self._failures, 4)
         if futures:
-            # Stop waiting at the first failure, because it makes the others fail too.
+            # Stop waiting at the first failure, because it fails the whole transaction.
             await asyncio.wait(
                 futures,
                 timeout=min(patience_ms, PATIENCE_MAX_MS) / 1000,
@@ -210,7 +210,10 @@ class Committer:
                 return True
 
     async def _give_up(self, futures: "list[asyncio.Future[BatchMetadata]]") -> None:
-        """Abort, and send everything again, except the queues that caused it, which wait."""
+        """Abort the transaction, so that its lines are sent again.
+
+        Queues that have caused the failure wait before they are sent again.
+        """
         faults = self._faults()
         try:
             if not await self._until_clear(self._brokers.abort):
@@ -283,7 +286,10 @@ class Committer:
 
 
 def commit_bytes(held_bytes_max: int) -> int:
-    """Return the size of one transaction, a part of the memory, so that reading can continue."""
+    """Return the size of one transaction.
+
+    It is a part of the memory for lines, so that reading can continue while it is committed.
+    """
     return held_bytes_max // COMMIT_SHARE
 
 

@@ -1,16 +1,16 @@
 """The number of files that this process can open.
 
-Room: ground of the room. Changes a limit of the process.
+This module changes a limit of the process.
 """
 
 import resource
 
 OTHERS_MAX = 256
-"""Reserved for sockets, watches, logs and files that are opened briefly."""
+"""The descriptors reserved for sockets, watches, logs and files that are opened briefly."""
 
 
 def room_for(open_files: int) -> int:
-    """Raise the limit if needed; return how many of these log files can be open at once."""
+    """Raise the limit of the process if needed; return how many log files can be open at once."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = open_files + OTHERS_MAX
     if soft < wanted:

@@ -1,7 +1,7 @@
-"""Moves lines from files to batches: whose turn it is, what it reads, and where that goes.
+"""Moves lines from files to batches: decides which file is read next, and where its lines go.
 
-Room: above `reader` and `outbox`. Synchronous and without a socket: `step` reads and fills the
-outbox, and the committer sends its content. Tests do the same in memory.
+It is synchronous and uses no socket, so tests can run it in memory: `step` reads files and fills
+the outbox, and the committer sends the content of the outbox.
 """
 
 import heapq
@@ -65,7 +65,7 @@ class Feeder:
         self._alarm_of: dict[str, int] = {}
 
     def wake(self, generations: Iterable[Generation]) -> None:
-        """Queue files that may have something to read."""
+        """Queue files that can have unread lines."""
         for generation in generations:
             self._schedule.ready(generation.name, generation.read_queue)
 
@@ -115,12 +115,12 @@ class Feeder:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `step` can do something without any other event."""
+        """The time at which `step` must be called again; None if it waits for an event."""
         times = [self._schedule.deadline_ms, self._alarms[0][0] if self._alarms else None]
         return min((time for time in times if time is not None), default=None)
 
     def committed(self, batch: SendBatch) -> None:
-        """Count a committed batch and free its room."""
+        """Count a committed batch, and free its space in the outbox."""
         self.outbox.settled(batch)
         for entry in batch.entries:
             block = entry.piece.block
@@ -146,13 +146,13 @@ class Feeder:
         return self.outbox.covers(generation.partition)
 
     def release(self) -> None:
-        """Queue the files that waited for room, where there is some."""
+        """Queue the files that waited for space in the outbox, if their queue has space again."""
         for place in self._schedule.places():
             if self.outbox.has_room(place, ReadQueue.LIVE):
                 self.wake(self._named(self._schedule.release(place)))
 
     def finish(self, generation: Generation, now_ms: int) -> None:
-        """Send the unfinished last line of a file of which no more is expected."""
+        """Send the unfinished last line of a file that is not expected to grow."""
         if generation.partition is not None and not generation.unroutable:
             self._give(generation, self.reader.finish(generation), ReadQueue.LIVE, now_ms)
 
@@ -240,12 +240,14 @@ class Feeder:
         joined = turn.joined
         for block in turn.blocks:
             if not self._pass_on(generation, block, read_queue, now_ms):
-                # The file is read again later. Of a file that has ended only the memory is left.
+                # Rewind, so that the file is read again later. A file that has ended cannot be read
+                # again, so its lines stay in memory.
                 if generation.tailer is not None and not generation.state.has_ended:
                     generation.tailer.rewind()
                 return False
             if joined is not None:
-                # Do it before the next cut, so one transaction has the record and both positions.
+                # Hand it out before the next cut, so that the record and the positions of both
+                # files are in one transaction.
                 self._hand_out_beside(joined)
                 joined = None
         return True

@@ -1,4 +1,4 @@
-"""Move or delete files whose lines are all committed, if their input says so.
+"""Moves or deletes files whose lines are all committed, if their input asks for that.
 
 Room: above `registry` and `files`, through which it touches the disk. Three conditions must hold:
 the commit that covers the file's end is known, nothing has changed for a while, and at this moment

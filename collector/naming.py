@@ -1,6 +1,6 @@
-"""Match a file with what the user typed.
+"""Matches a file with the text that the user typed for it.
 
-Room: ground of the room. Pure.
+Pure.
 """
 
 from fnmatch import fnmatch

@@ -1,6 +1,6 @@
 """The current problems in words, with the remedy if there is one.
 
-Room: above `agent`. Reads only.
+It only reads the state of the agent.
 """
 
 from collector.agent import Agent

@@ -1,4 +1,4 @@
-"""What the live view reads from the truth in order to catch up or to be refilled."""
+"""The queries by which the live view (Redis) reads the truth (MySQL) to catch up or be refilled."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,38 +11,50 @@ Ranking = Sequence[tuple[Key, Number]]
 
 
 class CellReader(Protocol):
-    """The truth as the live view reads it. Every method raises SinkUnavailable."""
+    """Reads cells and windows from the truth. Every method raises SinkUnavailable."""
 
     def check_ours(self) -> None:
-        """Raise FencedWriter or LedgerMismatch unless the writer row is still this driver's."""
+        """Raise FencedWriter or LedgerMismatch unless the writer row still names this driver."""
         ...
 
     def cells_after(self, seq: int, cells_max: int) -> list[tuple[CellId, Cell]] | None:
-        """Return cells written by merges after `seq`, by window; None if more than `cells_max`."""
+        """Return the cells written by merges after `seq`, sorted by window.
+
+        None if there are more than `cells_max`, or if `seq` is too old to tell.
+        """
         ...
 
     def windows_from(self, metric: str, size_s: int, oldest_s: int) -> list[tuple[int, int]]:
-        """Return start and key count of the windows from `oldest_s` on, newest first."""
+        """Return start and key count of the windows from `oldest_s` on, the newest first."""
         ...
 
     def windows_before(
         self, metric: str, size_s: int, oldest_s: int, before_s: int | None, windows_max: int
     ) -> list[tuple[int, int]]:
-        """Return at most `windows_max` of those windows that start before `before_s`."""
+        """Return the newest `windows_max` of the windows that `windows_from` returns.
+
+        With `before_s`, only windows that start before that time.
+        """
         ...
 
     def cells_page(
         self, window: WindowId, after: bytes, cells_max: int
     ) -> list[tuple[CellId, Cell]]:
-        """Return the window's next cells behind the identity `after` (`keys.key_id`), in order."""
+        """Return the window's next cells in the order of their identities (`keys.key_id`).
+
+        The first one is the cell that follows the identity `after`.
+        """
         ...
 
     def cells_between(
         self, metric: str, size_s: int, first_s: int, last_s: int
     ) -> list[tuple[CellId, Cell]]:
-        """Return cells of the windows that start from `first_s` to `last_s`, both included."""
+        """Return the cells of all windows that start from `first_s` to `last_s`, both included."""
         ...
 
     def ranking(self, window: WindowId, top: int) -> Ranking:
-        """Return the window's highest values without the overflow key; equal ones by name."""
+        """Return the `top` keys with the highest values; keys with equal values are sorted by name.
+
+        The overflow key is not in a ranking.
+        """
         ...

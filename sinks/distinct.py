@@ -1,14 +1,14 @@
-"""Sketches of distinct values: exact sets of few values, HyperLogLog above. Pure.
+"""Sketches of distinct values: exact sets for few values, HyperLogLog for many. Pure.
 
 A value is represented by 64 bits of its hash, its *word*: the low 26 bits of the first half of a
 MurmurHash3 (128 bits, seed 9001), then the high 38 bits of the second half. An HLL sketch of Apache
-DataSketches reads the same bits. So a set of words can become a sketch, and can be united with
-sketches that older versions stored. `java/Distinct.java` makes the same octets.
+DataSketches reads the same bits. So a set of words can be converted to an HLL sketch, and united
+with sketches that older versions stored. `java/Distinct.java` writes the same octets.
 
 A sketch that begins with `E` is the sorted set of words. If it begins with `M`, it is an HLL sketch
-of more than UNIQUE_EXACT_MAX values. Any other is an HLL sketch written by an older version. The
-union depends neither on the order of values nor on their batches, because registers are maxima and
-the estimate uses the registers alone.
+of more than UNIQUE_EXACT_MAX values. Any other is an HLL sketch that an older version wrote. The
+order and the batches in which values came do not change a union, because registers are maxima and
+the estimate uses only the registers.
 """
 
 import struct
@@ -24,7 +24,7 @@ HLL_LG_K = 12
 MANY_MARK = b"M"
 WORD_OCTETS = 8
 _WORD = np.dtype(">u8")
-# The lowest bits of a word, which come from the second half of the hash.
+# The number of low bits in a word that come from the second half of the hash.
 _SECOND_BITS = 38
 
 # The head of an HLL_8 image: preamble words, version, family, lg k, unused, flags, least value,
@@ -32,10 +32,10 @@ _SECOND_BITS = 38
 # number of registers that are 0, and that of exceptions, which HLL_8 does not have.
 _HEAD = struct.Struct("<8B3d2i")
 _PREAMBLE, _VERSION, _FAMILY = 10, 1, 7
-# Compact, and out of order, so that readers estimate from the registers alone.
+# The flags compact and out of order. The second makes readers estimate from the registers alone.
 _FLAGS = 8 | 16
 _MODE_HLL_8 = 2 | 2 << 2
-# Registers from this value on have their own sum.
+# The head has one sum for registers below this value, and one for all others.
 _HIGH_REGISTER = 32
 
 _Words = NDArray[np.uint64]
@@ -96,7 +96,8 @@ def _image(words: _Words) -> bytes:
     """Return an HLL_8 sketch of words in the format of DataSketches."""
     slots = (words >> np.uint64(_SECOND_BITS)) & np.uint64((1 << HLL_LG_K) - 1)
     second = words & np.uint64((1 << _SECOND_BITS) - 1)
-    # A double has 53 bits, so the exponent of a 38-bit number is exact; for 0 it is 0.
+    # frexp returns the number of bits of each number, 0 for 0. It is exact, because a double has 53
+    # bits and these numbers have 38.
     _, lengths = np.frexp(second.astype(np.float64))
     registers = np.zeros(1 << HLL_LG_K, np.uint8)
     np.maximum.at(registers, slots.astype(np.int64), (_SECOND_BITS + 1 - lengths).astype(np.uint8))

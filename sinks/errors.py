@@ -22,15 +22,15 @@ class FencedWriter(SinkError):
 
 
 class LedgerMismatch(SinkError):
-    """A batch's offsets neither continue the ledger nor lie wholly before its end.
+    """A batch's offsets do not continue the ledger, and are not all counted already.
 
-    Also raised if the writer row has an older epoch than this driver. No newer driver exists then:
-    the truth was restored from an older copy, or emptied.
+    This is also raised if the writer row has an older epoch than this driver. Then no newer driver
+    has written, but the truth was restored from an older copy, or emptied.
     """
 
 
 class DefinitionChanged(SinkError):
-    """Metrics whose stored definition differs; the text names them and the remedy."""
+    """Metrics have another definition than stored; the text names them and says what to do."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
@@ -44,7 +44,7 @@ class DefinitionChanged(SinkError):
 
 
 class UnknownMetric(SinkError):
-    """No metric of this name is stored; the text lists the stored ones."""
+    """No metric of this name is stored; the text lists the stored metrics."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         listed = ", ".join(known) or "none yet"
@@ -52,7 +52,7 @@ class UnknownMetric(SinkError):
 
 
 class StillCounted(SinkError):
-    """The stream still counts the metric."""
+    """A metric that must be forgotten is still counted by the stream."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -62,14 +62,17 @@ class StillCounted(SinkError):
 
 
 class RangeMoved(SinkError):
-    """The recounted offsets do not end where the metric begins; read the missing ranges again."""
+    """The recounted offsets do not end at the offset at which the metric begins to count.
+
+    The caller must read the missing ranges again.
+    """
 
     def __init__(self, metric: str, counted: object) -> None:
         super().__init__(f"the stored counts of {metric} do not begin at the end of {counted}")
 
 
 class SchemaTooNew(SinkError):
-    """A newer version of the program made the tables."""
+    """A newer version of the program has created or changed the tables."""
 
     def __init__(self, found: int, known: int) -> None:
         super().__init__(
@@ -79,7 +82,7 @@ class SchemaTooNew(SinkError):
 
 
 class SinkUnavailable(SinkError):
-    """A sink did not answer in time; nothing is half done."""
+    """A sink did not answer in time. The work can be repeated, because it is done wholly or not."""
 
     def __init__(self, sink: str, reason: str) -> None:
         self.sink = sink

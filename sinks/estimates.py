@@ -1,4 +1,4 @@
-"""Which values are estimates, above which size, and how large their error is. Pure, no libraries.
+"""The measures whose values can be estimates: from which size on, and with which error. Pure.
 
 Decision 0115 has the measurements. `docs/measures.md` gives users the same facts.
 """
@@ -9,16 +9,16 @@ from decimal import Decimal
 UNIQUE_EXACT_MAX = 1_024
 # 19 of 20 estimates of `unique` are within this share of the true number.
 UNIQUE_ERROR = 0.033
-# The size of a percentile's sketch; percentiles of a cell are exact up to this many values.
+# The size of a percentile's sketch. The percentiles of a cell are exact up to this many values.
 KLL_K = 200
 # 99 of 100 estimated percentiles have a rank within this distance of the requested one: p50 is
 # then a value between the 48.3rd and the 51.7th percentile.
 RANK_ERROR = 0.017
 
-# The first octet of a sketch that is the set of distinct values itself (`distinct`).
+# The first octet of a sketch that is an exact set of distinct values (`distinct`).
 EXACT_MARK = b"E"
 
-# The same rules in SQL, over the columns of `window_cells`.
+# SQL that is true for a cell whose value is an estimate, over the columns of `window_cells`.
 UNIQUE_IS_ESTIMATE_SQL = f"hll IS NOT NULL AND ASCII(hll) <> {EXACT_MARK[0]}"
 PERCENTILE_IS_ESTIMATE_SQL = f"kll IS NOT NULL AND `count` > {KLL_K}"
 
@@ -36,9 +36,10 @@ _NOTES = {
 
 
 def is_estimated(measure: str, value: Decimal, count: int | None) -> bool:
-    """Tell whether a value is an estimate, judging by it and the cell's count.
+    """Tell from a cell's value and count whether the value is an estimate.
 
-    A cell that an older version began is always an estimate; its numbers do not show that.
+    The result can be false for a cell that an older version began: its value is always an estimate,
+    but value and count do not show that.
     """
     if measure == "percentile":
         return count is None or count > KLL_K
@@ -46,15 +47,18 @@ def is_estimated(measure: str, value: Decimal, count: int | None) -> bool:
 
 
 def can_estimate(measure: str) -> bool:
-    """Tell whether a cell of this measure can hold an estimate."""
+    """Tell whether the value of a cell with this measure can be an estimate."""
     return measure in _ERRORS
 
 
 def error_of(measure: str) -> float | None:
-    """Return the error of an estimate: a share for `unique`, of the rank for `percentile`."""
+    """Return the error of an estimate; None if the measure is always exact.
+
+    For `unique` it is a share of the value, for `percentile` a distance in rank.
+    """
     return _ERRORS.get(measure)
 
 
 def note_of(measure: str) -> str:
-    """Return one line about how exact a measure is; empty if it always is."""
+    """Return one line about how exact a measure is; empty if the measure is always exact."""
     return _NOTES.get(measure, "")

@@ -1,4 +1,4 @@
-"""What the sinks report about themselves in the stream's status. Pure."""
+"""The state of the sinks, as the stream's status shows it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class SinkFacts:
     untended: str | None = None
 
     def details(self) -> dict[str, object]:
-        """Return everything except problems, as JSON values."""
+        """Return all fields as JSON values, except `untended`, which is reported as a problem."""
         return {
             "sinks": dict(self.states),
             "scrubbed_total": self.scrubbed_total,

@@ -1,8 +1,8 @@
 """`stream forget`: remove everything stored about a metric that is no longer counted.
 
-It can be interrupted at any point and called again. With MySQL, the tables tell whether the metric
-is still counted, and keep drivers from counting it in the meantime. With Redis alone, the caller
-must make sure of that.
+The removal can be interrupted at any point and started again. With MySQL, the tables show whether
+the metric is still counted, and prevent drivers from counting it in the meantime. With Redis alone,
+the caller must make sure that no driver counts the metric.
 """
 
 import itertools
@@ -24,9 +24,10 @@ KEYS_PER_STEP = 500
 def forget_metric(
     settings: SinksSettings, name: str, told: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Remove a metric's cells, view and name; `told` is called with the number of deleted rows.
+    """Remove a metric's cells, view and name.
 
-    Raises UnknownMetric, StillCounted, SinkUnavailable.
+    `told` is called after each step with the number of deleted rows. Raises UnknownMetric,
+    StillCounted, SinkUnavailable.
     """
     if settings.mysql is None:
         assert settings.redis is not None

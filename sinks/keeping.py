@@ -1,4 +1,4 @@
-"""The date from which MySQL deletes windows that are older than their `keep`. Pure.
+"""Decides from when on MySQL deletes windows that are older than their `keep`. Pure.
 
 A deletion cannot be undone, so it is announced. A `keep` that would delete existing windows takes
 effect a week after it was first seen (decision 0098). Until then the sinks merge as if these
@@ -20,9 +20,10 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Windows of one size are kept for `keep_s` after their end; older ones go from `from_s` on.
+    """A rule for the windows of one size: from the time `from_s` on, those older than `keep_s` are
+    deleted.
 
-    `cells` is how many cells were older when the sinks were last opened.
+    `cells` is the number of cells that were older than `keep_s` when the sinks were last opened.
     """
 
     metric: str
@@ -33,12 +34,12 @@ class Term:
 
     @property
     def place(self) -> Place:
-        """The metric and window size it applies to."""
+        """The metric and window size to which the rule applies."""
         return self.metric, self.size_s
 
 
 def limits(definitions: Iterable[MetricDefinition]) -> Iterator[tuple[Place, int]]:
-    """Yield each metric and size with a limited `keep`, and that limit."""
+    """Yield each metric and size that is not kept for ever, and its `keep` in seconds."""
     for definition in definitions:
         for size_s in definition.windows_s:
             keep_s = definition.keep_mysql_s.get(size_s)
@@ -47,18 +48,18 @@ def limits(definitions: Iterable[MetricDefinition]) -> Iterator[tuple[Place, int
 
 
 def words(term: Term) -> str:
-    """Return a notice as one sentence."""
+    """Return the notice of a future deletion, as one sentence."""
     return _sentence(term, f"are deleted from {_moment(term)} on")
 
 
 def foreseen_words(term: Term) -> str:
-    """Return the sentence for a `keep` that no driver has applied yet."""
+    """Return the notice for a `keep` that no driver has applied yet."""
     when = f"would be deleted a week after it is applied, from {_moment(term)} on"
     return _sentence(term, when)
 
 
 def unasked_words(place: Place, before_s: int | None, keep_s: int) -> str:
-    """Return what a shorter `keep` does, for when MySQL could not be asked about its cells."""
+    """Return the notice for a shorter `keep` if MySQL could not be asked about the cells."""
     metric, size_s = place
     before = "for ever" if before_s is None else size_text(before_s)
     return (
@@ -80,9 +81,12 @@ def _moment(term: Term) -> str:
 
 
 def judge(place: Place, keep_s: int, known: Term | None, cells: int, now_s: int) -> Term:
-    """Return the term for a metric's size; `cells` counts the cells older than `keep_s`."""
+    """Return the term for the windows of one size.
+
+    `known` is the stored term, or None. `cells` is the number of cells older than `keep_s`.
+    """
     if known is not None and known.keep_s <= keep_s:
-        # The old term would delete everything that this one does.
+        # The stored term deletes everything that this one deletes, so no new notice is needed.
         from_s = known.from_s
     else:
         from_s = now_s + NOTICE_S if cells else now_s
@@ -92,7 +96,10 @@ def judge(place: Place, keep_s: int, known: Term | None, cells: int, now_s: int)
 def waiting(
     terms: Mapping[Place, Term], definitions: Iterable[MetricDefinition], now_s: int
 ) -> tuple[Term, ...]:
-    """Return the terms not in effect yet. A metric that is not configured loses nothing."""
+    """Return the terms that are not in effect yet, of configured metrics only.
+
+    From other metrics nothing is deleted.
+    """
     mine = {place for place, _ in limits(definitions)}
     return tuple(term for place, term in terms.items() if place in mine and term.from_s > now_s)
 
@@ -100,7 +107,10 @@ def waiting(
 def shortened(
     before: Iterable[MetricDefinition], after: Iterable[MetricDefinition]
 ) -> Iterator[tuple[Place, int | None, int]]:
-    """Yield each metric and size with a shorter `keep`: the time before, and the new one."""
+    """Yield each metric and size whose `keep` becomes shorter: the old one, and the new one.
+
+    An old `keep` of None was for ever.
+    """
     known = {definition.name: definition for definition in before}
     for (name, size_s), keep_s in limits(after):
         if name not in known or size_s not in known[name].windows_s:
@@ -113,7 +123,10 @@ def shortened(
 def in_force(
     definitions: Sequence[MetricDefinition], terms: Mapping[Place, Term], now_s: int
 ) -> dict[str, MetricDefinition]:
-    """Return definitions by name with the `keep` now in effect; for ever if none is."""
+    """Return definitions by name, with the `keep` that is in effect now.
+
+    While no term is in effect for a size, its windows are kept for ever.
+    """
     found = {}
     for definition in definitions:
         kept: dict[int, int | None] = {}

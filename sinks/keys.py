@@ -1,9 +1,9 @@
-"""How a key is identified, displayed and shortened. Pure.
+"""Converts keys to identities, hashes, displayed columns and fields of Redis. Pure.
 
-Keys are bytes, because collations ignore case, accents and trailing blanks. So a key is found by a
-hash. It is computed over the columns as displayed, each preceded by its length, with a function
-that Spark and MySQL have too: a query can compute the hash of a database row or of a line. In
-MySQL, a key that is one short text needs no hash: its octets are its identity (decision 0087).
+MySQL's collations ignore case, accents and trailing blanks, so a key is not found by its text but
+by a hash. The hash is computed over the displayed columns, each preceded by its length. Spark and
+MySQL have the same hash function, so a query can compute the hash of a row or of a line. In MySQL,
+a key that is one short text needs no hash, because its octets are its identity (decision 0087).
 """
 
 from functools import lru_cache
@@ -11,11 +11,13 @@ from hashlib import blake2b, sha256
 
 K_COLUMN_CHARACTERS = 512
 K_HASH_BYTES = 16
-# With its mark an identity has at most 255 octets: above that its length field takes two octets.
+# With its mark an identity has at most 255 octets, because a longer one needs a length field of two
+# octets in each row.
 KEY_ID_TEXT_OCTETS_MAX = 254
-# The first octet of an identity that is the text itself, and of an identity that is a hash.
+# The first octet of an identity: one value if the text of the key follows, the other for a hash.
 TEXT_MARK, HASH_MARK = b"=", b"#"
-# Live batches contain the same keys repeatedly.
+# The size of the cache of hashes. It saves time, because live batches contain the same keys again
+# and again.
 HASHES_REMEMBERED_MAX = 8_192
 NULL_TEXT = "(null)"
 OTHER_TEXT = "(other)"
@@ -23,10 +25,11 @@ NO_KEY_TEXT = "*"
 
 Key = tuple[str | None, ...]
 
-# What is hashed instead of a key's text. The text of a real key begins with a digit or `-`.
+# The texts that are hashed for the overflow key and for a NULL. The first cannot be the text of a
+# real key, because that begins with a digit or `-`.
 OTHER_HASHED = "other"
 NULL_HASHED = "-"
-# A key that no line can have.
+# The overflow key, which no line can have.
 OTHER: Key = ("\0other",)
 
 
@@ -36,15 +39,15 @@ def other_key(columns: int) -> Key:
 
 
 def is_other(key: Key) -> bool:
-    """Tell whether this is the overflow key, not a line's own text `(other)`."""
+    """Tell whether this is the overflow key. A line's own text `(other)` is another key."""
     return bool(key) and key[0] == OTHER[0] and all(part == OTHER[0] for part in key)
 
 
 def key_hash(key: Key) -> bytes:
     """Return the first 16 bytes of SHA-256 over `<octets>:<value>` per part, `-` for NULL.
 
-    Octets count the value in UTF-8 as returned by `cut`. Without a key the text is empty; the
-    text of the overflow key is `other`.
+    `<octets>` is the length of the value in UTF-8, after `cut`. For a metric without a key the
+    hashed text is empty; for the overflow key it is `other`.
     """
     # Long keys are not cached, because a line can have a megabyte.
     if any(part is not None and len(part) > K_COLUMN_CHARACTERS for part in key):
@@ -70,8 +73,8 @@ def _hashed(part: str | None) -> str:
 def key_id(key: Key) -> bytes:
     """Return the identity of a key within its window, as `window_cells` stores it.
 
-    `=` and the octets for a key that is one text of at most KEY_ID_TEXT_OCTETS_MAX. `#` and the
-    hash for any other key, for NULL and for the overflow key.
+    A key that is one text of at most KEY_ID_TEXT_OCTETS_MAX octets gives `=` and these octets. Any
+    other key, NULL and the overflow key give `#` and the hash.
     """
     if len(key) == 1 and key[0] is not None and not is_other(key):
         text = cut(key[0]).encode()
@@ -81,17 +84,17 @@ def key_id(key: Key) -> bytes:
 
 
 def text_of_id(k_id: bytes) -> str | None:
-    """Return the text of an identity that contains it; None for a hash."""
+    """Return the text that an identity contains; None if the identity is a hash."""
     return k_id[1:].decode() if k_id.startswith(TEXT_MARK) else None
 
 
 def file_hash(path: str) -> bytes:
-    """Return 16 bytes over a file's path for rows of `unparsed`."""
+    """Return a 16-byte hash of a file's path, which identifies the file in table `unparsed`."""
     return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def shown_columns(key: Key) -> tuple[str | None, str | None, str | None]:
-    """Return k1 to k3: displayed values, with long ones shortened so that they stay distinct."""
+    """Return the columns k1 to k3 of a key, as displayed; long values are shortened (`cut`)."""
     if not key:
         return NO_KEY_TEXT, None, None
     if is_other(key):
@@ -104,7 +107,8 @@ def shown_columns(key: Key) -> tuple[str | None, str | None, str | None]:
 def cut(value: str) -> str:
     """Return a value of at most 512 characters that servers accept as UTF-8.
 
-    A longer value, or one with a lone surrogate, ends in `~` and 16 digits of its hash.
+    A longer value, or one with a lone surrogate, is shortened and ends in `~` and 16 digits of its
+    hash, so that different values stay different.
     """
     if value.isascii() and len(value) <= K_COLUMN_CHARACTERS:
         return value
@@ -118,8 +122,8 @@ def cut(value: str) -> str:
 def redis_field(key: Key) -> str:
     """Return the field of a key in Redis: its parts joined by `|`.
 
-    A `\\` escapes `|` and `\\` inside a part, a leading `@`, and a text that would look like the
-    overflow key or NULL.
+    A `\\` is put before `|` and `\\` inside a part, before a leading `@`, and before a text that
+    would look like the overflow key or NULL.
     """
     if not key:
         return NO_KEY_TEXT

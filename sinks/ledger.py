@@ -1,7 +1,7 @@
-"""The comparison of a batch's offsets with what is counted: new work, a replay, or neither. Pure.
+"""Compares a batch's offsets with the counted ones: the batch is new, a replay, or wrong. Pure.
 
-The offsets decide, not the batch id. A power cut can take the tail of Spark's own log. Spark then
-plans the same batch id again with more offsets in it.
+The offsets decide, not the batch id. A power failure can remove the end of Spark's own log, and
+Spark then plans a batch with the same id but more offsets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,12 @@ class BatchKind(Enum):
 
 
 def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool) -> BatchKind:
-    """Compare a batch's offsets with the ledger; `after_guard`: its id is above the last one.
+    """Compare a batch's offsets with the ledger.
 
-    New work starts at the ledger's end in every partition; a partition that the ledger does not
-    know can start anywhere. A replay ends at or before the ledger's end in every partition.
-    Anything else raises LedgerMismatch, and so do new offsets under an id that was merged before.
+    `after_guard`: the batch's id is higher than the last merged id. A new batch starts at the
+    ledger's end in every partition; if the ledger does not have the partition, it can start
+    anywhere. A replay ends at or before the ledger's end in every partition. Anything else raises
+    LedgerMismatch, and so do new offsets with an id that was merged before.
     """
     continues = overlaps = True
     for one in ranges:
@@ -47,5 +48,5 @@ def compare(ranges: Sequence[OffsetRange], ledger: Ledger, *, after_guard: bool)
 
 
 def after(ranges: Sequence[OffsetRange]) -> dict[tuple[str, int], int]:
-    """Return the ledger's new ends after a batch."""
+    """Return the ends that the ledger has after this batch."""
     return {(one.topic, one.partition): one.end for one in ranges}

@@ -1,8 +1,8 @@
-"""Windows that begin by a local clock: days of 23, 24 or 25 hours, and local hours.
+"""Computes windows that begin by local time: days of 23, 24 or 25 hours, and local hours.
 
-Room: ground of `sinks`. A `LocalZone` is a table of offsets, made once from the system's time zone
-database. Python's rows and the JVM's blocks (`stream/java/LocalZone.java`) read the same table, so
-a window has the same start on both paths.
+A `LocalZone` is a table of UTC offsets, made once from the system's time zone database. Python uses
+the table for rows, and the JVM for blocks (`stream/java/LocalZone.java`). So a window has the same
+start in both.
 """
 
 from bisect import bisect_right
@@ -14,42 +14,48 @@ from zoneinfo import ZoneInfo
 DAY_S = 86_400
 HOUR_S = 3_600
 
-# 2100-01-01; the last offset before it is used from then on.
+# 2100-01-01, the end of the table. From then on the last offset before it is used.
 _TABLE_END_S = 4_102_444_800
 
 
 @dataclass(frozen=True, slots=True)
 class LocalZone:
-    """Offsets from UTC in seconds, each valid from its time in `begins`; the first begins at 0."""
+    """The offsets of a zone from UTC, in seconds.
+
+    Each of `offsets` is valid from the epoch second at the same position in `begins` on.
+    """
 
     name: str
     begins: tuple[int, ...]
     offsets: tuple[int, ...]
 
     def window_start(self, at_s: int, size_s: int) -> int:
-        """Return the start of the window that contains a moment; `size_s` divides a day.
+        """Return the start of the window that contains a moment; `size_s` must divide a day.
 
-        A window of more than an hour runs between two local times, so it is longer or shorter when
-        the clock changes. A window of up to an hour is never longer: a repeated hour is two
-        windows, and the change of the clock starts a new window.
+        A window of more than an hour lasts from one local time to another, so it is longer or
+        shorter when the clock changes. A window of up to an hour is never longer: a change of the
+        clock starts a new window, so a repeated hour is two windows.
         """
         place = bisect_right(self.begins, at_s) - 1
         local_s = at_s + self.offsets[place]
         floor_s = local_s - local_s % size_s
         if size_s > HOUR_S:
-            # The first moment with that local time, which can be before the last clock change.
+            # Find the first moment with that local time, which can be before the last clock change.
             while place > 0 and floor_s < self.begins[place] + self.offsets[place - 1]:
                 place -= 1
         return max(floor_s - self.offsets[place], self.begins[place])
 
     def moves(self, size_s: int) -> bool:
-        """Tell whether windows of a size begin at other moments than those of UTC."""
+        """Tell whether windows of a size begin at other moments than by UTC."""
         return size_s > 0 and any(offset % size_s for offset in self.offsets)
 
 
 @cache
 def local_zone(name: str) -> LocalZone:
-    """Return the table of a zone such as ``Europe/Berlin`` or ``+05:30``; raises as ZoneInfo."""
+    """Return the table of a zone such as ``Europe/Berlin`` or ``+05:30``.
+
+    Raises what ZoneInfo raises if there is no such zone.
+    """
     zone: tzinfo
     if name[:1] in "+-":
         minutes = int(name[1:3]) * 60 + int(name[4:6])
@@ -66,7 +72,7 @@ def local_zone(name: str) -> LocalZone:
 
 
 def _change(zone: tzinfo, before_s: int, after_s: int) -> int:
-    """Return the moment between two at which the offset becomes the later one's."""
+    """Return the moment between two at which the offset changes to that of the later one."""
     wanted = _offset_s(zone, after_s)
     while after_s - before_s > 1:
         middle_s = (before_s + after_s) // 2

@@ -1,4 +1,4 @@
-"""Numbers as text for Redis, the command line and the API. Pure."""
+"""Formats numbers as text for Redis, the command line and the API. Pure."""
 
 from decimal import Context, Decimal
 

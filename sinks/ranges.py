@@ -1,9 +1,9 @@
 """The offsets that each metric has counted, as stored in the table `metric_ranges`.
 
-Room: pure. Metrics can be added to and removed from the configuration while lines arrive. The
-border is the ledger at the time when a driver opens the sinks: earlier batches were counted with
-the old metrics, later ones with the new. A partition without a row was counted from its first
-line on.
+Pure. Metrics can be added to and removed from the configuration while lines arrive. A change takes
+effect at the ledger's ends at the time when a driver opens the sinks: lines before these offsets
+were counted with the old metrics, later lines with the new ones. A partition without a row was
+counted from its first line on.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +17,7 @@ Topics = Mapping[str, Collection[str]]
 
 
 class MetricRange(NamedTuple):
-    """Offsets of a partition that a metric counts; `end_offset` is None while it counts."""
+    """Offsets of a partition that a metric has counted; `end_offset` is None while it counts on."""
 
     metric: str
     topic: str
@@ -41,7 +41,7 @@ class MetricsChange:
 
 
 def is_away(name: str, ranges: Iterable[MetricRange]) -> bool:
-    """Tell whether a stored metric is not counted now."""
+    """Tell whether a stored metric was removed from the configuration, so it is not counted."""
     own = [one for one in ranges if one.metric == name]
     return bool(own) and all(one.end_offset is not None for one in own)
 
@@ -82,7 +82,7 @@ def _own(topics: Collection[str], ledger: Ledger) -> list[tuple[tuple[str, int],
 
 
 def gap_below(own: Iterable[MetricRange], floor: int) -> tuple[int, int] | None:
-    """Return the highest missing offsets before the present range; not below `floor`.
+    """Return the last missing offsets [start, end) before the present range, from `floor` on.
 
     `own` are the metric's ranges of one partition. None if nothing is missing.
     """

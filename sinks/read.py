@@ -1,4 +1,4 @@
-"""Read-only questions: whether the sinks answer, and what they hold."""
+"""Read-only queries: do the sinks answer, and what have they counted?"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,13 +14,13 @@ from sinks.errors import SinkUnavailable
 TIMEOUT_S = 1.5
 UNPARSED_LISTED = 200
 
-# Reasons with this beginning concern one metric only; other metrics may have counted the line.
+# Reasons with this beginning concern a single metric. Other metrics can have counted the line.
 METRIC_FAULT = "expression_null:"
 POISON = "poison"
 
 
 def connect_to_read(settings: MySqlSettings, timeout_s: float) -> "pymysql.Connection[Any]":
-    """Return a connection that waits at most this long; raises what its library raises."""
+    """Return a connection whose calls wait at most `timeout_s`; raises what PyMySQL raises."""
     return pymysql.connect(
         host=settings.host,
         port=settings.port,
@@ -59,7 +59,7 @@ def ask_mysql(settings: MySqlSettings, timeout_s: float = TIMEOUT_S) -> Mapping[
 
 
 def _not_counted(cursor: Any) -> dict[str, object]:
-    """Return what `unparsed` holds: three sums, and the largest rows."""
+    """Return the sums of the table `unparsed`, and its rows with the highest counts."""
     cursor.execute(
         "SELECT SUM(IF(reason LIKE %s OR reason = %s, 0, `count`)),"
         " SUM(IF(reason = %s, `count`, 0)), SUM(IF(reason LIKE %s, `count`, 0)) FROM unparsed",

@@ -1,7 +1,7 @@
-"""Read counts: totals, the last windows and the largest keys of metrics.
+"""Reads counts: totals, the last windows and the largest keys of metrics.
 
-Reads the tables beneath the views by their primary key, with read-only rights. Every query is
-limited in the windows that it reads, the keys that it returns, and its time.
+It needs only read rights. Every query has a limit for the windows that it reads, the keys that it
+returns, and its time.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class KeyCount:
 
 @dataclass(frozen=True, slots=True)
 class WindowSum:
-    """One window over all of its keys; `is_estimate` if the value of any key is one."""
+    """One window, summed over its keys. `is_estimate`: the value of a key is an estimate."""
 
     start_s: int
     count: int
@@ -74,11 +74,11 @@ class CountsReader:
         self._connection.close()
 
     def names(self) -> list[str]:
-        """Return every metric that was ever counted and not forgotten."""
+        """Return the names of all metrics that were counted at any time and not forgotten."""
         return [str(name) for (name,) in self._ask("SELECT name FROM metrics ORDER BY name")]
 
     def since(self) -> dict[str, datetime]:
-        """Return since when each metric is counted (UTC)."""
+        """Return for each metric the time since which it is counted, in UTC."""
         rows = self._ask("SELECT name, since FROM metrics")
         return {str(name): since.replace(tzinfo=UTC) for name, since in rows}
 
@@ -154,7 +154,7 @@ class CountsReader:
 
 
 def _key(*columns: str | None) -> tuple[str | None, ...]:
-    """Return the key's columns; those that the metric does not have are NULL at the end."""
+    """Return the key's columns without the NULLs at the end, which the metric does not have."""
     found = list(columns)
     while found and found[-1] is None:
         found.pop()

@@ -1,4 +1,4 @@
-"""What the stream passes to the sinks: one micro-batch, already aggregated.
+"""The data that the stream passes to the sinks: one micro-batch, already aggregated.
 
 Plain data; imports nothing of Spark, MySQL or Redis. Names ending in `_s` are in epoch seconds,
 those ending in `_ms` in epoch milliseconds.
@@ -18,7 +18,7 @@ NO_TIME_S = -1
 
 @dataclass(frozen=True, slots=True)
 class FoldRow:
-    """One (metric, slice, key) of a batch with its mergeable aggregates.
+    """The aggregates of one metric, slice and key in a batch, which the sinks can merge.
 
     `slice_start_s` is a multiple of the metric's `slice_s`, 0 for a metric with `all` alone, or
     NO_TIME_S for lines without a time.
@@ -48,7 +48,7 @@ class UnparsedSample:
 
 @dataclass(frozen=True, slots=True)
 class UnparsedRow:
-    """How many lines of a file did not parse for one reason, and the first of them."""
+    """The number of lines of a file that did not parse for one reason, and the first of them."""
 
     topic: str
     file: str
@@ -86,9 +86,10 @@ class CellBlock:
 class Batch:
     """One micro-batch of one query.
 
-    `lines` counts its records. `now_ms` is when it is merged. `lag` is how many offsets were
-    waiting behind it, if known. Cells in `blocks` are not in `rows`. A window can appear in several
-    blocks, and rows of other keys can belong to it. Only MySQL accepts blocks.
+    `lines` is the number of its records. `now_ms` is the time at which it is merged. `lag` is the
+    number of offsets that waited after it, or None if that is unknown. Cells in `blocks` are not in
+    `rows`. Several blocks can be of the same window, and so can rows of other keys. Only MySQL
+    accepts blocks.
 
     A large batch can come in pieces with consecutive ranges. The batch id counts as merged with the
     last piece (`is_last`). Only MySQL accepts pieces.
@@ -113,7 +114,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """A metric as the sinks need it. `windows_s` are sizes in seconds, 0 for `all`.
+    """A metric as the sinks need it. `windows_s` are its window sizes in seconds, 0 for `all`.
 
     `topics` are those of its lines; empty means any. Windows begin by the clock of `zone`, or of
     UTC if it is None.

@@ -1,4 +1,4 @@
-"""The sinks of one driver: first the truth, then the live view, which follows it.
+"""The sinks of one driver: the truth is written first, and the live view follows it.
 
 Between batches a separate thread maintains both, even while no line arrives. It refills a Redis
 that came back empty, compares what Redis shows with the truth, and deletes what is older than its
@@ -52,7 +52,7 @@ class BatchOutcome(Enum):
 class BatchCost:
     """The cost of the last batch: seconds at MySQL and Redis, and cells created or changed.
 
-    None if the mill has no such sink.
+    The seconds of a sink are None if the mill does not have that sink.
     """
 
     mysql_s: float | None = None
@@ -63,10 +63,10 @@ class BatchCost:
 class Sinks:
     """Applies batches exactly once to the sinks that are switched on.
 
-    With MySQL, Redis is a view that can fall behind and is then brought up to date. Alone, Redis is
-    the truth. `states` has for each sink `ok`, `rebuilding` or `down: …`; for `untended` see
-    `Tended`. `taken` is the cost of the last batch. `left_out_total` counts cells that were not
-    written, because their windows were older than their `keep`.
+    With MySQL, Redis is a view that can fall behind and is then brought up to date. Without MySQL,
+    Redis is the truth. `states` has `ok`, `rebuilding` or `down: …` for each sink. `Tended`
+    explains `untended`. `taken` is the cost of the last batch. `left_out_total` is the number of
+    cells that were not written, because their windows were older than their `keep`.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Sinks:
 
     @property
     def takes_blocks(self) -> bool:
-        """Whether batches may hold blocks; Redis alone accepts rows only."""
+        """Whether batches may have blocks. Without MySQL the sinks accept only rows."""
         return self._mysql is not None
 
     def open(self, query_id: str) -> int:
@@ -147,7 +147,7 @@ class Sinks:
             return self._truth.ledger()
 
     def apply(self, batch: Batch) -> BatchOutcome:
-        """Merge a batch exactly once, however often it is sent.
+        """Merge a batch exactly once, even if it is sent several times.
 
         Raises SinkUnavailable (send the same batch again), FencedWriter (end and do not restart),
         LedgerMismatch (resume from the ledger under a new query id).
@@ -251,7 +251,7 @@ class Sinks:
 
 
 class _Noting:
-    """Records the result of the work inside in `states`."""
+    """A context that records in `states` whether the work inside it succeeded."""
 
     def __init__(self, sinks: Sinks) -> None:
         self._sinks = sinks

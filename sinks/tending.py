@@ -14,9 +14,9 @@ logger = logging.getLogger(__name__)
 
 
 class Tended(Protocol):
-    """What the thread maintains; implemented by `sinks.store.Sinks`.
+    """The object that the thread maintains; implemented by `sinks.store.Sinks`.
 
-    `untended` says why the last round ended with an unexpected error.
+    `untended` is the unexpected error with which the last round ended; None if it succeeded.
     """
 
     untended: str | None
@@ -41,7 +41,7 @@ def start_tending(sinks: Tended, closed: threading.Event, every_s: float) -> thr
 
 
 def tend_or_say(sinks: Tended) -> None:
-    """Do one round. An error is logged, and the next batch meets it too.
+    """Do one round of maintenance. Errors are only logged, because the next batch meets them too.
 
     The thread continues after every error, because no thread of the driver may end unnoticed.
     """

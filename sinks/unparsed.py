@@ -1,4 +1,4 @@
-"""Lines that did not parse: all are counted, and the first of each file and day are kept.
+"""Stores lines that did not parse: counts all, and keeps the first ones of each file and day.
 
 This runs inside the merge's transaction, so the counts are as exact as those of metrics.
 """
@@ -17,7 +17,7 @@ REASON_CHARACTERS_MAX = 64
 
 
 def write_unparsed(cursor: Any, batch: Batch) -> None:
-    """Add a batch's counts, and keep samples up to the file's limit of the day."""
+    """Add a batch's counts, and keep its samples up to the limit per file and day."""
     if not batch.unparsed:
         return
     rows = sorted(

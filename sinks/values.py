@@ -1,4 +1,4 @@
-"""Aggregates that merge, and the value of each measure computed from them. Pure.
+"""Merges aggregates, and computes the value of each measure from them. Pure.
 
 Numbers are added, extremes compared, sketches united. No result depends on the order of merging.
 """
@@ -33,7 +33,7 @@ SKETCHES_REMEMBERED_MAX = 1_024
 
 
 class Measure(StrEnum):
-    """What a metric shows; `estimates` says when the last two are estimates."""
+    """The measure of a metric. `estimates` says when values of the last two are estimates."""
 
     COUNT = "count"
     SUM = "sum"
@@ -87,9 +87,8 @@ def combined(parts: Sequence[Aggregate]) -> Aggregate:
 
 
 def _add(left: Decimal, right: Decimal) -> Decimal:
-    """Add two sums; one at the limit stays there, because its true value is unknown."""
-    # copy_abs, because abs would round to the default context's 28 digits.
-    # copy_abs, for abs would round to the default context's 28 digits.
+    """Add two sums. A sum at the limit stays there, because its true value is unknown."""
+    # Use copy_abs, because abs would round to the default context's 28 digits.
     if left.copy_abs() >= SUM_MAX:
         return left
     total = ARITHMETIC.add(left, right)
@@ -109,7 +108,7 @@ def unite_kll(sketches: Sequence[bytes]) -> bytes | None:
 
 
 def value_of(measure: str, aggregate: Aggregate) -> Number | None:
-    """Return the value of a cell, for percentiles the median; None without values."""
+    """Return the value of a cell (for percentiles the median), or None if it has no values."""
     match measure:
         case Measure.COUNT:
             return aggregate.count
@@ -135,7 +134,7 @@ def value_of(measure: str, aggregate: Aggregate) -> Number | None:
 
 
 def quantiles_of(aggregate: Aggregate) -> Mapping[str, Decimal] | None:
-    """Return p50, p95 and p99 by the inclusive nearest rank; None without values."""
+    """Return p50, p95 and p99 by the inclusive nearest rank, or None if there are no values."""
     return None if aggregate.kll is None else _quantiles(aggregate.kll)
 
 
@@ -167,7 +166,6 @@ def _quantiles(kll: bytes) -> Mapping[str, Decimal] | None:
 
 def _within_column(value: Decimal) -> Decimal:
     """Return a double as the column holds it; larger values and infinity become the limit."""
-    # copy_negate, because a minus sign would round to the default context's 28 digits.
-    # copy_negate, for a minus sign would round to the default context's 28 digits.
+    # Use copy_negate, because a minus sign would round to the default context's 28 digits.
     limited = max(VALUE_MAX.copy_negate(), min(VALUE_MAX, value))
     return limited.quantize(Decimal(1).scaleb(-PLACES), context=ARITHMETIC)

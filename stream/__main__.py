@@ -21,9 +21,9 @@ from protocol.log import configure, fields
 from protocol.units import parse_duration_ms
 from stream.config.settings import StreamSettings
 
-# The number of new objects that starts Python's search for cycles. A live batch creates about ten
-# thousand objects, none of them in cycles, beside the many objects of remembered cells. With the
-# default of 700, searching took a third of the sinks' time.
+# The number of new objects that starts Python's search for reference cycles. A live batch creates
+# about ten thousand objects without cycles, and the remembered cells are many more. With the
+# default of 700, this search took a third of the sinks' time, so the number is raised.
 GC_THRESHOLDS = (100_000, 20, 100)
 
 logger = logging.getLogger(__name__)

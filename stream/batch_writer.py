@@ -1,9 +1,9 @@
 """foreachBatch: fold one batch of lines, fetch the result once, and pass it to the sinks.
 
 Runs on a thread of the JVM bridge. If a batch cannot be counted as a whole, `bisection.py` counts
-it in parts, without the lines at fault; for the sinks it is still one batch. If a sink is away, the
-batch waits here until the sink is back, because a query that ended would have to read and fold the
-lines again.
+it in parts and leaves out the lines that cause the error; the sinks still receive one batch. If a
+sink is away, the batch waits here until the sink is back, because a query that ended would have to
+read and fold the lines again.
 """
 
 import logging
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class Destination(Protocol):
-    """What receives batches; implemented by `sinks.store.Sinks`."""
+    """The receiver of batches; implemented by `sinks.store.Sinks`."""
 
     taken: BatchCost
 
@@ -60,8 +60,8 @@ class Destination(Protocol):
 class BatchWriter:
     """Writes the batches of one query.
 
-    `failure` is the exception with which this ended the query. `has_applied`: the sinks accepted at
-    least one batch.
+    `failure` is the exception with which this writer ended the query, or None. `has_applied` is
+    true once the sinks have accepted a batch.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BatchWriter:
         first_offsets: Callable[[], Offsets],
         is_local: bool,
     ) -> None:
-        """`options` are those of Spark's Kafka source; parts of a batch are read again with them.
+        """`options` are the options of Spark's Kafka source, for reading parts of a batch again.
 
         `is_local`: Spark's tasks run in the driver's process, and not in executors.
         `first_offsets` asks the broker for the first offset that it has of each partition.
@@ -120,9 +120,10 @@ class BatchWriter:
             self._idle.set()
 
     def hold(self) -> None:
-        """Begin no further batch, because another query will replace this one.
+        """Refuse further batches, because another query will replace this one.
 
-        A search for lines at fault is given up. A batch that is being counted gets some more time.
+        A search for lines that cause an error stops. A batch that is being counted can still end,
+        but within a shorter time limit (`Hand.hurry`).
         """
         self._is_held = True
         self._bisection.hand.hurry()
@@ -138,11 +139,14 @@ class BatchWriter:
 
     @property
     def in_hand(self) -> InHand | None:
-        """What the JVM is counting for this writer."""
+        """The part that the JVM is counting for this writer; None if it counts none."""
         return self._bisection.hand.holds
 
     def note_death(self, blame: int) -> Part | None:
-        """Note what the JVM was counting when it ended, and return that part; None if nothing."""
+        """Record the part that the JVM was counting when it ended, and return that part.
+
+        None if the JVM was counting nothing. `blame` is added to what is recorded for the part.
+        """
         part = self._bisection.hand.to_blame
         if part is not None:
             self._crash_record.note(self._query_id, self._batch_id, part, blame)
@@ -175,7 +179,7 @@ class BatchWriter:
         return lines
 
     def _write_pieces(self, pieces: Sequence[Part], parts: SparkParts) -> int:
-        """Count piece after piece; while one is counted, the sinks take the one before."""
+        """Count one piece after the other. The sinks store the previous piece in the meantime."""
         lines = 0
         with WriteBehind("sinks") as sinks:
             for number, piece in enumerate(pieces, 1):
@@ -191,7 +195,7 @@ class BatchWriter:
     def _counted(
         self, ranges: Sequence[OffsetRange], count: Callable[[], BatchCounts], parts: SparkParts
     ) -> tuple[CountedBatch, Spent]:
-        """Count a batch or piece; return the result, and where its time was spent."""
+        """Count a batch or piece; return the result, and the time of each step."""
         begin = time.monotonic()
         counted = self._bisection.count(ranges, count, parts)
         return counted, counted.counts.spent.within(time.monotonic() - begin)
@@ -225,8 +229,9 @@ class BatchWriter:
     ) -> BatchCounts:
         """Fold a batch that is a single piece.
 
-        A local driver reads a small batch itself, which is faster than a job. Executors share a
-        large one, because Spark's own frame would have only one task per partition.
+        A local driver reads a small batch itself, because that is faster than a Spark job. On a
+        cluster, all executors share a large batch. It is read again for that, because the frame
+        that Spark passes in has only one task per partition.
         """
         session, folding = frame.sparkSession, self._folding
         is_known = all(one.start != EARLIEST for one in ranges)
@@ -243,12 +248,16 @@ class BatchWriter:
     @staticmethod
     def _whole(session: SparkSession, counts: BatchCounts) -> BatchCounts:
         """Return the counts, after checking that the JVM has sent all of them."""
-        # PySpark takes the end of a JVM that sends rows for the end of the rows, so call the JVM.
+        # If the JVM ends while it sends rows, PySpark takes that for the end of the rows. So call
+        # the JVM, because this call fails if the JVM has ended.
         session.sparkContext._jsc.sc().isStopped()
         return counts
 
     def _apply(self, batch: Batch) -> BatchOutcome:
-        """Pass the batch to the sinks until they accept it, or until a stop or a refusal."""
+        """Pass the batch to the sinks until they accept it.
+
+        Raises StopRequested for a stop, and the exception of a sink that refuses the batch.
+        """
         was_away = False
         while True:
             try:
@@ -294,7 +303,7 @@ def work_of(
     kept_up: Collection[tuple[str, int]],
     now_ms: int,
 ) -> BatchWork:
-    """Return the time spent on counting, and how old the live lines are now.
+    """Return the time of each stage of the counting, and the present age of the live lines.
 
     `kept_up` are the partitions whose lines are live.
     """
@@ -319,9 +328,12 @@ def _held(ranges: Sequence[OffsetRange]) -> Part:
 def exact_ranges(
     ranges: Sequence[OffsetRange], seen: Sequence[PartitionCount]
 ) -> list[OffsetRange]:
-    """Return the ranges with every start known, after comparing them with the lines read.
+    """Return the ranges of a batch with every start known.
 
-    A partition that appeared with this batch starts at its first line, or is empty.
+    Raises OffsetsDiffer if the lines that were read (`seen`) are not in these ranges.
+
+    A partition that appeared with this batch starts at its first line. Without lines its range is
+    empty.
     """
     found = {(count.topic, count.partition): count for count in seen}
     exact: list[OffsetRange] = []

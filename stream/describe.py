@@ -1,4 +1,4 @@
-"""Describe in words how the metrics are compiled. Pure, no JVM."""
+"""Describes in words how each metric is compiled, for `--plan`. Pure, no JVM."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ _MEASURED = {
 
 
 def describe_plan(section: StreamSection) -> str:
-    """Describe every metric with its sources, then the queries that count all of them."""
+    """Describe every metric with its inputs, then the SQL query and groupings for all metrics."""
     plan = compile_plan(section)
     lines: list[str] = []
     for metric in plan.metrics:

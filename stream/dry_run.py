@@ -1,4 +1,4 @@
-"""Show what the metrics would count of a file: fold its lines without storing anything."""
+"""Shows what the metrics would count of a file: folds its lines, and stores nothing."""
 
 import json
 from base64 import b64decode
@@ -25,9 +25,9 @@ LINE_SHOWN = 160
 
 @dataclass(frozen=True, slots=True)
 class DryRunSample:
-    """The last records of a file as the collector makes them, and the input to try.
+    """The last records of a file, as the collector makes them.
 
-    `key` is the record key of the file.
+    `name` is the input as which they are read. `key` is the key of all records of the file.
     """
 
     name: str
@@ -36,7 +36,7 @@ class DryRunSample:
 
 
 def read_samples(text: str) -> list[DryRunSample]:
-    """Read the output of the `millrace` command: a JSON list, each record in base64."""
+    """Parse the samples that the command `millrace` writes: a JSON list, with records in base64."""
     return [
         DryRunSample(one["name"], one["key"], tuple(map(b64decode, one["records"])))
         for one in json.loads(text)
@@ -49,7 +49,10 @@ def run_dry(
     samples: Sequence[DryRunSample],
     write: Callable[[str], object],
 ) -> None:
-    """Fold each sample as lines of its input, and write the result."""
+    """Fold each sample as lines of its input, and pass the report to `write`.
+
+    `start` starts the Spark session.
+    """
     session = start(settings)
     plan = compile_plan(settings.section)
     with java_classes.borrowed(session, settings.data_dir):
@@ -99,7 +102,7 @@ def _unparsed(row: UnparsedRow) -> list[str]:
 
 
 def _metric(rows: Sequence[FoldRow], slice_s: int) -> list[str]:
-    """Return lines about the slices with the most lines, largest first."""
+    """Describe the cells of one metric, those with the most lines first."""
     if not rows:
         return ["  nothing"]
     largest = sorted(rows, key=lambda row: (-row.count, row.slice_start_s, str(row.key)))

@@ -1,4 +1,4 @@
-"""The stream's metrics in Prometheus's text format. Floor: pure."""
+"""Writes the stream's own metrics in Prometheus's text format. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,13 +7,13 @@ from protocol.status import PartStatus
 from stream.stages import QUANTILES
 
 Sample = tuple[str, object]
-"""Labels in Prometheus's format, or nothing, and a value."""
+"""The labels of a sample in Prometheus's format (empty if it has none), and its value."""
 
 Family = tuple[str, str, str, list[Sample]]
 
 
 def prometheus(status: PartStatus) -> str:
-    """Return the metrics of a status; unknown ones are left out."""
+    """Return the metrics of a status as text. A metric whose value is unknown is left out."""
     lines: list[str] = []
     for name, kind, text, samples in (*_figures(status), *_stages(status.details)):
         lines += [f"# HELP millrace_stream_{name} {text}", f"# TYPE millrace_stream_{name} {kind}"]
@@ -55,7 +55,8 @@ def _stages(details: Mapping[str, Any]) -> Iterable[Family]:
     yield "stage_seconds_total", "counter", "What batches took, by stage.", by_stage
     yield "busy_seconds_total", "counter", "What batches took.", [("", total["busy_seconds"])]
     yield "cells_total", "counter", "Cells made or changed.", [("", total["cells"])]
-    # The quantiles are of a minute, sum and count are since the start, as in a Prometheus summary.
+    # The quantiles are those of the last minute. Sum and count are totals since the start, because
+    # Prometheus expects that of a summary.
     ages = [
         (f'{{quantile="{QUANTILES[name]}"}}', ms / 1000)
         for name, ms in (minute["line_ms"] or {}).items()

@@ -1,10 +1,10 @@
-"""Builds the stream, starts it, and keeps it running; the only place that constructs its parts.
+"""Builds the stream, starts it, and keeps it running. Only this module constructs its parts.
 
 Order: local lock → JVM → check expressions → topics → open sinks (which fences the former writer)
-→ warm-up → query. If a broker or a sink is away, this process waits for it, because a new JVM costs
-seconds. If the checkpoint does not fit the ledger, it is given up, and a new query resumes from the
-ledger. A fenced driver never restarts automatically, because that would fence its healthy
-successor.
+→ warm-up → query. If a broker or a sink is away, this process waits for it, because a restart would
+need seconds for a new JVM. If the checkpoint does not fit the ledger, it is removed, and a new
+query resumes from the ledger. A fenced driver never restarts automatically, because it would then
+fence its healthy successor.
 """
 
 import logging
@@ -125,7 +125,7 @@ class StreamJob:
             logger.error("the JVM is gone: %s", error)
             return EXIT_CRASHED
         finally:
-            # Stop everything that still waits for a server, even with a batch that is not written.
+            # End the threads that wait for a server, even if one has a batch that is not stored.
             self._stop.set()
             self._committer.close(STOP_BATCH_S)
             self._state.stopped()
@@ -180,7 +180,7 @@ class StreamJob:
         return EXIT_STOPPED
 
     def _warm_up_what_can_run(self, session: SparkSession) -> None:
-        """Warm up; leave out an input or metric that Spark cannot run."""
+        """Warm up. If Spark cannot run an input or metric, stop it and count the others."""
         try:
             self._warm_up(session)
         except PySparkException:
@@ -188,7 +188,7 @@ class StreamJob:
                 raise
 
     def _start_beside(self, session: SparkSession) -> None:
-        """Start the archive and recounts, which work beside the query."""
+        """Start the threads for the archive and for recounts, which run next to the query."""
         settings, archive = self._settings, None
         if settings.section.archive is not None:
             archive = ArchiveWriter(
@@ -215,7 +215,10 @@ class StreamJob:
         recounter.start(session, self._keeper)
 
     def _warm_up(self, session: SparkSession) -> None:
-        """Fold made-up lines that are not counted, so that the first batch finds compiled code."""
+        """Fold made-up lines, so that the JVM has compiled the code before the first batch.
+
+        The result is dropped.
+        """
         now = self._configuration.now
         if not now.section.topics:
             return
@@ -261,10 +264,14 @@ class StreamJob:
         return writer, query
 
     def _prepare(self) -> tuple[str, dict[str, dict[str, int]] | None]:
-        """Return the query to run; starting offsets only for a new query.
+        """Return the id of the query to run, and its starting offsets.
 
-        It opens the sinks unless this driver has done so for that query. Each opening raises the
-        epoch, and a query that is only restarted must not fence a successor.
+        The offsets are None for a query that already has batches, because Spark then takes the
+        offsets from its checkpoint.
+
+        This method opens the sinks unless this driver has already opened them for the same query.
+        Each opening raises the epoch, and a query that is only restarted must not fence a
+        successor.
         """
         held = self._persist(self._ask_topics)
         self._state.topics_end_at(held.ends)
@@ -304,7 +311,7 @@ class StreamJob:
             logger.info("sinks opened", extra=fields(query=query_id, epoch=epoch))
 
     def _begin_anew(self) -> None:
-        """Give up the checkpoint; the next query gets a new id."""
+        """Remove the checkpoint, so that the next query gets a new id."""
         self._state.resumed()
         self._checkpoint.give_up()
 
@@ -317,7 +324,7 @@ class StreamJob:
         )
 
     def _wait_for_lines(self, wanted: Offsets, held: TopicOffsets) -> None:
-        """Wait, and report it, while the broker lacks the lines that must be read next."""
+        """Wait while the broker does not have the lines that must be read next; report that."""
         pause_s = RETRY_S[0]
         while (lost := lost_lines(wanted, held)) is not None:
             self._state.waiting("lines-lost", lost)
@@ -328,7 +335,7 @@ class StreamJob:
             held = self._persist(self._ask_topics)
 
     def _persist(self, attempt: Callable[[], T]) -> T:
-        """Repeat an attempt while a server is away, until it succeeds or the part stops."""
+        """Repeat an attempt while a server is away. Raises StopRequested if the stream stops."""
         pause_s, was_away = RETRY_S[0], False
         while True:
             try:
@@ -352,7 +359,7 @@ class StreamJob:
     ) -> Exception | RunningConfiguration | None:
         """Wait until the query ends, the part stops, or the configuration changes.
 
-        Returns why the query ended, what to count instead, or None for a stop.
+        Returns the exception that ended the query, or the new configuration, or None for a stop.
         """
         change: RunningConfiguration | None = None
         try:
@@ -374,14 +381,15 @@ class StreamJob:
             writer.wait_between_batches(STOP_BATCH_S)
             query.stop()
         except (Py4JError, OSError) as error:
-            # A stop of the whole mill also ends the JVM; then no line is to blame.
+            # A stop of the whole mill also ends the JVM. Then no line is the cause, so nothing is
+            # recorded.
             if not self._stop.is_set():
                 self._overseer.note_end(writer)
             raise JvmGone(error_words(error)) from error
         return writer.failure if isinstance(writer.failure, FencedWriter) else None
 
     def _say_suspects(self) -> None:
-        """Report at the start that a batch has ended the JVM before."""
+        """Report at the start that a batch has probably ended the JVM of an earlier run."""
         suspects = [part for part, n in self._crash_record.blame.items() if n >= BLAME_ENDED]
         if suspects:
             self._state.halving(

@@ -1,9 +1,9 @@
-"""What the stream counts, and how that changes while it runs.
+"""The configuration that the stream counts, and its changes while the stream runs.
 
-A change is checked beside the running query. The query then ends between two batches, and the next
-one continues at the same place with the new metrics. Opening the sinks again is the border: what
-they hold by then was counted with the old metrics. A change that cannot be counted is refused and
-reported, and the refusal survives a restart; the stream continues as before.
+A change is checked while the query runs. The query then ends between two batches, and the next
+query continues at the same offsets with the new metrics. It opens the sinks again; everything that
+they have stored before was counted with the old metrics. A change that cannot be counted is refused
+and reported, and the stream continues as before. A restart does not forget the refusal.
 """
 
 import logging
@@ -48,7 +48,10 @@ class RunningConfiguration:
 
 
 class LiveConfiguration:
-    """`now` is what is counted; between `adopt` and `settle` it can still be reverted."""
+    """Holds the configuration that is counted, `now`, and applies changes to it.
+
+    After `adopt`, a change can be reverted until `settle` is called.
+    """
 
     def __init__(self, settings: StreamSettings, state: StreamState) -> None:
         self._settings = settings
@@ -85,7 +88,7 @@ class LiveConfiguration:
                 one.sinks.close()
 
     def wanted(self, session: SparkSession) -> RunningConfiguration | None:
-        """Return what to count instead, if a change was requested and can be counted."""
+        """Return the configuration to change to; None if there is no change that can be counted."""
         found = None if self._watch is None else self._watch.take()
         if isinstance(found, UnreadableConfigFile):
             self._say_refused(found.why)
@@ -94,12 +97,12 @@ class LiveConfiguration:
         return self._pending
 
     def adopt(self, change: RunningConfiguration) -> None:
-        """Let the next query count this."""
+        """Make the next query count this configuration."""
         self.now.sinks.rest()
         self._before, self.now, self._pending = self.now, change, None
 
     def go_back(self, why: str) -> bool:
-        """Revert an adopted change that cannot be counted; False if there is none."""
+        """Revert an adopted change that cannot be counted; return False if none was adopted."""
         if self._before is None:
             return False
         self.now.sinks.close()
@@ -108,7 +111,7 @@ class LiveConfiguration:
         return True
 
     def settle(self) -> None:
-        """Note that the adopted change is being counted."""
+        """Confirm an adopted change, because a query counts it now."""
         if self._before is None:
             return
         before, self._before = self._before, None
@@ -125,16 +128,19 @@ class LiveConfiguration:
         return check_section(session, self.now.section)
 
     def stop_failing(self, session: SparkSession) -> bool:
-        """Stop the inputs and metrics that Spark cannot run; False if it can run all.
+        """Stop the inputs and metrics that Spark cannot run; return False if none was stopped.
 
         The next query must open the sinks again.
         """
         return self.stop(check_configuration(session, self.now.section))
 
     def can_go_on(self, names: Sequence[str], why: str) -> bool:
-        """Continue although the sinks refuse the changed definition of metrics; False if not.
+        """Continue although the sinks refuse the changed definition of these metrics.
 
-        If an adopted change caused it, the change is reverted. Otherwise the metrics are stopped.
+        Returns False if the stream cannot continue.
+
+        If an adopted change has caused the refusal, that change is reverted. Otherwise these
+        metrics are stopped.
         """
         if self.go_back(why):
             return True
@@ -147,10 +153,12 @@ class LiveConfiguration:
         return self.stop(faults)
 
     def stop(self, faults: Sequence[Fault]) -> bool:
-        """Stop the inputs and metrics with these faults; False if there are none, or none is left.
+        """Stop the inputs and metrics that have these faults.
 
-        For the sinks this is a change of metrics: `metric_ranges` records what a stopped metric has
-        not counted, and a recount can fill that.
+        Returns False, and stops nothing, without faults or if no metric would be left.
+
+        For the sinks this is a change of metrics. The table `metric_ranges` records which lines a
+        stopped metric has not counted, so a later recount can count them.
         """
         before = self.now
         rest = without(before.section, [fault.path for fault in faults])
@@ -209,7 +217,7 @@ class LiveConfiguration:
 
 
 def stopped_by(fault: Fault, section: StreamSection) -> dict[str, str]:
-    """Map the input or metric with a fault, named for users, to the reason why it is stopped."""
+    """Return the input or metric that has a fault, in words for the user, and the reason."""
     why = f"found {fault.found}, expected {fault.expected}"
     _, kind, place, *key = fault.path
     if kind == "metrics":

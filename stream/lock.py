@@ -1,4 +1,4 @@
-"""The lock that admits one driver to a data folder."""
+"""The lock by which only one driver at a time uses a data folder."""
 
 import fcntl
 import os
@@ -12,7 +12,8 @@ class StreamRunning(Exception):
 def take_lock(path: Path) -> int:
     """Lock the data folder until the descriptor is closed; raises StreamRunning.
 
-    The file is outside of the checkpoint, which can be deleted while a driver runs.
+    The lock is a file outside of the checkpoint, because a running driver can delete its
+    checkpoint.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

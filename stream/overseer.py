@@ -1,8 +1,8 @@
 """Watches the JVM: ends it if it hangs, and records what it was counting when it ended.
 
-Two threads use the JVM to count: that of the batches, and that of recounts. A recount counts its
-own tries, so that a batch is not blamed for what a recount caused. If either may be at fault, the
-batch is tried again alone.
+Two threads use the JVM to count: one counts batches, the other counts recounts. A recount has its
+own number of tries, so that a batch is not taken for the cause of an end that a recount caused. If
+both were counting when the JVM ended, the batch is tried again without a recount.
 """
 
 import logging
@@ -27,20 +27,26 @@ class JvmGone(Exception):
 
 
 class Overseer:
-    """`recount` is the hand of recounts; `give_up_recount` cancels the recount in that hand."""
+    """Watches the JVM for a hang, and records the likely cause of its end.
+
+    `recount` shows what is being recounted. `give_up_recount` cancels that recount for a reason.
+    """
 
     def __init__(self, recount: Hand, give_up_recount: Callable[[str], None]) -> None:
         self._recount = recount
         self._give_up_recount = give_up_recount
 
     def end_jvm_that_stands_still(self, writer: BatchWriter) -> None:
-        """Kill the JVM if it counts one part for too long, and then raise JvmGone.
+        """Kill the JVM if it has been counting one part for too long, and raise JvmGone.
 
-        A task that is busy inside an expression does not notice a cancellation.
+        Cancelling the job would not help, because a task inside an expression does not check for
+        cancellation.
         """
         held = writer.in_hand
         if held is not None and held.is_overdue:
-            # A single line may hang by chance; a hang over many lines has a cause in them.
+            # A single line is believed to be the cause only after a second hang, because the first
+            # can be chance. For many lines one hang is enough, because the search that follows
+            # tries each line again.
             is_one = size_of(held.part) == 1
             self._note(writer, BLAME_ENDED if is_one else BLAME_BELIEVED)
         else:
@@ -54,14 +60,15 @@ class Overseer:
         raise JvmGone(f"it stood still over {places(held.part)}, and was killed")
 
     def note_end(self, writer: BatchWriter) -> None:
-        """Record for the next start what the JVM was counting when it ended."""
+        """Record what the JVM was counting when it ended, for the next start of the driver."""
         blame = blame_of(jvm_exit_code())
         recounted = self._recount.to_blame
         if recounted is not None:
             logger.error("Java ended beside a recount", extra=fields(offsets=places(recounted)))
             if self._recount.blamed_by_error is not None:
                 return
-            # The recount pauses until the batch was counted without it.
+            # The next start counts the batch without a recount next to it. If the JVM ends again,
+            # the batch is the cause.
             blame = min(blame, BLAME_KILLED)
         self._note(writer, blame)
 
@@ -76,7 +83,10 @@ class Overseer:
 
 
 def jvm_exit_code() -> int | None:
-    """Return how the JVM exited, as `subprocess` reports it; None if it still runs."""
+    """Return the exit code of the JVM, negative for a signal.
+
+    None if the JVM still runs, or was never started.
+    """
     gateway = SparkContext._gateway
     try:
         return None if gateway is None else int(gateway.proc.wait(JVM_EXIT_S))

@@ -1,4 +1,4 @@
-"""Show what the literal patterns of metrics find in some lines, for the dry run."""
+"""Shows which texts the literal patterns of metrics match in some lines, for the dry run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ class PatternSample:
 def pattern_samples(
     session: SparkSession, section: StreamSection, name: str, lines: DataFrame
 ) -> list[PatternSample]:
-    """Match the patterns of all metrics that read an input against lines of it.
+    """Match the patterns of all metrics that read the input `name` against lines of that input.
 
-    A pattern is left out if its operand needs more than columns, such as a variable of a lambda.
+    A pattern is left out if its operand uses anything but columns, such as a variable of a lambda.
     """
     columns = list(section.from_[name].column_types())
     wanted = [
@@ -70,7 +70,7 @@ def _patterns(metric: MetricSection) -> Iterator[tuple[str, LiteralPattern]]:
 
 
 def _probe(number: int, name: str, one: LiteralPattern) -> dict[str, object]:
-    """Return a metric whose value is what a pattern finds, NULL if it finds nothing."""
+    """Return the keys of a metric whose value is the text that a pattern matches, or NULL."""
     pattern = quote_text(one.text)
     found = f"regexp_extract(({one.subject}), {pattern}, 0)"
     test = f"({one.subject}) RLIKE {pattern}"

@@ -1,8 +1,8 @@
-"""How a large batch is divided, so that one piece is written while the next is folded.
+"""Divides a large batch into pieces, so that one piece is written while the next is folded.
 
-Room: pure. Folding uses all cores and writing uses one, so either alone leaves cores idle. Pieces
-go to the sinks in order, each in its own transaction that moves the ledger. After a crash in
-between, the stream resumes from there.
+Pure. Folding uses all cores and writing uses only one, so cores would be idle if a batch were first
+folded and then written. Pieces go to the sinks in order. Each has its own transaction, which moves
+the ledger, so after a crash between two pieces the stream resumes with the second one.
 """
 
 import math
@@ -16,15 +16,16 @@ PIECES_MAX = 4
 # The last piece is this fraction of the others, because nothing is folded while it is written.
 LAST_SHARE = 0.5
 
-# A piece costs Spark two stages: a tenth of a second, whatever its size.
+# The least offsets of a piece. A smaller one is not worth it, because each piece needs two stages
+# of Spark, which take a tenth of a second for any size.
 PIECE_OFFSETS_MIN = 50_000
 
 
 def pieces_of(ranges: Sequence[OffsetRange]) -> list[Part]:
-    """Return the pieces of a batch with known starts; a single piece if it is too small.
+    """Return the pieces of a batch; a single piece if the batch is too small to divide.
 
-    Partitions without offsets in the batch belong to the first piece, so that the ledger has
-    them too.
+    Every start in `ranges` must be known. Partitions without offsets in the batch belong to the
+    first piece, so that the ledger gets them too.
     """
     offsets = size_of(ranges)
     count = min(PIECES_MAX, offsets // PIECE_OFFSETS_MIN)

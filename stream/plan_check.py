@@ -1,7 +1,8 @@
-"""Check the whole configuration as Spark will run it: compile, analyse, plan, try on lines.
+"""Checks the whole configuration as Spark will run it: compiles, plans, and folds made-up lines.
 
-A configuration that passes cannot end the query. If all metrics together fail, each input and each
-metric is tried alone, so that a fault is reported at its own key.
+A configuration that passes this check cannot end the query. If all metrics together fail, each
+input is tried alone and the failing metrics are found by halving. So each fault is reported at the
+key of its input or metric.
 """
 
 from collections.abc import Sequence
@@ -21,14 +22,14 @@ from stream.source.kafka import made_lines
 
 
 def check_configuration(session: SparkSession, section: StreamSection) -> list[Fault]:
-    """Return everything that Spark finds wrong with a section whose own checks pass."""
+    """Return all faults that Spark finds in a section that pydantic has validated."""
     faults = check_section(session, section)
     sound = without(section, [fault.path for fault in faults])
     return [*faults, *check_plan(session, section, sound)]
 
 
 def notes_on(section: StreamSection) -> list[Fault]:
-    """Return notes on things that can be counted, but perhaps not as their author expects."""
+    """Return notes on patterns that can need too many steps; such a line is not counted."""
     notes: list[Fault] = []
     for name, given in section.from_.items():
         if given.pattern is not None:
@@ -43,7 +44,9 @@ def notes_on(section: StreamSection) -> list[Fault]:
 def check_plan(
     session: SparkSession, section: StreamSection, some: StreamSection | None = None
 ) -> list[Fault]:
-    """Return the inputs and metrics that Spark cannot run; `some` is the part to try.
+    """Return a fault for each input and metric that Spark cannot run.
+
+    `some` is the part of `section` to try; None tries all of it.
 
     Raises Py4JError or OSError if the JVM is gone.
     """
@@ -63,7 +66,10 @@ def check_plan(
 
 
 def without(section: StreamSection, paths: Sequence[KeyPath]) -> StreamSection:
-    """Return a section without the inputs and metrics at some paths, and without their readers."""
+    """Return a section without the inputs and metrics at these paths.
+
+    Metrics that read a removed input are removed too.
+    """
     inputs = {path[2] for path in paths if path[1] == "from"}
     numbers = {path[2] for path in paths if path[1] == "metrics"}
     metrics = [
@@ -76,7 +82,7 @@ def without(section: StreamSection, paths: Sequence[KeyPath]) -> StreamSection:
 
 
 def _failing_metrics(session: SparkSession, section: StreamSection) -> list[tuple[str, str]]:
-    """Return the metrics that fail alone, each with the reason, found by halving."""
+    """Return the metrics that fail, each with the reason, by trying halves of the list."""
     why = _fails(session, section)
     if why is None or not section.metrics:
         return []

@@ -1,9 +1,10 @@
-"""Counts a metric over earlier lines, beside the running stream.
+"""Counts a metric over earlier lines, in a thread next to the running query.
 
-A thread with its own session counts some offsets at a time: those nearest to what the metric counts
-already, so that the newest windows are complete first. One transaction of the sinks adds their
-cells and moves the metric's beginning (`sinks/mysql/recounts`); after a crash in between, the piece
-is counted again. Pieces are small, because live lines wait for the same cores while one is counted.
+The thread has its own session. It counts one *piece* (some offsets) after the other, going back
+from the first offset that the metric has counted, so that the newest windows are complete first.
+One transaction of the sinks adds the cells of a piece and moves the metric's beginning
+(`sinks/mysql/recounts`). So after a crash the unfinished piece is counted again, and no other.
+Pieces are small, because live lines wait for the same cores while a piece is counted.
 """
 
 import logging
@@ -42,18 +43,19 @@ from stream.threads import ThreadKeeper
 LOOK_EVERY_S = 1.0
 OFFSETS_AT_ONCE = 20_000
 
-# How often a piece is started before it is given up: the driver may crash because of it.
+# How often a piece is started before the recount is given up. There is a limit because the piece
+# can be what crashes the driver.
 TRIES_MAX = 5
 
 Archived = Mapping[tuple[str, int], Spans]
-"""The spans of each topic's partition in the archive."""
+"""The offsets that the archive has, by topic and partition."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnPlan:
-    """The plan of a single metric; `of` is its configuration."""
+    """The plan that counts a single metric; `of` is the configuration that has the metric."""
 
     of: RunningConfiguration
     metric: str
@@ -62,10 +64,11 @@ class _OwnPlan:
 
 
 class Recounter:
-    """Runs recounts; `first_offsets` asks the broker for the first offset it has per partition.
+    """Runs recounts. `first_offsets` asks the broker for the first offset of each partition.
 
-    `hand` shows what is being counted. A piece is started only while `may_count()`: if a batch may
-    have ended the JVM, a piece beside it would hide which of the two did.
+    `hand` shows what is being counted. `may_count` returns false while a batch is suspected to have
+    ended the JVM. Then no piece is started, because it would be unclear which of the two ends the
+    JVM next.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class Recounter:
         self._own: _OwnPlan | None = None
 
     def start(self, session: SparkSession, keeper: ThreadKeeper) -> None:
-        """Start to watch for requested recounts."""
+        """Start the thread that looks for requested recounts."""
         own = session.newSession()
         java_classes.register(own)
         keeper.keep("recount", partial(self.work, own))
@@ -111,7 +114,7 @@ class Recounter:
                 logger.info("recounting waits", extra=fields(why=error))
             except (Py4JError, PySparkException, OSError) as error:
                 if judge(error)[0] is Origin.JVM:
-                    # The job's own thread notices it too, and ends the process.
+                    # The job's main thread notices the end of the JVM too, and ends the process.
                     return
                 logger.warning("recounting failed", extra=fields(why=error_words(error)))
 
@@ -129,13 +132,14 @@ class Recounter:
         return bool(wanted) and self._may_count()
 
     def give_up(self, why: str) -> None:
-        """Give up the metric being counted; called by the thread that watches the JVM."""
+        """Give up the recount that is running; called by the thread that watches the JVM."""
         held = self._hand.holds
         if held is not None and self._metric is not None:
             try:
                 self._give_up(self._metric, f"{places(held.part)}: {why}")
             except (SinkUnavailable, FencedWriter, LedgerMismatch) as error:
-                # The number of tries also ends it, because it is counted in the database.
+                # The recount ends without this note too, because its tries are stored in MySQL and
+                # will reach TRIES_MAX.
                 logger.warning("cannot note that a recount is given up", extra=fields(why=error))
 
     def _give_up(self, metric: str, after: str) -> None:
@@ -179,9 +183,10 @@ class Recounter:
         now.sinks.fill(one.metric, batch)
 
     def _archived_below(self, held: Offsets, gaps: Sequence[OffsetRange]) -> Archived:
-        """Return what the archive has of topics that lack some of the wanted offsets.
+        """Return the archived offsets of those topics that no longer have all wanted offsets.
 
-        Raises ArchiveAway, because nothing is given up until the archive's contents are known.
+        Raises ArchiveAway if the content of the archive is unknown, so that no offset is taken for
+        lost before it is known.
         """
         below = [one for one in gaps if one.start < held.get((one.topic, one.partition), 0)]
         if self._archive is None or not below:
@@ -202,8 +207,8 @@ class Recounter:
         self._hand.take(piece, HANG_S + size_of(piece) / HANG_OFFSETS_PER_S)
         try:
             counts = self._own.folding.fold(lines, size_of(piece))
-            # PySpark takes the end of a JVM that sends rows for the end of the rows, so call the
-            # JVM.
+            # If the JVM ends while it sends rows, PySpark takes that for the end of the rows. So
+            # call the JVM, because this call fails if the JVM has ended.
             lines.sparkSession.sparkContext._jsc.sc().isStopped()
         except Exception as error:
             origin, causes = judge(error)
@@ -224,9 +229,11 @@ def _own_plan(now: RunningConfiguration, metric: str) -> _OwnPlan:
 
 
 def unreachable(gaps: Sequence[OffsetRange], held: Offsets, archived: Archived) -> Offsets:
-    """Return the wanted partitions with missing lines, and the offset down to which all exist.
+    """Return the partitions in which wanted lines are gone.
 
-    `held` are the first offsets that the topics have.
+    For each, the result has the lowest offset from which on all lines still exist.
+
+    `held` are the first offsets of the topics' partitions.
     """
     found: Offsets = {}
     for one in gaps:
@@ -240,10 +247,10 @@ def unreachable(gaps: Sequence[OffsetRange], held: Offsets, archived: Archived) 
 def next_piece(
     gaps: Sequence[OffsetRange], held: Offsets, archived: Archived, offsets_max: int
 ) -> tuple[Part, bool]:
-    """Return the offsets to count next, and whether they are read from the archive.
+    """Return the offsets to count next, and whether to read them from the archive.
 
-    All of them have the same source. Every gap must be reachable. Offsets in topics come first,
-    because retention may delete them soon.
+    All of them are either in the topics or in the archive. Every offset in `gaps` must still exist.
+    Offsets in the topics come first, because retention can delete them soon.
     """
     firsts = {(one.topic, one.partition): held.get((one.topic, one.partition), 0) for one in gaps}
     in_topic = [
@@ -263,7 +270,7 @@ def next_piece(
 
 
 def highest(gaps: Sequence[OffsetRange], offsets_max: int) -> Part:
-    """Return the last offsets of these ranges, equally many of each, at least one."""
+    """Return the last offsets of each range: an equal share of `offsets_max`, at least one."""
     share = max(1, offsets_max // len(gaps))
     return tuple(
         OffsetRange(one.topic, one.partition, max(one.start, one.end - share), one.end)

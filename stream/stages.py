@@ -1,16 +1,17 @@
-"""The time that batches take by stage, and the age of a line when the sinks have it.
+"""Measures the time of batches by stage, and the age of lines when the sinks have them.
 
-Room: pure. A batch has six stages: `source` (asking for offsets, reading records), `parse`
-(judging lines), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark
-reports its own times; tasks and sinks measure theirs. Time that none of them measures (planning,
-starting jobs, waiting for a sink) belongs to the batch and to no stage. If a large batch is folded
-and written at the same time, the sum of its stages exceeds the time of the batch.
+Pure. A batch has six stages: `source` (asking for offsets, reading records), `parse` (judging
+lines), `fold` (lines to cells), `mysql`, `redis`, and `commit` (Spark's two logs). Spark reports
+the times of `source` and `commit`; the tasks and the sinks measure the others. Time that none of
+them measures (planning, starting jobs, waiting for a sink) is part of the batch's time, but of no
+stage. A large batch is folded and written at the same time, so the sum of its stages can exceed the
+time of the batch.
 
-A line is *live* when `Admission` took its partition whole in this batch and in the one before. Such
-a line waited for no backlog, only for delays of the stream (decision 0099). Its age begins at the
-time stamp of its record. The collector sets that stamp when it hands a batch of lines to the
-brokers; other producers set it as they like. The age lacks the time before the stamp, and it is
-wrong by as much as the clocks of two machines differ.
+A line is *live* if `Admission` took all lines of its partition in this batch and in the one before.
+Such a line did not wait for older lines, but only for delays of the stream (decision 0099). Its age
+begins at the time stamp of its record. The collector sets that stamp when it sends a batch of lines
+to the brokers; other producers set it as they like. The age does not include the time before the
+stamp. It is wrong by the difference between the clocks of the two machines.
 """
 
 import math
@@ -25,19 +26,20 @@ SPARK_TIMES = {"source": ("latestOffset", "getBatch"), "commit": ("walCommit", "
 
 SLOT_S = 10
 WINDOWS = {"1m": 6, "10m": 60}
-"""Slots of each window. The last one is still being filled, so a window can be a slot shorter."""
+"""The number of slots in each window. The last slot is still being filled, so a window can be up to
+one slot shorter."""
 
 BATCHES_KEPT = 200
-"""The most batches per slot for medians; only very short batches exceed it."""
+"""The most batches per slot that are kept for medians. Only very short batches exceed it."""
 
 UNFINISHED_MAX = 4
-"""The most batches that wait for Spark's report."""
+"""The most batches in the sinks that wait for Spark's report; older ones are forgotten."""
 
 AGE_MS_MAX = 3_600_000
-"""A live line that seems older than this has a time stamp that is not its time of sending."""
+"""Older live lines are ignored, because their time stamp cannot be the time of sending."""
 
 _AGES_PER_DOUBLING = 8
-"""Ages are stored with an error below five percent."""
+"""The steps in which ages are stored, per doubling. The error is below five percent."""
 
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 
@@ -47,7 +49,10 @@ Seconds = defaultdict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class BatchWork:
-    """The work of a batch or piece: seconds by stage, and ages (ms) with numbers of live lines."""
+    """The work of a batch or piece: seconds by stage, lines and cells.
+
+    `ages` are pairs of an age in milliseconds and the number of live lines with that age.
+    """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
     lines: int = 0
@@ -68,7 +73,7 @@ class FinishedBatch:
     stages_ms: Mapping[str, float]
 
     def told(self) -> dict[str, object]:
-        """Return it as in `/status`."""
+        """Return the batch in the form that `/status` shows."""
         rounded = {name: round(ms, 1) for name, ms in self.stages_ms.items()}
         return {
             "batch_id": self.batch_id,
@@ -98,7 +103,7 @@ class _Sums:
     whole_s: float = 0.0
     stages_s: Seconds = field(default_factory=_no_seconds)
     finished_s: Seconds = field(default_factory=_no_seconds)
-    """By stage, of finished batches only; `stages_s` can already include the present batch."""
+    """Seconds by stage of finished batches; `stages_s` can also include the present batch."""
     ages: Ages = field(default_factory=Counter)
     finished: list[FinishedBatch] = field(default_factory=list)
     slowest: FinishedBatch | None = None
@@ -122,7 +127,7 @@ class _Sums:
 
 
 class StageSums:
-    """Sums of the last ten minutes and since the start; times are monotonic seconds."""
+    """The sums of the last ten minutes, and those since the start. Times are monotonic seconds."""
 
     def __init__(self, now_s: float) -> None:
         self._began_s = now_s
@@ -144,7 +149,7 @@ class StageSums:
         self._in_hand_since_s = None
 
     def applied(self, batch_id: int, work: BatchWork, now_s: float, *, replayed: bool) -> None:
-        """Note that the sinks have a batch or a piece of it."""
+        """Note that the sinks have stored a batch or a piece of it."""
         sums = self._slot(now_s)
         self._stages_seen.update(work.seconds)
         while len(self._unfinished) >= UNFINISHED_MAX and batch_id not in self._unfinished:
@@ -170,7 +175,7 @@ class StageSums:
         """Note Spark's report of a batch."""
         seconds = self._unfinished.pop(batch_id, None)
         if seconds is None:
-            # Nothing of it was counted here, because there was nothing to read.
+            # This batch had no lines, so the sinks did not get it.
             return
         sums = self._slot(now_s)
         spark = {
@@ -217,7 +222,7 @@ class StageSums:
         }
 
     def _known(self) -> list[str]:
-        """Return the stages that exist here; a mill can lack a sink."""
+        """Return the stages that were seen, because a mill can have only one of the sinks."""
         return [name for name in STAGES if name in self._stages_seen]
 
     def _told_window(self, sums: _Sums, first: int, now_s: float) -> dict[str, object]:

@@ -22,12 +22,13 @@ from stream.stages import NO_WORK, BatchWork, StageSums
 UNPARSED_LISTED = 200
 POISON_LISTED = 20
 
-# Problems that end with the next counted batch, and not with the cause of waiting.
+# Problems that last until the next batch is counted. Others end as soon as the server is back.
 POISON = "poison"
 QUERY_ENDED = "query-ended"
 _LASTING = frozenset({POISON, QUERY_ENDED})
 
-# A thread's end is reported for this long, so a thread that keeps ending is always reported.
+# The end of a thread is reported for this long. So a thread that ends again and again is always
+# reported.
 ENDED_TOLD_MS = 600_000
 
 
@@ -57,7 +58,10 @@ class ArchivedTopic:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFacts:
-    """The state of archiving; `problem` is what prevents it, `at_ms` the time of this state."""
+    """The state of archiving at the time `at_ms`.
+
+    `problem` says what prevents archiving; None if nothing does.
+    """
 
     folder: str
     topics: Sequence[ArchivedTopic]
@@ -104,7 +108,7 @@ class _Facts:
 
 
 class StreamState:
-    """The state of the stream, as the stream reports it."""
+    """The state of the stream, which its threads report and the status server reads."""
 
     def __init__(self, part: str, metrics: Sequence[str], trigger_ms: int) -> None:
         self._part = part
@@ -121,7 +125,7 @@ class StreamState:
         self._sinks = facts
 
     def configured(self, metrics: Sequence[str]) -> None:
-        """Note the counted metrics, which are those of the configuration."""
+        """Note that all metrics of the configuration are counted, so a refusal is over."""
         with self._lock:
             self._metrics = list(metrics)
             self._facts.refusal = None
@@ -155,7 +159,8 @@ class StreamState:
     def running(self) -> None:
         """Note that the query runs, and that every server it needs is there.
 
-        Only its next batch shows that it counts: a query that keeps ending also runs in between.
+        Lasting problems stay until the next batch is counted, because a query that ends again and
+        again also runs for a while each time.
         """
         with self._lock:
             self._facts.phase = QueryPhase.RUNNING
@@ -174,17 +179,20 @@ class StreamState:
             self._facts.ended[name] = (why, clock_ms())
 
     def halving(self, text: str) -> None:
-        """Note that a batch is searched for lines that cannot be counted; ends with the batch."""
+        """Note that a batch is being searched for lines that cannot be counted.
+
+        The next counted batch ends this problem.
+        """
         with self._lock:
             self._facts.problems[POISON] = text
 
     def stopping(self) -> None:
-        """Note that the part was told to stop."""
+        """Note that the stream was told to stop."""
         with self._lock:
             self._facts.is_stopping = True
 
     def stopped(self) -> None:
-        """Note that no query runs any more."""
+        """Note that no query runs, and that none will be started."""
         with self._lock:
             self._facts.phase = QueryPhase.STOPPED
 
@@ -217,7 +225,7 @@ class StreamState:
         poison: Sequence[PoisonLine] = (),
         work: BatchWork = NO_WORK,
     ) -> None:
-        """Note that the sinks have a batch. A replayed batch was counted before."""
+        """Note that the sinks have stored a batch. A replayed batch was counted before."""
         with self._lock:
             facts = self._facts
             self._stages.applied(batch_id, work, time.monotonic(), replayed=replayed)
@@ -242,7 +250,7 @@ class StreamState:
                     facts.unparsed[group] = facts.unparsed.get(group, 0) + row.count
 
     def begins_at(self, counted: Mapping[tuple[str, int], int]) -> None:
-        """Note the offsets counted before a query's first batch."""
+        """Note the offsets up to which lines were counted before a query's first batch."""
         with self._lock:
             self._facts.counted = dict(counted)
 
@@ -259,16 +267,19 @@ class StreamState:
             batch_id = int(progress.get("batchId", -1))
             self._stages.finished(batch_id, durations, time.monotonic(), clock_ms())
             self._facts.batch_ms = durations.get("triggerExecution", 0)
-            # Spark does not know about lines that the driver reads itself (`folding.py`).
+            # Compute the rate here, because Spark does not know about the lines that the driver
+            # reads itself (`folding.py`).
             lines = self._facts.lines_total - self._facts.lines_reported
             self._facts.lines_reported = self._facts.lines_total
             self._facts.rows_per_second = lines * 1000 / max(1, self._facts.batch_ms)
 
     def lines_behind(self, ranges: Sequence[OffsetRange]) -> int | None:
-        """Return how many offsets wait after these ranges; None if that is not known yet.
+        """Return how many offsets wait after these ranges.
 
-        The topics' ends are those of the time when the batch was planned. An unknown partition
-        counts as waiting completely.
+        None if the topics' ends are not known yet.
+
+        The topics' ends are those at the time when the batch was planned. In a partition from which
+        nothing is counted, all offsets wait.
         """
         with self._lock:
             latest, counted = self._facts.latest, dict(self._facts.counted)
@@ -278,7 +289,7 @@ class StreamState:
         return sum(max(0, end - counted.get(place, 0)) for place, end in latest.items())
 
     def idle(self) -> None:
-        """Note that there is nothing to read."""
+        """Note that there are no lines to read at the moment."""
         with self._lock:
             self._facts.rows_per_second = 0.0
             self._facts.problems.pop(QUERY_ENDED, None)

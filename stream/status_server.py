@@ -1,4 +1,4 @@
-"""Serves `/healthz`, `/status` and `/metrics` from a thread beside the JVM bridge."""
+"""Serves `/healthz`, `/status` and `/metrics` from a thread of its own."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ START_TIMEOUT_S = 10.0
 
 
 class StatusThread:
-    """Serves the state until closed; after `start`, `port` is the actual port."""
+    """Serves the state until `close` is called. After `start`, `port` is the actual port."""
 
     def __init__(self, settings: StatusSettings, state: StreamState) -> None:
         self.port = settings.port

@@ -1,8 +1,8 @@
-"""The driver's background threads: none of them ends unnoticed.
+"""Keeps the driver's background threads running, and reports each thread that ends with an error.
 
-An exception from such a thread is a programming error, or an unforeseen case. It is reported in the
-log and in the status, and the work is started again. The other threads continue, because a restart
-of the whole part would delay live lines by seconds.
+An exception from such a thread is a programming error or an unforeseen case. It is reported in the
+log and in the status, and the work of this thread is started again. The other threads continue,
+because a restart of the whole stream would delay live lines by seconds.
 """
 
 import logging
@@ -14,7 +14,8 @@ from protocol.log import fields
 from stream.quarantine.failures import error_words
 from stream.state import StreamState
 
-# The pause before work is started again. It doubles while the work ends again within the longest.
+# The first and the longest pause before work is started again. The pause doubles each time, unless
+# the work has run for longer than the longest pause.
 PAUSE_S = (1.0, 60.0)
 
 logger = logging.getLogger(__name__)
@@ -24,8 +25,8 @@ class ThreadKeeper:
     """Starts the threads of one driver and restarts the work of a thread that failed.
 
     Start every thread here that lives as long as the driver, or let the thread report its own
-    failure: nothing joins such a thread, so its exception would go unseen. When `stop` is set, no
-    work is started again.
+    failure. Otherwise its exception would be lost, because no code waits for such a thread. When
+    `stop` is set, no work is started again.
     """
 
     def __init__(

@@ -7,11 +7,14 @@ from types import TracebackType
 
 
 class WriteBehind:
-    """Runs one piece of work at a time; an exception is raised by the next call, or at the end.
+    """Runs one piece of work at a time on another thread.
 
-    When its context ends, no work is running. A process that exits inside the context does not wait
-    for the work, because the thread is a daemon. The threads of a pool would keep the process alive
-    for as long as a server is away.
+    If the work raises an exception, the next call of `do` or `wait` raises it, or the end of the
+    context.
+
+    After the end of the context no work is running. The thread is a daemon, so a process that exits
+    inside the context does not wait for the work. The threads of a pool would keep the process
+    alive for as long as a server is away.
     """
 
     def __init__(self, name: str) -> None:
@@ -19,13 +22,13 @@ class WriteBehind:
         self._doing: Future[object] | None = None
 
     def do(self, work: Callable[[], object]) -> None:
-        """Start the work, after waiting for the earlier one."""
+        """Wait for the earlier work, and then start this work."""
         self.wait()
         self._doing = Future()
         threading.Thread(target=_do, args=(work, self._doing), name=self._name, daemon=True).start()
 
     def wait(self) -> None:
-        """Wait for the running work; raises what it raised."""
+        """Wait for the running work; raises the exception that the work raised."""
         doing, self._doing = self._doing, None
         if doing is not None:
             doing.result()

@@ -1,8 +1,8 @@
 """The supported encodings of files by name, and the treatment of invalid bytes.
 
-Room: ground of the room. Pure, and light, because the command that checks the configuration loads
-it. A codec of Python is supported if each line can be decoded without the lines before it, and if
-the byte of the newline (in UTF-16 the code unit) is never part of another character.
+Pure, with few imports, because the command that checks the configuration loads it. A codec of
+Python is supported under two conditions. Each line can be decoded without the lines before it, and
+the byte of the newline (in UTF-16 the code unit) is never a part of another character.
 """
 
 import codecs

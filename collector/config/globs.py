@@ -1,8 +1,8 @@
-"""Translate globs into regular expressions, and number their wildcards.
+"""Translates globs into regular expressions, and numbers their wildcards.
 
-Room: ground of the room. Pure. `*`, `?` and `[…]` match within one name; `**` matches any number
-of folders, and at the end of a glob every file below. Every `*`, `**` and run of `?` is a wildcard
-with a group of its own, counted from 1; `[…]` is not a wildcard.
+Pure. `*`, `?` and `[…]` match within one name. `**` matches any number of folders, and at the end
+of a glob every file below. Every `*`, every `**` and every run of `?` is a wildcard. Wildcards are
+numbered from 1, and each is a group of the regular expression. `[…]` is not a wildcard.
 """
 
 import fnmatch

@@ -1,8 +1,8 @@
 """Limits of the headers of an input's records and of the fields added to its lines.
 
-Room: ground of the room. Pure. The configuration gives the values, with `{host}` in place of the
-machine's name. Together they stay well below the room that a record has in addition to the longest
-line (`limits.RECORD_ROOM_BYTES`).
+Pure. The configuration gives the values; `{host}` in them means the name of the machine. All
+headers and fields together are much smaller than `limits.RECORD_ROOM_BYTES`, which is the space of
+a record in addition to its line.
 """
 
 import json
@@ -17,7 +17,7 @@ OWN_PREFIX = "millrace."
 """The names of the collector's own headers begin with this."""
 
 FIELDS_BYTES_MAX = 4_000
-"""For all fields of an input as JSON, where one byte can take six characters."""
+"""The most bytes of all fields of an input as JSON, where one byte can take six characters."""
 
 HOST = "{host}"
 FieldValue = bool | int | float | str
@@ -80,5 +80,5 @@ def filled_in(headers: Mapping[str, str], host: str) -> tuple[tuple[bytes, bytes
 
 
 def _octets(text: str) -> bytes:
-    # A lone surrogate, which JSON and YAML can express, is not text: keep it as an escape.
+    # Write a lone surrogate, which JSON and YAML can express, as an escape, because UTF-8 cannot.
     return text.encode(errors="backslashreplace")

@@ -1,8 +1,8 @@
-"""Compute how large a topic's batches must be for the lines its inputs allow.
+"""Computes how large a topic's batches must be for the longest lines of its inputs.
 
-Room: ground of the room. Pure. Kafka accepts batches of 1,048,588 bytes by default, which is too
-small for a line of 1 MiB and its record. A default limit is raised to what the longest line needs.
-A limit that was set explicitly is kept, and longer lines are overlong in that topic.
+Pure. Kafka accepts batches of 1,048,588 bytes by default, which is too small for a record with a
+line of 1 MiB. If a topic has the default limit, the limit is raised for the longest line. A limit
+that a user has set is kept, and lines that do not fit are overlong in that topic.
 """
 
 from collections.abc import Collection, Mapping
@@ -38,7 +38,7 @@ def wanted_limits(section: CollectorSection, routed: Collection[str] = ()) -> di
 
 
 def to_raise(wanted: Mapping[str, int], unset: Mapping[str, int]) -> dict[str, int]:
-    """Return the limits to set; `unset` are the limits in force that are defaults."""
+    """Return the limits to set. `unset` has the present limit of each topic with a default one."""
     return {
         topic: wanted[topic]
         for topic, limit in unset.items()

@@ -1,9 +1,9 @@
 """The configuration of multi-line events: a pattern or preset that tells where events begin.
 
-Room: ground of the room. Pure. The pattern is searched in each line without its line end. Whether
-a line begins an event depends only on that line and the one before it, so events do not depend on
-how the file was read. The first line after an event's end always begins a new event. So a restart
-needs nothing but a position at the end of an event.
+Pure. The pattern is searched in each line without its line end. Whether a line begins an event
+depends only on that line and on the line before it. So events are the same in whatever pieces the
+file was read. The first line after the end of an event always begins a new event. So after a
+restart, a position at the end of an event is enough to continue.
 """
 
 import re
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class By(StrEnum):
-    """What a match of the pattern says about a line."""
+    """The meaning of a match of the pattern: the line begins, continues or ends an event."""
 
     START = "start"
     CONTINUE = "continue"
@@ -21,8 +21,8 @@ class By(StrEnum):
     PARTIAL = "partial"  # the line is a part of a longer one, see `text/partial`
 
 
-# Lines that follow the first line of a stack trace, whether or not it stands below a log line.
-# All patterns accept indented lines.
+# Patterns of the lines in a stack trace, except its first line if that is a log line. All of them
+# accept indented lines.
 _JAVA = (
     r"^(?:[ \t]|Caused by: |Suppressed: "
     r"|(?:[\w$]+\.)+[\w$]*(?:Exception|Error|Throwable)\b)"
@@ -41,8 +41,9 @@ INDENTED = r"^[ \t]"
 PRESETS = {"java": _JAVA, "python": _PYTHON, "go": _GO}
 
 # The logs of container runtimes, which write a long line in parts. Both patterns have the groups
-# `stream` and `text`; the bytes around `text` are the line's frame. In CRI the tag P marks a part
-# that another follows. Docker's text is a JSON string, and that of a whole line ends in \n.
+# `stream` and `text`. The bytes around `text` are the line's frame. In CRI the tag P marks a part
+# that is followed by another part. In Docker's logs `text` is a JSON string, which ends in \n if it
+# is the last part of its line.
 PARTIAL_PRESETS = {
     "cri": r"^\S+ (?P<stream>stdout|stderr) (?P<tag>[PF])(?::\S*)? (?P<text>.*)$",
     "docker": (
@@ -54,9 +55,11 @@ PARTIAL_PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class EventRules:
-    """The rules of an input for events. `max_bytes` counts the source's bytes with line ends.
+    """The rules by which an input's lines form events.
 
-    The last event is complete after `max_age_ms` in which the file did not grow.
+    `max_bytes` is the size of an event in the file, with line ends.
+
+    The last event of a file is complete when the file has not grown for `max_age_ms`.
     """
 
     by: By

@@ -1,8 +1,8 @@
-"""Follow changes of the configuration file while the collector runs, and apply new inputs.
+"""Follows changes of the configuration file while the collector runs, and applies new inputs.
 
-Room: beside `agent`. Only the appliance can read the file's format: its command prints the
-collector's part as JSON. If a change cannot be applied, the inputs stay as they are, and the reason
-is reported.
+Only the appliance can parse the file, so this module runs a command of the appliance that prints
+the collector's part as JSON. If a change cannot be applied, the inputs stay as they are, and the
+reason is reported.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from protocol.settling import LOOK_EVERY_S, Settling, signature_of
 COMMAND_S = 60.0
 LINES_TOLD = 5
 AGAIN_S = 5.0
-"""The wait before a change is tried again that the cluster refused or did not answer."""
+"""The wait before a change is tried again after the cluster has refused it or did not answer."""
 
 logger = logging.getLogger(__name__)
 
 TakeOver = Callable[[CollectorUpdate], Awaitable[None]]
-"""Applies other inputs. Raises ClientError or ApiError, and then has changed nothing."""
+"""Applies other inputs. If it raises ClientError or ApiError, the inputs are unchanged."""
 
 
 class UnreadableConfig(Exception):
@@ -36,7 +36,11 @@ class UnreadableConfig(Exception):
 
 
 class Reloading:
-    """Applies changes of the file. `sha256` names the applied content, `problem` a failure."""
+    """Applies changes of the file.
+
+    `sha256` is the checksum of the applied content. `problem` says why the last change could not be
+    applied; None if it was.
+    """
 
     def __init__(
         self, settings: ReloadSettings, running: CollectorUpdate, take_over: TakeOver

@@ -1,7 +1,7 @@
 """Topic names made from what the wildcards of a glob matched: `logs.{1}`.
 
-Room: ground of the room. Pure. `{1}` stands for what the glob's first wildcard matched, `{2}` for
-the second, and so on.
+Pure. `{1}` is replaced by the text that the glob's first wildcard matched, `{2}` by that of the
+second, and so on.
 """
 
 import re
@@ -14,14 +14,18 @@ _LEGAL = "[A-Za-z0-9._-]+"
 
 @dataclass(frozen=True, slots=True)
 class TopicTemplate:
-    """A template. `texts` surround the words; `places` are the numbers of their wildcards."""
+    """A template for topic names.
+
+    `texts` are the fixed parts. Between them are the words that wildcards matched, and `places` are
+    the numbers of these wildcards.
+    """
 
     texts: tuple[str, ...]
     places: tuple[int, ...]
 
     @property
     def places_max(self) -> int:
-        """The number of wildcards that a glob must have at least."""
+        """The least number of wildcards that a glob must have for this template."""
         return max(self.places)
 
     def filled(self, words: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 """The names that log rotation gives to old files.
 
-Room: ground of the room. Pure. Archives of `x.log` are named `x.log.N`, `x.log-DATE`, `x-DATE.log`
-or `x.N.log` (N: digits, DATE: eight or more digits). These names and `x.log` itself can also have
-the ending of a compressor. A name without extension has the first two forms. Such a name proves
-nothing: it only makes a new file wait for a moment.
+Pure. Archives of `x.log` are named `x.log.N`, `x.log-DATE`, `x-DATE.log` or `x.N.log` (N: digits,
+DATE: eight or more digits). These names and `x.log` itself can also have the ending of a
+compressor. For a name without extension, only the first two forms exist. Such a name does not prove
+that a file is an archive. It only makes a new file wait for a moment, until its content is known.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Compare files with fingerprints: which bytes to ask for, and what the answers mean.
+"""Compares files with fingerprints: decides which hashes to ask for, and what the answers mean.
 
-Room: above `sightings`. Pure. If an answer is missing, the question is added to `probes` and the
-result is unknown; the caller then calls again with the answers.
+Pure. If an answer is missing, the question is added to `probes`, and the result is "not known yet".
+The caller then reads the bytes and calls again with the answers.
 """
 
 from enum import Enum
@@ -67,7 +67,7 @@ class Comparer:
         return Content.SHORTER if equal else Content.HEAD_DIFFERS
 
     def holds_all(self, known: Stored, name: Seen, is_archive_name: bool) -> bool | None:
-        """Tell whether another file holds all bytes up to the position; None if not known yet.
+        """Tell whether another file has all bytes up to the position; None if not known yet.
 
         Head, marker and the checksum of everything before the position must be equal. To rule out
         chance, the position must be large enough or the file must have the name of an archive.
@@ -86,7 +86,8 @@ class Comparer:
             self.probes.add(whole)
             return None
         answer = self.answers[whole]
-        # An unreadable file may be a copy. Reading it as a new file would repeat its lines.
+        # An unreadable file can be a copy. So the answer is None: reading it as a new file
+        # would repeat its lines.
         return None if answer is None else answer == print_.crc.to_bytes(4, "big")
 
     def trail_agrees(self, known: Stored, name: Seen) -> bool | None:
@@ -107,7 +108,7 @@ class Comparer:
         return agrees
 
     def kept_end(self, known: Stored, name: Seen) -> int | None:
-        """Return where the lines already read end in a file trimmed to its last lines.
+        """Return the offset at which the lines already read end, in a file that was trimmed.
 
         0 if it was not trimmed; None if that is not known yet.
         """

@@ -1,11 +1,12 @@
-"""Find which new file is a copy of which known one (rows 8, 16, 17 and 18 of the table).
+"""Finds out which new files are copies of known files (rows 8, 16, 17 and 18 of the table).
 
-Room: above `round`. Pure, as `decide`. A copy is known by its content; an archive's name alone
-only makes a file wait.
+Pure, as `decide`. A copy is recognised by its content. A name like that of an archive only makes a
+file wait.
 
-A file whose comparison is not finished is not a new file either: it waits, because as a new file it
-would give its lines twice. A comparison can take several looks. The look that finishes one must not
-begin another: its result has to be used first, or the comparison would start over for ever.
+While the comparison of a file is not finished, the file waits, because its lines would be counted
+twice if it were read as a new file. A comparison can take several scans. The scan that finishes one
+must not begin another, because the result must be used first. Otherwise the comparison would start
+over for ever.
 """
 
 from collector.config.settings import COPY_QUIET_MS
@@ -55,7 +56,7 @@ class CopiesOfRound:
     def _candidates(self, known: Stored) -> list[Seen]:
         """Return the new files that may hold the generation's bytes, archive names first.
 
-        A candidate that grows may belong to another file, or may be a copy still being written.
+        A candidate that grows can belong to another file, or can be a copy still being written.
         """
         free = [
             name

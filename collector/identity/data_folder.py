@@ -1,6 +1,6 @@
 """The collector's data folder, with its lock and the name of the instance.
 
-Room: ground of the folder. Touches the disk.
+This module reads and writes the disk.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class DataFolder:
             self._lock = None
 
     def stored_instance(self) -> str | None:
-        """Return the instance name made at the first start; None before that."""
+        """Return the instance name that the first start has made; None before the first start."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return (self._path / "instance").read_text().strip() or None
         return None

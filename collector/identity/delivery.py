@@ -1,8 +1,8 @@
-"""How much of a generation was handed out, and how much of that is committed.
+"""Tracks how much of a generation was handed out (sent), and how much of that is committed.
 
-Room: ground of the room. Pure. Lines are handed out in the order of the file. When a transaction
-is closed, everything handed out so far belongs to it, and the position committed with it is the end
-of the last line. At most one transaction is in flight.
+Pure. Lines are handed out in the order of the file. When a transaction is closed, all lines handed
+out so far belong to it, and the position that it commits is the end of the last line. At most one
+transaction is in flight.
 """
 
 from collector.text.fingerprint import Evidence
@@ -25,12 +25,12 @@ class Delivery:
         return self.sent is self.safe
 
     def send(self, evidence: Evidence, lines: int) -> None:
-        """Note `lines` handed out directly behind the earlier ones; they end at `evidence`."""
+        """Note that the next `lines` lines were handed out; they end at `evidence`."""
         self.sent = evidence
         self.sent_lines += lines
 
     def cut(self) -> None:
-        """Put everything handed out so far into the transaction that ends next."""
+        """Assign all lines handed out so far to the transaction that ends next."""
         self._cut = (self.sent, self.sent_lines)
 
     def committed(self) -> None:
@@ -40,5 +40,5 @@ class Delivery:
             self._cut = None
 
     def given_up(self) -> None:
-        """Note that it was aborted: its lines are sent again in the next transaction."""
+        """Note that the transaction was aborted, so its lines are sent again in the next one."""
         self._cut = None

@@ -1,6 +1,6 @@
-"""Turn globs into patterns: where to walk, which names match, which are excluded.
+"""Turns globs into patterns: which folders to walk, which names match, which are excluded.
 
-Room: ground of the room. Pure: `files` walks the folders. `config/globs` describes the syntax.
+Pure; `files` walks the folders. `config/globs` describes the syntax.
 A name that matches an exclude pattern is left out anywhere below the glob's fixed folder. If
 several inputs match a file, the first one gets it.
 """

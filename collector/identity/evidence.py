@@ -1,6 +1,6 @@
-"""Compute the evidence of positions in open files.
+"""Computes the evidence of positions in open files: the hashes of the bytes before a position.
 
-Room: between `files` and `reader`. Reads through a handle, synchronously.
+It reads through an open handle, synchronously.
 """
 
 from collector.config.settings import BLOCK_BYTES, MARKER_BYTES, PREFIX_BYTES
@@ -50,7 +50,10 @@ def line_start_before(handle: Handle, size: int, encoding: Encoding) -> int:
 
 
 def _line_start_between(handle: Handle, start: int, end: int, encoding: Encoding) -> int | None:
-    """Return the place behind the last newline; `start` and `end` lie between code units."""
+    """Return the offset after the last newline between two offsets, or None.
+
+    `start` and `end` must be at borders of code units.
+    """
     data = handle.read(start, end - start)
     whole = len(data) - len(data) % encoding.unit_bytes
     newlines = encoding.newlines(memoryview(data)[:whole])

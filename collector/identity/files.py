@@ -1,7 +1,6 @@
-"""Walk the input folders and return every matching name with the stat of its file.
+"""Walks the input folders, and returns every matching name with the stat of its file.
 
-Room: beside `discovery` and `sightings`, whose plain data it uses. Synchronous; the agent runs a
-scan in a thread.
+It is synchronous, so the agent runs a scan in a thread.
 """
 
 import contextlib

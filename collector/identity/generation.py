@@ -1,8 +1,8 @@
 """One generation (one life of a file's content) and how far the collector has read it.
 
-Room: above `tailer`, `delivery`, `archive` and `checkpoints`. Pure. A generation sleeps until its
-file has something to read: after a start, for example, only its fingerprint is known. Awake, it has
-a tailer, which advances as blocks are handed out, and a delivery, which advances with commits.
+Pure. A generation sleeps until its file has lines to read. While it sleeps, for example after a
+start, only its fingerprint is known. While it is awake, it has a tailer, which advances as blocks
+are handed out, and a delivery, which advances with commits.
 """
 
 from dataclasses import dataclass, field
@@ -109,22 +109,22 @@ class Generation:
 
     @property
     def position(self) -> int:
-        """Where the next line to be handed out begins."""
+        """The offset at which the next line to hand out begins."""
         return self.fingerprint.position if self.tailer is None else self.tailer.position
 
     @property
     def safe_position(self) -> int:
-        """Everything before it is committed."""
+        """The offset before which all lines are committed."""
         return self.position if self.delivery is None else self.delivery.safe.position
 
     @property
     def lines_read(self) -> int:
-        """Lines handed out since its start."""
+        """The number of lines handed out since the start of the generation."""
         return self.lines if self.delivery is None else self.delivery.sent_lines
 
     @property
     def committed_lines(self) -> int:
-        """Lines committed since its start."""
+        """The number of lines committed since the start of the generation."""
         return self.lines if self.delivery is None else self.delivery.lines
 
     @property
@@ -143,7 +143,7 @@ class Generation:
 
     @property
     def unread_lines_end(self) -> int:
-        """The place behind which the file holds no whole line, as far as it was read."""
+        """The offset after which no complete line was found in the file so far."""
         tailer = self.tailer
         if tailer is None or tailer.doubt is not None or tailer.request(self.size) is not None:
             return self.text_end
@@ -151,7 +151,7 @@ class Generation:
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes of content that are not committed yet."""
+        """The number of bytes of content that are not committed yet."""
         return max(0, self.text_end - self.safe_position)
 
     @property
@@ -169,7 +169,7 @@ class Generation:
 
     @property
     def is_archive(self) -> bool:
-        """Its content is decompressed."""
+        """Whether the file is compressed, so that its content is decompressed."""
         return self.archive is not None or self.archive_print is not None
 
     @property
@@ -179,7 +179,7 @@ class Generation:
 
     @property
     def has_open_event(self) -> bool:
-        """Tell whether lines were read that may belong to an unfinished event."""
+        """Tell whether lines were read that can belong to an unfinished event."""
         return self.tailer is not None and self.tailer.pending is not None
 
     @property
@@ -262,7 +262,7 @@ class Generation:
         self.ruled_by = self.section
 
     def was_read(self, *, to_its_end: bool) -> None:
-        """Note that it had a turn, and whether that reached the file's end."""
+        """Note that the file had a turn to be read, and whether the turn reached its end."""
         if to_its_end and self.text_end - self.position <= NEW_BYTES:
             self.keeps_up = True
         elif self.read_queue is ReadQueue.BACKFILL:

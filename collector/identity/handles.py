@@ -1,6 +1,6 @@
-"""Open files whose identity is verified, and remove or move finished ones.
+"""Opens files and verifies their identity, and removes or moves finished files.
 
-Room: above `statx`. Touches the disk: synchronous and short.
+It accesses the disk, by synchronous calls that take little time.
 """
 
 import itertools
@@ -102,16 +102,16 @@ class Handles:
         return handle
 
     def pin(self, name: str) -> None:
-        """Never close this one for lack of room, because its file cannot be opened by name."""
+        """Never close this handle to make space, because its file has no name to open it again."""
         if name in self._open:
             self._pinned.add(name)
 
     def unpin(self, name: str) -> None:
-        """Allow to close this one for lack of room, because its file can be opened by name."""
+        """Allow to close this handle to make space, because its file can be opened by name."""
         self._pinned.discard(name)
 
     def close(self, name: str) -> None:
-        """Close one, if it is open."""
+        """Close the handle of a generation, if it is open."""
         handle = self._open.pop(name, None)
         self._pinned.discard(name)
         if handle is not None:
@@ -128,7 +128,7 @@ class Handles:
         self._pinned.clear()
 
     def close_all(self) -> None:
-        """Close everything."""
+        """Close all handles."""
         for name in list(self._open):
             self.close(name)
 

@@ -1,9 +1,9 @@
-"""Recognise archives that end before the position up to which their original was read.
+"""Recognises archives that end before the position up to which their original was read.
 
-Room: beside `recognition`. Pure except for the reading function it is given. A copytruncate copies
-a file while its writer continues until the truncation. A collector that keeps up has then read past
-the end of the copy. The original's older positions are known as marks (`trail`). If the copy has
-the same head and every mark within its length, its lines were handed out already.
+Pure except for the function that reads bytes, which is passed in. With copytruncate, the writer
+continues to write between the copy and the truncation. A collector that keeps up has then read past
+the end of the copy. Hashes at older positions of the original are stored as marks (`trail`). If the
+copy has the same head and all marks within its length, its lines were handed out already.
 """
 
 from collections.abc import Iterable

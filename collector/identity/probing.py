@@ -1,7 +1,7 @@
-"""Answer the probes of `decide`: short hashes at once, checksums of whole files in steps.
+"""Answers the probes of `decide`: short hashes at once, checksums of whole files in steps.
 
-Room: beside `reader`. Touches the disk through `files` only. A checksum of everything before a
-position can cover gigabytes, so each scan reads a bounded part and the next one continues.
+It reads files through `handles` only. A checksum of all bytes before a position can cover
+gigabytes, so each scan reads a bounded part, and the next scan continues.
 """
 
 from collections import defaultdict

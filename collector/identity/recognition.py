@@ -1,9 +1,9 @@
-"""Find out whether an archive repeats a known file, and where its new lines begin.
+"""Finds out whether an archive repeats a known file, and where its new lines begin.
 
-Room: above `registry` and `archive`. An archive is compared once: when it is complete and before
-its first line is read. Its content is read up to each position at which it may equal a known
-file, and the whole evidence there (head, marker, checksum) is compared. So rows 18 and 19 of the
-table in docs/decisions/0007 also hold for compressed files.
+An archive is compared once, when it is complete and before its first line is read. Its content is
+read up to each position at which it can equal a known file. There the evidence (head, marker,
+checksum) is compared with that of the known file. So rows 18 and 19 of the table in
+docs/decisions/0007 apply to compressed files too.
 """
 
 import heapq

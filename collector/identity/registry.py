@@ -1,7 +1,7 @@
 """All generations the collector knows, and how each verdict changes them.
 
-Room: above `generation` and `decide`. Pure: `reader` opens the files. A verdict changes a known
-generation, ends it and begins another, or begins a new one.
+Pure; `reader` opens the files. A verdict changes a known generation, ends it and begins another, or
+begins a new one.
 """
 
 from collections import Counter

@@ -1,7 +1,6 @@
 """The working state of one decision: what is known, what was seen, and the verdicts so far.
 
-Room: above `comparing`. Pure. `decide` judges the files with it; `copies` searches it for possible
-copies.
+Pure. `decide` uses it to judge the files, and `copies` to search for possible copies.
 """
 
 from collections.abc import Collection, Mapping, Sequence

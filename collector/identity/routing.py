@@ -1,4 +1,4 @@
-"""Find the topic of a file when a part of its path names the topic.
+"""Finds the topic of a file if a part of its path names the topic.
 
 Room: above `discovery`. Pure. The topic follows from the name under which a file was first seen,
 as the key of its records does, so a rotation moves no line to another topic. Code that gives a

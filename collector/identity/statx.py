@@ -1,6 +1,6 @@
 """The stat of a file with its time of birth, which Python's `os.stat` does not return.
 
-Room: above `sightings`. Asks the disk.
+It reads the file system, by a system call.
 """
 
 import ctypes

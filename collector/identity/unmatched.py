@@ -21,7 +21,7 @@ _EXCLUDED = re.compile("|".join(map(fnmatch.translate, DEFAULT_EXCLUDE)))
 
 
 def unmatched_files(home: str, patterns: Sequence[Pattern]) -> tuple[str, ...]:
-    """The paths of such files, in order; folders behind links are left out."""
+    """Return the sorted paths of files that no input matches, without folders behind links."""
     found: list[str] = []
     folders = [f"{home}/{HOME_PREFIX.rstrip('/')}"]
     entries = 0
@@ -39,7 +39,7 @@ def unmatched_files(home: str, patterns: Sequence[Pattern]) -> tuple[str, ...]:
 
 
 def _is_known(path: str, patterns: Sequence[Pattern]) -> bool:
-    """Whether an input matches a path, or would but for its `exclude`."""
+    """Tell whether an input matches a path, or would match it without its `exclude`."""
     for pattern in patterns:
         root = f"{pattern.root.rstrip('/')}/"
         if not pattern.segments:

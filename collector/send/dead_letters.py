@@ -19,7 +19,7 @@ LINE_HEADER = b"header."
 
 
 def dead_letter(generation: Generation, line: Piece, key: bytes, batch_limit: int) -> Piece:
-    """Return the dead letter for a line; a batch of dead letters holds `batch_limit` bytes."""
+    """Return the dead letter for a line; `batch_limit` is the most bytes of its batch."""
     block = line.block
     headers: tuple[Header, ...] = (
         (b"reason", _reason(generation, block)),

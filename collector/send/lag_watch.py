@@ -1,4 +1,4 @@
-"""Ask how far the stream has read, while files wait for its progress.
+"""Asks how far the stream has read, while files wait for its progress.
 
 Room: beside `committer`. Thin: `lag_windows` says which partitions to ask about, and uses the
 answers. Without an answer files keep waiting, until `lag_windows` stops waiting.

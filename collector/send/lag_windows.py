@@ -77,7 +77,7 @@ class _LagWindow:
     def has_room(self, now_ms: int) -> bool:
         """Tell whether a file that is behind may hand out lines now."""
         if not self.is_wished(now_ms):
-            # What is known about the reader is too old.
+            # The last answer about the reader is too old, so forget it.
             self.progress, self.moved_ms = None, now_ms
             self.ends.clear()
         self.wished_ms = now_ms
@@ -127,7 +127,7 @@ class LagWindows:
         self._of(place).handed_out += lines
 
     def settled(self, place: TopicPartition, lines: int) -> None:
-        """Note that they are committed, so the partition's end includes them from now on."""
+        """Note that these lines are committed, so the partition's end includes them from now on."""
         self._of(place).settled += lines
 
     def wrote_live(self, place: TopicPartition, name: str, now_ms: int) -> None:

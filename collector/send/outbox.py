@@ -89,7 +89,7 @@ class SendQueues:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything put in is committed."""
+        """Whether all pieces that were put in are committed."""
         return not self.bytes_held
 
     def has_room(self, place: TopicPartition, read_queue: ReadQueue) -> bool:
@@ -194,7 +194,7 @@ class SendQueues:
         self.bytes_held -= batch.raw_bytes
 
     def given_back(self, batch: SendBatch, *, was_acknowledged: bool) -> None:
-        """Note that its transaction was aborted, so the batch will be sent again."""
+        """Note that the batch's transaction was aborted, so the batch will be sent again."""
         state = self._places[batch.place]
         state.in_flight -= not was_acknowledged
         state.back.append(batch)
@@ -208,7 +208,7 @@ class SendQueues:
 
     @property
     def retry_at_ms(self) -> int | None:
-        """When the next suspect queue will be tried again."""
+        """The time at which the next suspect queue is tried again; None if no queue is suspect."""
         times = [state.retry_at_ms for state in self._places.values() if state.is_suspect]
         return min(times, default=None)
 

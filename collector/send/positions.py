@@ -1,7 +1,7 @@
 """Position records: read at the start, and written with each transaction.
 
-Room: above `registry`. A transaction holds the lines of a stretch and the positions they end at,
-so either both are there or neither; what it has no room for waits for the next one.
+A transaction has consecutive lines of a file and the position at which they end, so either both
+become visible or neither. Lines that do not fit wait for the next transaction.
 
 A position is always the start of a line, and with multi-line events the end of an event. When a
 transaction is cut, it holds all lines of a read queue that were given out, or none of them. In the
@@ -104,7 +104,7 @@ class Positions:
         return bool(self._registry.changed or self._forgotten)
 
     def tick(self, now_ms: int) -> None:
-        """Forget generations that ended long ago, at intervals."""
+        """Forget generations that ended long ago. This happens only at intervals."""
         if now_ms >= self._forget_at_ms:
             self._forget_at_ms = now_ms + FORGET_TICK_MS
             self._forgotten.update(self._registry.forget(now_ms, self._forget_after_ms))
@@ -138,7 +138,7 @@ class Positions:
         self._forgotten -= self._cut_forgotten
 
     def given_up(self) -> None:
-        """Note that it was aborted: the next `cut` returns the same records again."""
+        """Note that the transaction was aborted, so the next `cut` returns its records again."""
         for generation in self._cut:
             generation.given_up()
         self._cut.clear()

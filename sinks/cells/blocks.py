@@ -1,18 +1,19 @@
-"""Bulk cells as SQL text: how a block is written, added to the database and read back. Pure.
+"""Cells as SQL text: how a block of cells is written, added to the database and read back. Pure.
 
 A block is a list of SQL tuples separated by commas, one for each key of one window:
 
     ('',<k_id>,<k1>[,<k2>[,<k3>]],<count>)
     ('',<k_id>,<k1>[,<k2>[,<k3>]],<count>,<sum>,<min>,<max>)
 
-The short form is for the measure `count`. Every tuple begins with OPENING, because the writer of a
-block knows neither the window's number nor the merge's `seq`; the statement gets both in its place.
-No key can look like OPENING, because no text holds a quote. `k_id` is `keys.key_id`: a text that
-begins with `=`, or 0x23 and the hash's 32 digits. There are as many k columns as the metric has key
-columns; a metric without a key has only k1, `'*'`; and a key that is contained in its `k_id` has
-NULL. A text is quoted unchanged, unless it holds a quote, a backslash or a NUL; then it is
-hexadecimal, in a k column with `_utf8mb4` before it. Decimals are quoted, because the server would
-read a number with an exponent as a double.
+The short form is for the measure `count`. Every tuple begins with OPENING, a placeholder: the
+writer of a block does not know the id of the window (`window_number`) and the merge's `seq`, so
+they are inserted into the statement later. No key can look like OPENING, because no quoted text
+contains a quote.
+`k_id` is `keys.key_id`: a text that begins with `=`, or 0x23 and the 32 digits of the hash. There
+are as many k columns as the metric has key columns. A metric without a key has only k1 with `'*'`.
+A key that its `k_id` contains has NULL in its k column. A text is quoted unchanged, unless it
+contains a quote, a backslash or a NUL. Such a text is hexadecimal, with `_utf8mb4` before it in a k
+column. Decimals are quoted, because the server would read a number with an exponent as a double.
 """
 
 import re
@@ -27,12 +28,13 @@ from sinks.values import SUM_MAX, Aggregate, Measure
 ADDITIVE = frozenset(
     {Measure.COUNT, Measure.SUM, Measure.MIN, Measure.MAX, Measure.MEAN, Measure.SHARE}
 )
-# Placeholder for the window's number and the merge's `seq`.
+# The placeholder for the window's id and the merge's `seq`.
 OPENING = b"('',"
 
 _NUMBERS = ("sum", "min", "max")
 _AWKWARD = ("'", "\\", "\0")
-# As in Python's sum: a sum that has reached the limit of its column stays there.
+# Adds two sums as `values` does in Python: a sum that has reached the limit of its column stays
+# there.
 _SUM_SQL = (
     f"IF(ABS(`sum`)>={SUM_MAX},`sum`,COALESCE(LEAST(GREATEST(`sum`+VALUES(`sum`),"
     f"-{SUM_MAX}),{SUM_MAX}),`sum`,VALUES(`sum`)))"
@@ -40,7 +42,7 @@ _SUM_SQL = (
 
 
 def head(definition: MetricDefinition) -> bytes:
-    """Return the text before the tuples of a metric's blocks."""
+    """Return the beginning of the INSERT statement for a metric's blocks, up to the tuples."""
     keys = [f"k{place}" for place in range(1, max(1, len(definition.key_columns)) + 1)]
     numbers = () if definition.measure == Measure.COUNT else (f"`{name}`" for name in _NUMBERS)
     columns = ["window_number", "seq", "k_id", *keys, "`count`", *numbers]
@@ -48,7 +50,7 @@ def head(definition: MetricDefinition) -> bytes:
 
 
 def tail(definition: MetricDefinition) -> bytes:
-    """Return the text behind the tuples that adds them to existing cells."""
+    """Return the end of the INSERT statement after the tuples, which adds to existing cells."""
     changes = ["`count`=`count`+VALUES(`count`)"]
     if definition.measure != Measure.COUNT:
         changes.append(f"`sum`={_SUM_SQL}")
@@ -60,12 +62,15 @@ def tail(definition: MetricDefinition) -> bytes:
 
 
 def opened(tuples: bytes, number: int, seq: int) -> bytes:
-    """Return the tuples of one window with its number and the merge's `seq`."""
+    """Return the tuples of one window with its id and the merge's `seq` instead of OPENING."""
     return tuples.replace(OPENING, f"({number},{seq},".encode())
 
 
 def decode(block: CellBlock, definition: MetricDefinition) -> list[tuple[Key, Aggregate]]:
-    """Return the cells of a block; octets that are not UTF-8 are replaced. Raises ValueError."""
+    """Return the cells of a block. Raises ValueError if the block is damaged.
+
+    Octets that are not UTF-8 are replaced by U+FFFD.
+    """
     text = block.body.decode("utf-8", "replace")
     pattern = _tuple_pattern(len(definition.key_columns), definition.measure == Measure.COUNT)
     cells: list[tuple[Key, Aggregate]] = []
@@ -82,7 +87,7 @@ def decode(block: CellBlock, definition: MetricDefinition) -> list[tuple[Key, Ag
 
 
 def identity(k_id: bytes) -> str:
-    """Return an identity as an SQL literal."""
+    """Return the identity of a key (`keys.key_id`) as an SQL literal."""
     text = text_of_id(k_id)
     if text is None or any(character in text for character in _AWKWARD):
         return f"0x{k_id.hex()}"
@@ -99,12 +104,12 @@ def literal(text: str | None) -> str:
 
 
 def decimal_literal(number: Decimal | None) -> str:
-    """Return a decimal as an SQL literal without loss."""
+    """Return a decimal as an SQL literal that keeps all of its digits."""
     return "NULL" if number is None else f"'{number}'"
 
 
 def is_clean(block: CellBlock) -> bool:
-    """Tell whether the server can accept the text; decoding replaces what is not UTF-8."""
+    """Tell whether a block is valid UTF-8, so that the server accepts its text."""
     try:
         block.body.decode()
     except UnicodeDecodeError:
@@ -113,7 +118,10 @@ def is_clean(block: CellBlock) -> bool:
 
 
 def stretches(block: CellBlock, octets_max: int) -> Iterator[bytes]:
-    """Cut the body between tuples into parts of at most `octets_max`, or of one tuple."""
+    """Yield a block's tuples in parts of at most `octets_max` octets.
+
+    A tuple that is longer is a part of its own.
+    """
     border = b")," + OPENING
     before = border.index(b",(")
     begin = 0
@@ -129,7 +137,7 @@ def stretches(block: CellBlock, octets_max: int) -> Iterator[bytes]:
 
 
 def columns_beside(k_id: bytes, key: Key) -> tuple[str | None, str | None, str | None]:
-    """Return k1 to k3 as stored: NULL for a text that the identity contains."""
+    """Return the columns k1 to k3 as they are stored; all None if the identity contains the key."""
     return shown_columns(key) if text_of_id(k_id) is None else (None, None, None)
 
 

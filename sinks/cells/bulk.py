@@ -1,8 +1,9 @@
 """Choose how each block of a batch is written to the database. Pure.
 
-Most windows of a backlog are new, and most others are far below their limit of keys: the server
-adds such blocks without reading. A window that may reach its limit is written by rows, where it is
-decided for each key whether it goes to the overflow key.
+Most windows of a backlog are new, and most others are far below their limit of keys. Such blocks
+are added by the server, without reading the stored cells first. A window that can reach its limit
+of keys is written by rows, because it must be decided for each key whether it goes to the overflow
+key.
 """
 
 from collections import Counter
@@ -31,10 +32,11 @@ _RISING = frozenset({Measure.COUNT, Measure.MAX})
 
 @dataclass(slots=True)
 class BulkPlan:
-    """Blocks by treatment: for new windows, for existing windows, and for writing by rows.
+    """The blocks of a batch, by the way in which they are written.
 
-    `new_keys` are the key counts of windows made by a single block. The keys of the windows in
-    `recounted` must be counted after writing.
+    `fresh` creates new windows, `added` is added to windows that exist by then, and `by_rows` is
+    written by rows. `new_keys` are the key counts of windows that a single block creates. The keys
+    of the windows in `recounted` must be counted after writing.
     """
 
     fresh: list[CellBlock] = field(default_factory=list)
@@ -72,10 +74,10 @@ def plan_blocks(
     key_counts: Mapping[WindowId, int],
     rows: Iterable[CellId],
 ) -> BulkPlan:
-    """Choose the treatment of each window; `key_counts` has only windows in the database.
+    """Choose how each window is written. `key_counts` has the windows that exist in the database.
 
-    `rows` are the other cells of the same batch. Their keys count against the limit too, so the
-    order of hashes among all keys decides which go to the overflow key.
+    `rows` are the other cells of the same batch. Their keys count towards the limit too, because
+    the order of the hashes of all keys decides which of them go to the overflow key.
     """
     plan = BulkPlan()
     beside = Counter(cell_id.window for cell_id in rows)
@@ -102,14 +104,14 @@ def plan_blocks(
 def gather_blocks(
     cells: GatheredCells, blocks: Iterable[CellBlock], definitions: Definitions
 ) -> None:
-    """Add the cells of blocks to those of rows."""
+    """Add the cells of blocks to `cells`, which has the cells of rows."""
     for block in blocks:
         for key, aggregate in decode(block, definitions[block.metric]):
             gather(cells, CellId(*window_of(block), key_hash(key)), key, aggregate)
 
 
 def may_fall(plan: BulkPlan, definitions: Definitions) -> frozenset[WindowId]:
-    """Return windows with a ranking in which a value may have fallen."""
+    """Return the windows with a ranking in which a value can be lower after the merge."""
     return frozenset(
         window
         for window in plan.recounted
@@ -127,10 +129,11 @@ def statements(
     numbers: Mapping[WindowId, int],
     seq: int,
 ) -> Iterator[bytes]:
-    """Yield INSERT statements of about `octets_max` for one metric's blocks, ending in `end`.
+    """Yield INSERT statements of about `octets_max` octets for one metric's blocks.
 
-    `numbers` are those of the blocks' windows. The limit does not include the window's number
-    and `seq` in each tuple; even with short keys these make it less than twice as long.
+    Each statement ends with `end`. `numbers` are the ids of the blocks' windows. The limit does not
+    include the window's id and `seq` of each tuple, so with short keys a statement can be almost
+    twice as long.
     """
     begin = head(definition)
     some: list[bytes] = []

@@ -1,8 +1,8 @@
-"""Combine a batch's slices into the configured windows, and these with the stored cells. Pure.
+"""Adds a batch's slices to the configured windows, and combines these with stored cells. Pure.
 
-A window older than its `keep` is neither written nor kept, so a purged window never returns half
-filled; `all` is never purged. Keys beyond `max_keys` go to the overflow key in the order of their
-hash, so a replay chooses the same ones.
+A window older than its `keep` is not written, so that a purged window never comes back with only a
+part of its counts. `all` is never purged. Keys beyond `max_keys` go to the overflow key. New keys
+are taken in the order of their hash, so a replay sends the same keys there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +50,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A batch's data for one cell: the key, and parts that are not combined yet."""
+    """A batch's data for one cell: the key, and aggregates that are not combined yet."""
 
     key: Key
     parts: list[Aggregate] = field(default_factory=list)
@@ -62,7 +62,10 @@ KeepRule = Callable[[MetricDefinition, int], int | None]
 
 
 def window_start(slice_start_s: int, size_s: int, zone: LocalZone | None = None) -> int:
-    """Return the start of the window with a slice; 0 for `all`. Without a zone, UTC."""
+    """Return the start of the window that contains a slice; 0 for `all`.
+
+    Windows begin by the clock of `zone`; None means UTC.
+    """
     if size_s == ALL_WINDOW_S:
         return 0
     if zone is not None:
@@ -71,17 +74,17 @@ def window_start(slice_start_s: int, size_s: int, zone: LocalZone | None = None)
 
 
 def is_kept(start_s: int, size_s: int, keep_s: int | None, now_s: int) -> bool:
-    """Tell whether a window is still within its `keep`, counted from the window's end."""
+    """Tell whether a window is still kept: its end is at most `keep_s` ago (None: for ever)."""
     return size_s == ALL_WINDOW_S or keep_s is None or start_s + size_s + keep_s > now_s
 
 
 def keep_in_mysql_s(definition: MetricDefinition, size_s: int) -> int | None:
-    """Return how long MySQL keeps a window after its end."""
+    """Return for how many seconds MySQL keeps a window after its end; None means for ever."""
     return None if size_s == ALL_WINDOW_S else definition.keep_mysql_s.get(size_s)
 
 
 def keep_in_redis_s(definition: MetricDefinition, size_s: int) -> int | None:
-    """Return how long Redis keeps a window after its end."""
+    """Return for how many seconds Redis keeps a window after its end; None means for ever."""
     return None if size_s == ALL_WINDOW_S else definition.keep_redis_s.get(size_s)
 
 
@@ -93,9 +96,9 @@ def fold_to_windows(
     *,
     left_out: set[CellId],
 ) -> GatheredCells:
-    """Assign slices to every window that contains them and that the truth still keeps.
+    """Return the cells to which a batch's rows contribute, in all windows that are still kept.
 
-    Cells of windows that are not kept any more are added to `left_out`.
+    The ids of cells whose windows are no longer kept are added to `left_out`.
     """
     cells: GatheredCells = {}
     for row in rows:
@@ -115,7 +118,7 @@ def fold_to_windows(
 
 
 def gather(cells: GatheredCells, cell_id: CellId, key: Key, aggregate: Aggregate) -> None:
-    """Add a part to a cell."""
+    """Add an aggregate to the parts of a cell."""
     present = cells.get(cell_id)
     if present is None:
         cells[cell_id] = Gathered(key, [aggregate])
@@ -124,7 +127,7 @@ def gather(cells: GatheredCells, cell_id: CellId, key: Key, aggregate: Aggregate
 
 
 def key_limit(definition: MetricDefinition, size_s: int) -> int:
-    """Return how many keys a window of the metric can hold before the overflow key."""
+    """Return the most keys of a window; further keys go to the overflow key."""
     if definition.max_keys is not None:
         return definition.max_keys
     return MAX_KEYS_ALL if size_s == ALL_WINDOW_S else MAX_KEYS
@@ -133,7 +136,7 @@ def key_limit(definition: MetricDefinition, size_s: int) -> int:
 def overflow_candidates(
     cells: Iterable[CellId], definitions: Mapping[str, MetricDefinition]
 ) -> set[CellId]:
-    """Return overflow cells that this merge may change, so that they are read before it."""
+    """Return the overflow cells that this merge can change, so that they are read before it."""
     return {
         CellId(*window, key_hash(other_key(len(definitions[window.metric].key_columns))))
         for window in {cell_id.window for cell_id in cells}
@@ -147,7 +150,10 @@ def merge_with_stored(
     key_counts: Mapping[WindowId, int],
     definitions: Mapping[str, MetricDefinition],
 ) -> tuple[Cells, dict[WindowId, int]]:
-    """Return the absolute cells to write, in order, and key counts of windows with new keys."""
+    """Combine a batch with the stored cells.
+
+    Returns the complete new cells, sorted, and the key counts of windows with new keys.
+    """
     gathered: GatheredCells = {}
     counts: dict[WindowId, int] = {}
     for cell_id in sorted(batch):
@@ -166,7 +172,7 @@ def merge_with_stored(
         if present is None:
             before = stored.get(target)
             parts = more.parts if before is None else [before.aggregate, *more.parts]
-            # A copy of the list, because parts of other keys may be added to it.
+            # Copy the list, because parts of other keys can be added to it.
             gathered[target] = Gathered(key if before is None else before.key, list(parts))
         else:
             present.parts.extend(more.parts)
@@ -176,7 +182,7 @@ def merge_with_stored(
 def fallen_windows(
     written: Cells, stored: Cells, definitions: Mapping[str, MetricDefinition]
 ) -> frozenset[WindowId]:
-    """Return windows with a ranking in which a value fell, so another key may have risen."""
+    """Return the windows with a ranking in which a value fell, so another key can move up."""
     fallen: set[WindowId] = set()
     for cell_id, cell in written.items():
         before = stored.get(cell_id)

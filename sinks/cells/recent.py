@@ -1,8 +1,9 @@
-"""The cells that a driver wrote last, so that a merge reads only unknown ones. Pure.
+"""A cache of the cells that a driver wrote last, so that a merge reads only the others. Pure.
 
-While the guard accepts a driver's epoch, no other process writes, so the database holds what this
-driver wrote. Everything is forgotten when that becomes doubtful: after a transaction whose commit
-is uncertain, after a purge, and for windows whose cells the server added.
+While the guard accepts a driver's epoch, no other process writes, so the database has exactly what
+this driver wrote. The cache is emptied when that is no longer certain: after a transaction whose
+commit is uncertain, and after a purge. Windows that the server changes by adding blocks are removed
+from the cache.
 """
 
 from collections import OrderedDict
@@ -14,12 +15,12 @@ from sinks.cells.merge import Cell, CellId, Cells, WindowId
 
 # A cell without sketches takes about a kilobyte of the driver's memory.
 RECENT_CELLS_MAX = 30_000
-# This many octets of sketches count as much as one cell.
+# In the size of the cache, this many octets of sketches count as one cell.
 SKETCH_OCTETS_A_CELL = 512
 
 
 class StoredWindow(NamedTuple):
-    """A window's row in the database: its number and how many keys it holds."""
+    """A window's row in the database: its id (`window_number`), and its number of keys."""
 
     number: int
     n_keys: int
@@ -27,10 +28,10 @@ class StoredWindow(NamedTuple):
 
 @dataclass(slots=True)
 class KnownWindow:
-    """What is known about a window: its key count, and cells by hash (None: no such cell).
+    """A window in the cache: its key count, and its cells by the hash of their key.
 
-    `number` is None while the window does not exist. If `is_whole`, a cell that is missing in
-    `cells` is also missing in the window.
+    A cell is None if the database has no such cell. `number` is the window's id, None while the
+    database has no such window. If `is_whole`, all of the window's cells are in `cells`.
     """
 
     number: int | None
@@ -41,7 +42,7 @@ class KnownWindow:
 
 
 class RecentCells:
-    """Windows by the time of their last merge, up to about `cells_max` cells in total."""
+    """The cached windows, in the order of their last merge, with about `cells_max` cells."""
 
     def __init__(self, cells_max: int = RECENT_CELLS_MAX) -> None:
         self._cells_max = cells_max
@@ -51,22 +52,22 @@ class RecentCells:
 
     @property
     def weight(self) -> int:
-        """How much room is used, in cells."""
+        """The size of the cache, in cells."""
         return self._weight
 
     def begin(self, seq: int) -> None:
-        """Begin a merge at this `seq` of the truth; forget everything if it is another."""
+        """Begin a merge. Empty the cache if the truth's `seq` is not that of our last merge."""
         if seq != self._seq:
             self.forget_all()
 
     def unknown(self, windows: Iterable[WindowId]) -> list[WindowId]:
-        """Return the windows whose key count is unknown."""
+        """Return the windows that are not in the cache."""
         return [window for window in windows if window not in self._windows]
 
     def learn_windows(
         self, windows: Iterable[WindowId], found: Mapping[WindowId, StoredWindow]
     ) -> None:
-        """Note the result of reading windows; a window without a row has no cells."""
+        """Add windows that were read from the database. A window not in `found` has no cells."""
         for window in windows:
             row = found.get(window)
             known = KnownWindow(None, 0, True) if row is None else KnownWindow(*row, False)
@@ -74,17 +75,17 @@ class RecentCells:
             self._weight += known.weight
 
     def learn_numbers(self, numbers: Mapping[WindowId, int]) -> None:
-        """Note the numbers of windows that were just created."""
+        """Set the ids of windows that were just created."""
         for window, number in numbers.items():
             self._windows[window].number = number
 
     def numbers(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
-        """Return the numbers of the windows that exist."""
+        """Return the ids of those windows that exist in the database."""
         known = ((window, self._windows[window].number) for window in windows)
         return {window: number for window, number in known if number is not None}
 
     def missing(self, cells: Iterable[CellId]) -> list[CellId]:
-        """Return the cells that must be read, of windows with known key counts."""
+        """Return the cells that must be read from the database. Their windows must be cached."""
         return [
             cell_id
             for cell_id in cells
@@ -93,12 +94,12 @@ class RecentCells:
         ]
 
     def learn_cells(self, asked: Iterable[CellId], found: Cells) -> None:
-        """Note the result of reading cells."""
+        """Add cells that were read. A cell that is in `asked` but not in `found` does not exist."""
         for cell_id in asked:
             self._put(self._windows[cell_id.window], cell_id.k_hash, found.get(cell_id))
 
     def stored(self, cells: Iterable[CellId]) -> Cells:
-        """Return those cells that exist; none of them may be `missing`."""
+        """Return those cells that exist. Call `learn_cells` first for all that are `missing`."""
         return {
             cell_id: cell
             for cell_id in cells
@@ -106,11 +107,11 @@ class RecentCells:
         }
 
     def key_counts(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
-        """Return how many keys the windows have."""
+        """Return the number of keys of each window."""
         return {window: self._windows[window].n_keys for window in windows}
 
     def commit(self, seq: int, cells: Cells, key_counts: Mapping[WindowId, int]) -> None:
-        """Note a committed merge: what it wrote to known windows, and its `seq`."""
+        """Update the cache after a committed merge; drop the oldest windows if it is too large."""
         self._seq = seq
         for cell_id, cell in cells.items():
             known = self._windows.get(cell_id.window)
@@ -124,12 +125,12 @@ class RecentCells:
             self._forget(next(iter(self._windows)))
 
     def forget(self, windows: Iterable[WindowId]) -> None:
-        """Forget these windows, because the server changes them."""
+        """Remove windows from the cache, because the server will change them."""
         for window in windows:
             self._forget(window)
 
     def forget_all(self) -> None:
-        """Forget everything."""
+        """Empty the cache."""
         self._windows.clear()
         self._weight = 0
         self._seq = None

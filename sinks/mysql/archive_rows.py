@@ -1,7 +1,7 @@
-"""The contents of the archive of raw lines, in the table `archived`, for readers without Spark.
+"""The table `archived`: the contents of the archive of raw lines, for readers without Spark.
 
-The archive's own notes are the truth, and the stream copies them here. A row has the offsets of one
-partition in one piece, with the latest arrival time among its lines.
+The stream copies the archive's own notes into this table; if they differ, the notes are right. A
+row has the offsets of one partition in one piece, with the latest arrival time of its lines.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ Row = tuple[int, int, int, int]
 
 
 def summary(cursor: Any, topic: str) -> dict[int, tuple[int, int]]:
-    """Return for each partition of a topic the number of rows and the last end."""
+    """Return for each partition of a topic the number of rows and the highest end offset."""
     cursor.execute(
         "SELECT part, COUNT(*), MAX(end_offset) FROM archived WHERE topic = %s GROUP BY part",
         (topic,),
@@ -21,7 +21,7 @@ def summary(cursor: Any, topic: str) -> dict[int, tuple[int, int]]:
 
 
 def summary_of(rows: Iterable[Row]) -> dict[int, tuple[int, int]]:
-    """Return the same for given rows."""
+    """Return what `summary` would return if the table had exactly these rows."""
     found: dict[int, tuple[int, int]] = {}
     for part, _, end, _ in rows:
         count, last = found.get(part, (0, 0))
@@ -35,7 +35,7 @@ def clear(cursor: Any, topic: str) -> None:
 
 
 def note(cursor: Any, topic: str, rows: Sequence[Row]) -> None:
-    """Write rows; existing rows with the same start are updated."""
+    """Insert rows, or update existing rows with the same start offset."""
     cursor.executemany(
         "INSERT INTO archived (topic, part, start_offset, end_offset, until_ms) "
         "VALUES (%s,%s,%s,%s,%s) ON DUPLICATE KEY UPDATE "
@@ -47,9 +47,9 @@ def note(cursor: Any, topic: str, rows: Sequence[Row]) -> None:
 def first_since(
     cursor: Any, topics: Sequence[str], since_ms: int | None
 ) -> dict[tuple[str, int], int]:
-    """Return where the first piece begins with lines that arrived at or after a time (None: any).
+    """Return the start of the first piece that has lines from a time on, by topic and partition.
 
-    The piece can also hold earlier lines.
+    The piece can have earlier lines too. If `since_ms` is None, it is the start of the archive.
     """
     cursor.execute(
         "SELECT topic, part, MIN(start_offset) FROM archived "
@@ -65,9 +65,11 @@ def floors(
     held: Mapping[tuple[str, int], int],
     archived: Mapping[tuple[str, int], int],
 ) -> dict[tuple[str, int], int]:
-    """Return where to start counting: in the archive, if all that the topic still has is wanted.
+    """Return the offsets from which to count, by topic and partition.
 
-    `by_time` is the broker's answer for the time, `held` the first offset that the broker has.
+    `by_time` is the broker's first offset for the wanted time, and `held` is the first offset that
+    it has at all. If both are the same, wanted lines can be older than the topic's, so counting
+    starts in the archive (`archived`).
     """
     return {
         place: min(floor, archived.get(place, floor)) if floor <= held[place] else floor

@@ -1,4 +1,4 @@
-"""Reads the truth in MySQL for the live view."""
+"""Reads cells from MySQL for the live view in Redis."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,18 +19,24 @@ _NUMBER = (
 
 
 class MySqlCellReader:
-    """Reads between merges on the writer's own connection, so never less than Redis shows."""
+    """Reads between merges, on the writer's own connection.
+
+    So it never reads older data than what Redis shows.
+    """
 
     def __init__(self, sink: MySqlSink, definitions: Sequence[MetricDefinition]) -> None:
         self._sink = sink
         self._definitions = {definition.name: definition for definition in definitions}
 
     def check_ours(self) -> None:
-        """Raise FencedWriter or LedgerMismatch unless the writer row is still this driver's."""
+        """Raise FencedWriter or LedgerMismatch unless the writer row still names this driver."""
         self._sink.check_ours()
 
     def cells_after(self, seq: int, cells_max: int) -> list[tuple[CellId, Cell]] | None:
-        """Return cells written by merges after `seq`, by window; None if more than `cells_max`."""
+        """Return the cells written by merges after `seq`, sorted by window.
+
+        None if there are more than `cells_max`, or if `seq` is too old to tell.
+        """
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]] | None:
             cursor.execute("SELECT MAX(seq) FROM window_keys")
@@ -57,7 +63,7 @@ class MySqlCellReader:
         return cell_of(window, columns, self._definitions)
 
     def windows_from(self, metric: str, size_s: int, oldest_s: int) -> list[tuple[int, int]]:
-        """Return start and key count of the windows from `oldest_s` on, newest first."""
+        """Return start and key count of the windows that start at `oldest_s` or later."""
 
         def read(cursor: Any) -> list[tuple[int, int]]:
             cursor.execute(
@@ -72,7 +78,7 @@ class MySqlCellReader:
     def windows_before(
         self, metric: str, size_s: int, oldest_s: int, before_s: int | None, windows_max: int
     ) -> list[tuple[int, int]]:
-        """Return at most `windows_max` of those windows that start before `before_s`."""
+        """Return the newest `windows_max` of these windows, or of those before `before_s`."""
 
         def read(cursor: Any) -> list[tuple[int, int]]:
             bound, bounds = "", [to_datetime(oldest_s)]
@@ -91,7 +97,7 @@ class MySqlCellReader:
     def cells_page(
         self, window: WindowId, after: bytes, cells_max: int
     ) -> list[tuple[CellId, Cell]]:
-        """Return the window's next cells behind the identity `after`, ordered by identity."""
+        """Return the window's next cells after the identity `after`, ordered by identity."""
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]]:
             cursor.execute(
@@ -106,7 +112,7 @@ class MySqlCellReader:
     def cells_between(
         self, metric: str, size_s: int, first_s: int, last_s: int
     ) -> list[tuple[CellId, Cell]]:
-        """Return cells of the windows that start from `first_s` to `last_s`, both included."""
+        """Return the cells of all windows that start from `first_s` to `last_s`, both included."""
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]]:
             cursor.execute(
@@ -120,7 +126,7 @@ class MySqlCellReader:
         return self._sink.read(read)
 
     def ranking(self, window: WindowId, top: int) -> Ranking:
-        """Return the window's highest values without the overflow key; equal ones by name."""
+        """Return the `top` keys with the highest values, without the overflow key."""
         definition = self._definitions[window.metric]
         columns = len(definition.key_columns)
         value = value_sql(definition.measure)
@@ -141,5 +147,5 @@ class MySqlCellReader:
 
 
 def _values(window: WindowId) -> tuple[str, int, datetime]:
-    """Return the arguments of _NUMBER."""
+    """Return the arguments of the SQL in _NUMBER."""
     return window.metric, window.size_s, to_datetime(window.start_s)

@@ -1,7 +1,8 @@
-"""Writes the cells of one batch inside the merge's transaction.
+"""Writes the cells of one batch, inside the transaction of the merge.
 
-The server adds blocks (`bulk`); rows are read, merged and written as absolute values (`merge`). The
-cells of blocks that the live view must show are read back, so the view gets absolute cells of both.
+Blocks are added to stored cells by the server (`bulk`). For rows, the stored cells are read and
+merged here, and written as complete values (`merge`). Cells of blocks that the live view must show
+are read back, because the view needs complete values of both.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ from sinks.mysql.views import SEQ_MODULUS
 from sinks.redis.view import is_shown
 from sinks.rows import Batch, CellBlock, MetricDefinition
 
-# With statements of this size, the cost per statement is negligible.
+# The size of statements. They are so large that the cost per statement is negligible.
 STATEMENT_OCTETS = 2 * 1024 * 1024
 WINDOWS_PER_QUERY = 1_000
 # The server's error codes when AUTO_INCREMENT has reached the end of its column.
@@ -57,12 +58,13 @@ _PLACE = "metric, size_s, start_at"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a batch changed: written cells, and facts about them.
+    """The result of writing a batch's cells.
 
-    `cells` are those written by rows and those read back for the live view. `by_rows` and
-    `key_counts` concern the windows written by rows; `bulk` are windows that the server changed.
-    `changed` counts the cells of both. `left_out` counts cells that were not written, because their
-    windows were older than their `keep`.
+    `cells` are the cells written by rows, and the cells read back for the live view. `by_rows` are
+    only the former, and `key_counts` are the key counts of their windows. `bulk` are the windows
+    that the server changed by adding blocks. In the windows of `fallen`, a value in a ranking can
+    have fallen. `changed` is the number of all changed cells. `left_out` is the number of cells
+    that were not written, because their windows were older than their `keep`.
     """
 
     cells: Cells
@@ -87,13 +89,13 @@ class CellWriter:
         self._numbers: dict[WindowId, int] = {}
 
     def write(self, batch: Batch, packet_octets: int) -> Written:
-        """Write a batch's cells; `packet_octets` is the largest statement the server takes."""
+        """Write a batch's cells. `packet_octets` is the server's limit for a statement."""
         now_s = batch.now_ms // 1000
         left_out: set[CellId] = set()
         gathered = fold_to_windows(batch.rows, self._definitions, now_s, left_out=left_out)
         kept = kept_blocks(batch.blocks, self._definitions, now_s)
         plan = self._plan(kept, gathered)
-        # A tuple of a block can become twice as long (see `bulk.statements`).
+        # A quarter, because a statement of blocks can become twice as long (`bulk.statements`).
         octets_max = min(STATEMENT_OCTETS, packet_octets // 4)
         bulk = plan.windows
         if bulk:
@@ -173,11 +175,11 @@ class CellWriter:
         return {self._numbers[window]: window for window in sorted(windows)}
 
     def _make(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
-        """Insert rows for new windows, with no keys yet; return their numbers."""
+        """Insert rows for new windows, with no keys yet; return the ids of the windows."""
         new = sorted(windows)
         if not new:
             return {}
-        # No upsert, because that would use up a number for each existing window.
+        # No upsert, because that would use up an id for each window that exists already.
         try:
             self._cursor.executemany(
                 f"INSERT INTO window_keys ({_PLACE}, n_keys, seq) VALUES (%s,%s,%s,0,%s)",
@@ -186,7 +188,8 @@ class CellWriter:
         except pymysql.err.Error as error:
             if link.error_code(error) not in NUMBERS_USED_UP:
                 raise
-            # Treated like a server that is away: the batch succeeds once there are more numbers.
+            # Raise the error of a server that is away, so that the batch is tried again and
+            # succeeds once the user has widened the column.
             raise SinkUnavailable("mysql", MORE_NUMBERS) from error
         return {window: row.number for window, row in self._read_windows(new).items()}
 
@@ -235,7 +238,10 @@ class CellWriter:
     def _write_rows(
         self, gathered: GatheredCells, octets_max: int
     ) -> tuple[Cells, Cells, dict[WindowId, int]]:
-        """Merge with stored cells; return written cells, the stored ones, and the key counts."""
+        """Merge cells with the stored ones and write them.
+
+        Returns the written cells, the cells stored before, and the key counts of their windows.
+        """
         if not gathered:
             return {}, {}, {}
         touched = sorted({*gathered, *overflow_candidates(gathered, self._definitions)})
@@ -264,7 +270,7 @@ class CellWriter:
         self._cursor.executemany(
             "INSERT INTO touched (window_number, k_id) VALUES (%s,%s)",
             [
-                # A cell that is not gathered is an overflow cell.
+                # A cell that is not in `gathered` is an overflow cell, whose identity is its hash.
                 (
                     numbers[cell_id.window],
                     key_id(gathered[cell_id].key)
@@ -283,14 +289,14 @@ class CellWriter:
 
 
 def _in_parts(windows: Mapping[int, WindowId]) -> Iterator[dict[int, WindowId]]:
-    """Yield windows by number, in parts for one query each."""
+    """Yield windows by id, in parts that are small enough for one query."""
     left = iter(windows.items())
     while some := dict(islice(left, WINDOWS_PER_QUERY)):
         yield some
 
 
 def _selections(windows: Iterable[WindowId]) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Yield conditions that select windows by the primary key, in parts, with their values."""
+    """Yield SQL conditions that select windows by primary key, in parts, with their arguments."""
     for (metric, size_s), some in groupby(sorted(windows), key=lambda window: window[:2]):
         starts: list[datetime] = [to_datetime(window.start_s) for window in some]
         for begin in range(0, len(starts), WINDOWS_PER_QUERY):

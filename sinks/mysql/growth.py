@@ -1,7 +1,7 @@
-"""How many rows each metric has in MySQL, how fast they grow, and how long the disk suffices.
+"""Computes how many rows each metric has in MySQL, how fast they grow, and when the disk is full.
 
-`rows_of` asks a server; everything else is pure. A year's rows are too many to count each time, so
-the key counts of windows in `window_keys` are added up.
+`rows_of` asks a server; everything else is pure. Counting the rows of a year would take too long,
+so the key counts of the windows in `window_keys` are added up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +21,8 @@ PACE_S_MIN = 3_600
 class SizeRows:
     """The rows of one window size of a metric.
 
-    `recent` counts those of windows that began in the last PACE_DAYS. The first of these windows
-    began at `recent_since_s`, which is None if there is none.
+    `recent` is the number of rows of windows that began in the last PACE_DAYS. The first of these
+    windows began at `recent_since_s`, which is None if there is no such window.
     """
 
     metric: str
@@ -34,7 +34,7 @@ class SizeRows:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """The rows in `window_cells`, and the disk space of it and `window_keys` in bytes."""
+    """The rows in `window_cells`, and the disk space of both tables of cells, in bytes."""
 
     sizes: Sequence[SizeRows]
     table_bytes: int
@@ -50,8 +50,8 @@ class TableSize:
 class GrowthPerDay:
     """The windows of one size: the rows added per day, and for how many days they are kept.
 
-    `kept_days` is None for ever. With a limit, the rows grow until they equal the rows added in
-    that time. `grows_days` is how long this still takes at the present pace.
+    `kept_days` is None if the windows are kept for ever. Otherwise the rows grow until they are as
+    many as are added in `kept_days`. `grows_days` says how long that still takes at this pace.
     """
 
     size_s: int
@@ -61,7 +61,7 @@ class GrowthPerDay:
 
     @property
     def grows_days(self) -> float | None:
-        """Days until the rows stop growing; None: never."""
+        """The days until the number of rows stops growing; None if it never stops."""
         if self.kept_days is None or not self.rows_a_day:
             return None
         return max(0.0, self.kept_days - self.rows / self.rows_a_day)
@@ -83,7 +83,7 @@ class Growth:
 
 
 def rows_of(cursor: Any, now_s: int) -> TableSize:
-    """Ask a server; raises what its library raises."""
+    """Ask a server for its rows and disk space; raises what PyMySQL raises."""
     since = datetime.fromtimestamp(now_s - PACE_DAYS * DAY_S, UTC).replace(tzinfo=None)
     cursor.execute(
         "SELECT metric, size_s, SUM(n_keys), SUM(IF(start_at >= %s, n_keys, 0)),"
@@ -108,7 +108,8 @@ def growth_of(
 ) -> tuple[Growth, ...]:
     """Return every metric that has rows, those with the most rows first.
 
-    `kept_s` is how long each size of each metric is kept; missing or None: for ever.
+    `kept_s` is how long each size of each metric is kept. A size that is missing or None is kept
+    for ever.
     """
     by_metric: dict[str, list[SizeRows]] = {}
     for one in stored.sizes:
@@ -123,7 +124,7 @@ def growth_of(
 
 
 def days_left(growths: Iterable[Growth], bytes_per_row: float, free_bytes: int) -> float | None:
-    """Return for how many days a disk with this free space suffices; None: for ever.
+    """Return for how many days a disk with this free space suffices; None means for ever.
 
     Rows with a limited `keep` grow until they equal the rows added in that time; from then on they
     are purged as fast as they are added.

@@ -1,4 +1,4 @@
-"""One connection to MySQL or MariaDB, opened when needed, and the meaning of its errors."""
+"""Opens connections to MySQL or MariaDB, and classifies their errors."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -15,12 +15,14 @@ SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION time_zone = '+00:00'",
-    # Shorter than the wait for an answer, so that a lock is reported as a lock.
+    # Shorter than ANSWER_TIMEOUT_S, so that waiting for a lock ends with the error for a lock and
+    # not with a lost connection.
     "SET SESSION innodb_lock_wait_timeout = 5",
 )
-# Try the whole transaction again: deadlock; lock wait (which undoes only one statement).
+# Errors after which the whole transaction is tried again: a lock wait that took too long (which
+# undoes only one statement), and a deadlock.
 TRY_AGAIN = frozenset({1205, 1213})
-# The server or the connection is gone, or the server refuses us at the moment.
+# Errors that mean: the server or the connection is gone, or the server refuses us at the moment.
 AWAY = frozenset({1040, 1041, 1043, 1045, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1927,
                   2002, 2003, 2006, 2013, 2014, 2055, 4031})  # fmt: skip
 
@@ -39,11 +41,11 @@ class MySqlConnection(Protocol):
         ...
 
     def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
         ...
 
     def rollback(self) -> None:
-        """Roll it back."""
+        """Roll the transaction back."""
         ...
 
     def close(self) -> None:
@@ -73,13 +75,13 @@ def connect(settings: MySqlSettings) -> MySqlConnection:
 
 
 def prepare_for_merging(connection: MySqlConnection) -> None:
-    """Create the session's temporary table of touched keys."""
+    """Create the session's temporary table `touched`, for the keys that a merge reads."""
     with connection.cursor() as cursor:
         cursor.execute(TOUCHED)
 
 
 def error_code(error: pymysql.err.Error) -> int | None:
-    """Return the error number of the server or client."""
+    """Return the error code of the server or the client library; None if the error has none."""
     code = error.args[0] if error.args else None
     return code if isinstance(code, int) else None
 
@@ -90,5 +92,5 @@ def is_away(error: pymysql.err.Error) -> bool:
 
 
 def is_worth_retrying(error: pymysql.err.Error) -> bool:
-    """Tell whether the same transaction may succeed when repeated on the same connection."""
+    """Tell whether the same transaction can succeed when it is repeated on this connection."""
     return error_code(error) in TRY_AGAIN

@@ -1,7 +1,8 @@
-"""Added and removed metrics in MySQL: their ranges, and how a removed metric is forgotten.
+"""Stores in MySQL which metrics were added and removed, and forgets removed metrics.
 
-The rules are in `ranges.py`. A metric is forgotten in steps, and the last one removes its name.
-Until then its definition is FORGOTTEN, which no configuration has, so no driver counts it.
+The rules are in `ranges.py`. A metric is forgotten in steps, and the last step removes its name.
+Until then its definition hash is FORGOTTEN. No configuration has that hash, so every driver refuses
+to count the metric.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -18,9 +19,11 @@ WINDOWS_PER_STEP = 1_000
 def change_metrics(
     cursor: Any, names: Topics, stored: Collection[str], ledger: Ledger
 ) -> MetricsChange:
-    """Store from and up to which offsets metrics count, within the opening transaction.
+    """Store the offsets from which and up to which metrics are counted.
 
-    `stored` are the names that were stored before.
+    Call it in the transaction that opens the sinks.
+
+    `stored` are the names of the metrics that were stored before.
     """
     cursor.execute("SELECT metric, topic FROM metric_topics")
     topics: dict[str, set[str]] = {name: set() for name in stored}
@@ -45,11 +48,12 @@ def change_metrics(
 
 
 def begin_to_forget(cursor: Any, name: str) -> None:
-    """Mark a removed metric so that no driver counts it; within a transaction.
+    """Mark a removed metric so that no driver counts it. Call it in a transaction.
 
     Raises UnknownMetric, StillCounted.
     """
-    # Lock the guard row first, as a driver does that opens the sinks.
+    # Lock the guard row first, as a driver does when it opens the sinks, so that the two cannot
+    # deadlock.
     cursor.execute("SELECT epoch FROM sink_guard WHERE id = 1 FOR UPDATE")
     cursor.execute("SELECT definition_hash FROM metrics WHERE name = %s", (name,))
     row = cursor.fetchone()
@@ -64,7 +68,10 @@ def begin_to_forget(cursor: Any, name: str) -> None:
 
 
 def forget_rows(cursor: Any, name: str, *, told: Callable[[int], None]) -> None:
-    """Delete a metric's cells in steps that are committed one by one, and then its name."""
+    """Delete a metric's cells, and then its name. Each step is committed on its own.
+
+    `told` is called with the number of rows that a step has deleted.
+    """
     while numbers := _windows_of(cursor, name):
         deleted = ROWS_PER_STEP
         while deleted == ROWS_PER_STEP:
@@ -108,7 +115,7 @@ def _remove_name(cursor: Any, name: str) -> None:
 
 
 def read_ranges(cursor: Any) -> list[MetricRange]:
-    """Return all rows of the table."""
+    """Return all rows of the table `metric_ranges`."""
     cursor.execute("SELECT metric, topic, part, start_offset, end_offset FROM metric_ranges")
     return [
         MetricRange(

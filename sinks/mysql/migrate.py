@@ -1,13 +1,13 @@
-"""A database that an older version wrote, brought to the present shape where it stands.
+"""Migrates a database that an older version wrote to the present schema, without a second database.
 
-Version 1 held six places, hashed the full values of a key with BLAKE2b and had an index on `seq`;
-in version 2 a row of `windows` had its metric, size and start, the hash of its key and its value in
-it; version 3 had fewer digits for sums and values, and one ALTER makes them wider.
+Version 1 stored six decimal places, hashed the full values of a key with BLAKE2b, and had an index
+on `seq`. In version 2, a row of the table `windows` had metric, size, start, the hash of the key
+and the value. Version 3 had fewer digits for sums and values, and one ALTER adds the missing ones.
 
-The table `windows` of versions 1 and 2 is copied, some cells at a time and whole windows only, into
-`window_cells`; in the same transaction `windows_copied` notes how far. When all is there, a view
-takes the table's name. What is done next is read off the tables themselves: so a migration that
-died at any point goes on where it stood, by whichever driver comes next.
+The table `windows` of versions 1 and 2 is copied into `window_cells`, some whole windows at a time.
+The same transaction stores in `windows_copied` which window was copied last. When all windows are
+copied, a view replaces the table. The next step is always derived from the tables themselves, so
+any driver can continue a migration that was interrupted at any point.
 """
 
 import logging
@@ -35,13 +35,13 @@ from sinks.values import VALUE_MAX
 logger = logging.getLogger(__name__)
 
 CELLS_PER_STEP = 20_000
-# Cells of a metric that is not configured any more, by which its number of key columns is found.
+# The most cells that are read to find the number of key columns of a metric without configuration.
 KEYS_TRIED = 100
 LOCK_WAIT_S = 5
 OLD = "windows_before"
-# How far the cells are copied: the last window, in one row.
+# The table with the window that was copied last, in one row.
 COPIED = "windows_copied"
-# Where version 2 copied the cells of version 1; then it took the name `windows`.
+# The table into which version 2 copied the cells of version 1, before it was renamed to `windows`.
 COPY_OF_VERSION_2 = "windows_next"
 PLACES_OF_VERSION_1 = 6
 TABLE = "BASE TABLE"
@@ -58,7 +58,7 @@ class _Place(NamedTuple):
 
 
 def prepare(cursor: Any) -> None:
-    """Make what is missing; the tables of an older version are left as they are.
+    """Create missing tables and columns. The cells of an older version are left as they are.
 
     Raises SchemaTooNew.
     """
@@ -72,7 +72,8 @@ def prepare(cursor: Any) -> None:
     is_older = any(_kind(cursor, name) == TABLE for name in ("windows", OLD, COPY_OF_VERSION_2))
     version = _version(cursor)
     if version is None:
-        # Written before the tables are, so that half a set of ours is never taken for an older one.
+        # Store the version before the tables are created, so that an incomplete set of our tables
+        # is never taken for that of an older version.
         version = 1 if is_older else schema.VERSION
         cursor.execute(
             "INSERT INTO schema_version (id, version) VALUES (1, %s) "
@@ -82,7 +83,7 @@ def prepare(cursor: Any) -> None:
     if version > schema.VERSION:
         raise SchemaTooNew(version, schema.VERSION)
     if version == schema.VERSION and _kind(cursor, "windows") == TABLE:
-        # A copy of an older database was put in place of ours.
+        # The user has restored a copy of an older database, so it must be migrated again.
         cursor.execute("UPDATE schema_version SET version = 1")
         return
     is_of_version_3 = _has_narrow_numbers(cursor) and _has_column(
@@ -94,12 +95,12 @@ def prepare(cursor: Any) -> None:
 
 
 def is_present(cursor: Any) -> bool:
-    """Whether the tables are of this version, once `prepare` has looked at them."""
+    """Tell whether the tables are of this version. Call `prepare` first."""
     return _version(cursor) == schema.VERSION
 
 
 def _columns_as_the_database(cursor: Any) -> list[tuple[str, str]]:
-    """Tables with a column of text that is compared as a database of before says."""
+    """Return the text columns that still have the default collation of the database."""
     cursor.execute(
         "SELECT table_name, column_name FROM information_schema.columns "
         "WHERE table_schema = DATABASE() AND table_name IN %s AND column_name IN %s "
@@ -110,9 +111,10 @@ def _columns_as_the_database(cursor: Any) -> list[tuple[str, str]]:
 
 
 def _make_tables(cursor: Any) -> None:
-    """Make the tables of the present version where an older one has left no cells."""
+    """Create the tables of the present version, if no older version has stored cells."""
     if not _has_column(cursor, "window_keys", "window_number"):
-        # Whose cells they were nobody knows any more, and their numbers will be given again.
+        # These cells cannot be assigned to windows any more, and their window ids will be used
+        # again, so remove them.
         cursor.execute("DROP TABLE IF EXISTS window_cells, window_keys")
     for statement in schema.CELL_TABLES:
         cursor.execute(statement)
@@ -121,7 +123,7 @@ def _make_tables(cursor: Any) -> None:
 
 
 class Migration:
-    """The steps to the present shape, each of them to be repeated until there is none left."""
+    """The steps to the present schema. The caller repeats `step` until it returns False."""
 
     def __init__(self, database: str, definitions: Mapping[str, MetricDefinition]) -> None:
         self._lock = f"{database}.millrace_migration"[-64:]
@@ -131,7 +133,7 @@ class Migration:
 
     @contextmanager
     def alone(self, cursor: Any) -> Iterator[None]:
-        """Keep other drivers away from a step; raises SinkUnavailable while one has its own."""
+        """Lock the migration for a step; raises SinkUnavailable if another driver has the lock."""
         cursor.execute("SELECT GET_LOCK(%s, %s)", (self._lock, LOCK_WAIT_S))
         if cursor.fetchone()[0] != 1:
             raise SinkUnavailable("mysql", "another driver brings its tables to a newer version")
@@ -141,18 +143,18 @@ class Migration:
             cursor.execute("SELECT RELEASE_LOCK(%s)", (self._lock,))
 
     def step(self, cursor: Any) -> bool:
-        """Do the next thing, a second's work or so; False when nothing was left to do."""
+        """Do the next step, which takes about a second; return False if there was none left."""
         if is_present(cursor):
             cursor.execute(f"DROP TABLE IF EXISTS {OLD}, {COPIED}")
             return False
         windows = _kind(cursor, "windows")
         if windows is None and _kind(cursor, COPY_OF_VERSION_2) is not None:
-            # Version 2 died between two renames; its copy was whole.
+            # Version 2 was interrupted between two renames. Its copy is complete.
             cursor.execute(f"RENAME TABLE {COPY_OF_VERSION_2} TO windows")
         elif not _has_column(cursor, "window_keys", "window_number"):
             self._number_windows(cursor)
         elif windows == TABLE and _kind(cursor, COPIED) is None:
-            # Steps of their own: they commit, and what follows would be no transaction.
+            # A step of its own, because these statements commit, and copying needs a transaction.
             cursor.execute("DROP TABLE IF EXISTS window_cells")
             cursor.execute(schema.CELLS_TABLE)
             cursor.execute(_COPIED_TABLE)
@@ -168,7 +170,7 @@ class Migration:
         return True
 
     def _number_windows(self, cursor: Any) -> None:
-        """The first step: window_keys as it is today, and nothing left of an earlier attempt."""
+        """Do the first step: add ids to `window_keys`, and drop tables of earlier attempts."""
         is_first = not _has_column(cursor, "window_keys", "seq")
         logger.info(
             "bringing the database from version %s to %s", 1 + (not is_first), schema.VERSION
@@ -181,7 +183,7 @@ class Migration:
         )
 
     def _copy_some(self, cursor: Any) -> bool:
-        """Copy the windows behind the last one copied; False when all are there."""
+        """Copy the windows after the last copied one; return False if all are copied."""
         cursor.execute(f"SELECT metric, size_s, start_at FROM {COPIED}")
         row = cursor.fetchone()
         behind = _behind(None if row is None else _Place(str(row[0]), int(row[1]), row[2]))
@@ -189,7 +191,7 @@ class Migration:
         if first is None:
             return False
         metric = first.metric
-        # Named in full, for window_keys has columns of these names as well.
+        # The table is named, because window_keys has columns of the same names.
         where, values = f"({behind[0]}) AND windows.metric = %s", (*behind[1], metric)
         end = _place(cursor, where, values, skip=CELLS_PER_STEP - 1)
         if end is None:
@@ -208,7 +210,8 @@ class Migration:
         return True
 
     def _copy(self, cursor: Any, metric: str, where: str, values: Sequence[object]) -> int:
-        # Version 1 had no `seq` of windows. A window without a row gets one: no cell is left out.
+        # Version 1 had no `seq` of windows. A window without a row gets one, so that none of its
+        # cells is left out.
         cursor.execute(
             "INSERT INTO window_keys (metric, size_s, start_at, n_keys, seq) "
             "SELECT metric, size_s, start_at, COUNT(*), MAX(seq) AS newest FROM windows "
@@ -219,7 +222,7 @@ class Migration:
         k_hash, value = "k_hash", "value"
         if _is_of_version_1(cursor):
             k_hash = _hash_sql(self._columns_of(cursor, metric))
-            # Its values had up to 32 digits before the point.
+            # Values of version 1 can have up to 32 digits before the point, so limit them.
             value = f"LEAST(GREATEST(value, -{VALUE_MAX}), {VALUE_MAX})"
         derived = ", ".join(f"'{measure}'" for measure in DERIVED_SQL)
         is_text = _is_text(k_hash)
@@ -237,7 +240,10 @@ class Migration:
         return copied
 
     def _columns_of(self, cursor: Any, metric: str) -> int:
-        """How many columns a metric's key has; of one that is gone, as its hashes tell."""
+        """Return the number of key columns of a metric.
+
+        For a metric without configuration it is found from the hashes of its keys.
+        """
         if metric in self._definitions:
             return len(self._definitions[metric].key_columns)
         if metric not in self._key_columns:
@@ -250,7 +256,7 @@ class Migration:
 
 
 def hash_before(key: Key) -> bytes:
-    """The hash of a key in version 1: 16 bytes of BLAKE2b over length-prefixed values."""
+    """Return the hash of a key in version 1: 16 bytes of BLAKE2b over length-prefixed values."""
     digest = blake2b(digest_size=16)
     for part in (None,) if is_other(key) else key:
         if part is None:
@@ -273,7 +279,10 @@ def _columns_by_hash(rows: Sequence[Sequence[Any]]) -> int:
 
 
 def _hash_sql(columns: int) -> str:
-    """The present hash, made of the columns of a row; special keys are known by their old one."""
+    """Return SQL for the present hash of a row's key, computed from its columns.
+
+    The overflow key and the empty key are recognised by their old hash.
+    """
     special = ((OTHER_TEXT, other_key(1)), (NO_KEY_TEXT, ()))
     cases = " ".join(
         f"WHEN k1 = '{text}' AND k_hash = 0x{hash_before(key).hex()} THEN 0x{key_hash(key).hex()}"
@@ -287,13 +296,13 @@ def _hash_sql(columns: int) -> str:
 
 
 def _is_text(k_hash: str) -> str:
-    """Whether a row's key is one text, and short: then its hash is that of the text alone."""
+    """Return SQL that is true if a row's key is one short text, whose octets are its identity."""
     alone = "UNHEX(LEFT(SHA2(CONCAT(LENGTH(k1), ':', k1), 256), 32))"
     return f"(k1 IS NOT NULL AND LENGTH(k1) <= {KEY_ID_TEXT_OCTETS_MAX} AND {k_hash} = {alone})"
 
 
 def _behind(place: _Place | None) -> tuple[str, tuple[object, ...]]:
-    """The condition for windows behind one in the order of the primary key."""
+    """Return the SQL condition for windows after `place` in the order of the primary key."""
     if place is None:
         return "TRUE", ()
     metric, size_s, start_at = place
@@ -312,7 +321,7 @@ def _place(
     descending: bool = False,
     skip: int = 0,
 ) -> _Place | None:
-    """The window of the first cell of `windows` that fulfils a condition, or of a later one."""
+    """Return the window of the first cell for which a condition is true; `skip` skips cells."""
     order = ", ".join(
         f"{name} {'DESC' if descending else 'ASC'}" for name in ("metric", "size_s", "start_at")
     )
@@ -332,7 +341,8 @@ def _version(cursor: Any) -> int | None:
 
 
 def _is_of_version_1(cursor: Any) -> bool:
-    """Whether `windows` has six places; the noted version is set back for any older copy."""
+    """Tell whether `windows` is of version 1. The stored version cannot tell, because `prepare`
+    sets it to 1 for every older database."""
     cursor.execute(
         "SELECT numeric_scale FROM information_schema.columns WHERE table_schema = DATABASE() "
         "AND table_name = 'windows' AND column_name = 'sum'"
@@ -341,7 +351,7 @@ def _is_of_version_1(cursor: Any) -> bool:
 
 
 def _has_narrow_numbers(cursor: Any) -> bool:
-    """Whether `window_cells` is there as version 3 made it."""
+    """Tell whether `window_cells` exists with the fewer digits of version 3."""
     cursor.execute(
         "SELECT numeric_precision FROM information_schema.columns WHERE table_schema = DATABASE() "
         "AND table_name = 'window_cells' AND column_name = 'sum'"
@@ -351,7 +361,7 @@ def _has_narrow_numbers(cursor: Any) -> bool:
 
 
 def _kind(cursor: Any, name: str) -> str | None:
-    """TABLE, another kind such as a view's, or None where nothing is called so."""
+    """Return TABLE, or another kind such as that of a view; None if the name does not exist."""
     cursor.execute(
         "SELECT table_type FROM information_schema.tables "
         "WHERE table_schema = DATABASE() AND table_name = %s",

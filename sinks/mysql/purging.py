@@ -1,4 +1,4 @@
-"""Deletes windows older than their `keep`, and stores the terms of `keeping`."""
+"""Deletes windows older than their `keep`, and stores the terms (notices) of `keeping`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from sinks.unparsed import SAMPLES_KEPT_DAYS
 def agree(cursor: Any, definitions: Sequence[MetricDefinition], now_s: int) -> dict[Place, Term]:
     """Compute the terms of the configured metrics, and store them.
 
-    Called within a transaction, so a crash in it gives no notice.
+    Call it in a transaction, so that after a crash either all terms are stored or none.
     """
     before = read_terms(cursor)
     terms = foresee(cursor, definitions, before, now_s)
@@ -38,7 +38,7 @@ def agree(cursor: Any, definitions: Sequence[MetricDefinition], now_s: int) -> d
 def foresee(
     cursor: Any, definitions: Iterable[MetricDefinition], before: Mapping[Place, Term], now_s: int
 ) -> dict[Place, Term]:
-    """The terms that these definitions would get if they were applied now."""
+    """Return the terms that these definitions would get if they were applied now."""
     return {
         place: judge(
             place, keep_s, before.get(place), _cells_beyond(cursor, place, keep_s, now_s), now_s
@@ -80,7 +80,10 @@ def begin_now(cursor: Any, told: Iterable[Term], now_s: int) -> list[Term]:
 
 
 def purge(cursor: Any, definitions: Iterable[MetricDefinition], now_s: int, rows_max: int) -> bool:
-    """Delete some windows beyond their `keep`, and old samples; True if more are left."""
+    """Delete some windows older than their `keep`, and old samples.
+
+    Returns True if there are more to delete.
+    """
     left = False
     for (name, size_s), keep_s in limits(definitions):
         cursor.execute(

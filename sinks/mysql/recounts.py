@@ -1,8 +1,8 @@
 """The metrics that must be recounted over earlier lines, as stored in the table `recounts`.
 
-A recount goes downwards from where the metric begins to count, some offsets at a time. One
-transaction writes the cells and the metric's new beginning. So a recount needs no state except
-the ranges of a metric (`ranges.py`), whatever crashes in between.
+A recount goes back from the first offset that the metric has counted, some offsets at a time. One
+transaction writes the cells and the metric's new first offset. So even after a crash, a recount
+needs no other state than the ranges of the metric (`ranges.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class Recount:
 
     `gaps` are the missing offsets nearest to the counted ones, one range per partition. `left` is
     how many offsets are missing in total. `tries` is how often counting was started since it last
-    succeeded. `problem` is why it was given up.
+    succeeded. `problem` says why the recount was given up; None if it was not.
     """
 
     metric: str
@@ -78,7 +78,7 @@ def _between(rows: Sequence[Any], low: int, high: int) -> int:
 
 
 def note_try(cursor: Any, metric: str) -> None:
-    """Note that counting starts, so that the attempt is known even if it kills the driver."""
+    """Add a try before counting starts, so that it is stored even if it crashes the driver."""
     cursor.execute("UPDATE recounts SET tries = tries + 1 WHERE metric = %s", (metric,))
 
 
@@ -88,12 +88,16 @@ def give_up(cursor: Any, metric: str, why: str) -> None:
 
 
 def move_beginnings(cursor: Any, metric: str, counted: Sequence[OffsetRange]) -> None:
-    """Let the metric begin at lower offsets, within the transaction that writes the cells.
+    """Set a metric's first offsets to the starts of these ranges.
 
-    Raises RangeMoved if it does not begin at these ranges' ends, so that nothing counts twice.
+    Call it in the transaction that writes the cells.
+
+    Raises RangeMoved if the metric does not begin at the ends of these ranges, because some lines
+    would then count twice.
     """
     for one in counted:
-        # A metric that was removed before a line of a partition came has left an empty range.
+        # Delete an empty range at this start. A metric has one if it was removed before the first
+        # line of the partition.
         cursor.execute(
             "DELETE FROM metric_ranges WHERE metric = %s AND topic = %s AND part = %s "
             "AND start_offset = %s AND end_offset = start_offset",
@@ -110,7 +114,7 @@ def move_beginnings(cursor: Any, metric: str, counted: Sequence[OffsetRange]) ->
 
 
 def raise_floors(cursor: Any, metric: str, held: Mapping[tuple[str, int], int]) -> None:
-    """Note that lines below these offsets are gone, so they cannot be recounted."""
+    """Limit the recount to offsets from these on, because earlier lines are gone."""
     cursor.executemany(
         "UPDATE recounts SET from_offset = GREATEST(from_offset, %s) "
         "WHERE metric = %s AND topic = %s AND part = %s",

@@ -1,4 +1,4 @@
-"""Convert cells to rows of the table `window_cells`, and back. Pure."""
+"""Converts cells to rows of the table `window_cells`, and back. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,12 +29,12 @@ Definitions = Mapping[str, MetricDefinition]
 
 
 def to_datetime(start_s: int) -> datetime:
-    """Return a window's start as DATETIME: UTC without a zone."""
+    """Return a window's start as a DATETIME of MySQL, which is UTC without a zone."""
     return EPOCH_START + timedelta(seconds=start_s)
 
 
 def to_seconds(start_at: datetime) -> int:
-    """Return the epoch seconds of such a DATETIME."""
+    """Return the epoch seconds of a DATETIME of MySQL."""
     return int((start_at - EPOCH_START).total_seconds())
 
 
@@ -46,10 +46,10 @@ def upserts(
     *,
     numbers: Mapping[WindowId, int],
 ) -> Iterator[str]:
-    """Yield statements of about `octets_max` that write absolute cells in the table's order.
+    """Yield statements of about `octets_max` octets that write complete cells, sorted as the table.
 
-    They are built as text, because a driver that escapes value by value takes longer than all
-    the rest of a merge.
+    `numbers` are the ids of the windows. The statements are built as text, because escaping each
+    value in PyMySQL takes longer than the rest of a merge.
     """
     rows: list[str] = []
     octets = 0
@@ -91,7 +91,7 @@ def _octets(sketch: bytes | None) -> str:
 
 
 def cell_of(window: WindowId, row: Sequence[Any], definitions: Definitions) -> tuple[CellId, Cell]:
-    """Return the cell in a row of CELL_COLUMNS."""
+    """Return the cell in a row that has the columns CELL_COLUMNS."""
     k_id, k1, k2, k3, count, total, least, most, hll, kll = row
     columns = len(definitions[window.metric].key_columns)
     k_hash, key = key_of_row((bytes(k_id), k1, k2, k3), columns)
@@ -101,7 +101,7 @@ def cell_of(window: WindowId, row: Sequence[Any], definitions: Definitions) -> t
 def key_of_row(
     row: tuple[bytes, str | None, str | None, str | None], columns: int
 ) -> tuple[bytes, Key]:
-    """Return a key's hash, and the key as far as its readable columns show it."""
+    """Return a key's hash, and the key; a long key has the shortened texts of its columns."""
     k_id, *shown = row
     text = text_of_id(k_id)
     if text is not None:

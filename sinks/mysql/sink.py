@@ -1,8 +1,8 @@
 """The truth in MySQL: one transaction has guard, cells and ledger.
 
-Driver of `ledger`. `cell_writer` writes the cells of a batch, and `migrate` updates older
-databases. Rows are written sorted by primary key. The writer row is locked first, so two drivers
-take turns, and the older one finds that it is fenced.
+`ledger` decides what a batch is, `cell_writer` writes its cells, and `migrate` updates older
+databases. Rows are written sorted by primary key. Each transaction first locks the writer row (the
+guard). So two drivers take turns, and the older one finds that it is fenced.
 """
 
 import logging
@@ -39,9 +39,9 @@ Result = TypeVar("Result")
 
 
 class MySqlSink:
-    """The truth as used by one driver; not for use by several threads.
+    """The truth in MySQL, as one driver uses it. Only one thread at a time may use it.
 
-    `notices` are the terms that are not in effect yet: what will be deleted, and from when on.
+    `notices` are the terms that are not in effect yet: which windows will be deleted, and when.
     """
 
     def __init__(
@@ -110,7 +110,8 @@ class MySqlSink:
         # Accept the definitions before changing views, so a refused file does not break readers.
         guard = self._patiently(lambda: self._in_transaction(register))
         self._query_id, self._epoch = query_id, guard.epoch
-        # The epoch is ours now, so no older driver writes to tables that are being converted.
+        # This driver has the highest epoch now, so no older driver writes to tables during the
+        # migration.
         migration = Migration(self._settings.database, self._definitions)
         while self._patiently(lambda: self._plainly(partial(self._migrate, migration))):
             pass
@@ -144,14 +145,14 @@ class MySqlSink:
         return self._patiently(lambda: self._plainly(self._read_guard))
 
     def apply(self, batch: Batch) -> Merged:
-        """Merge a batch exactly once, however often it is sent and whatever crashes.
+        """Merge a batch exactly once, even if it is sent again after a crash.
 
         If the connection is lost during COMMIT, the next try reads the result from the guard.
         """
         return self._patiently(lambda: self._merge_once(batch))
 
     def fill(self, metric: str, batch: Batch) -> Merged:
-        """Add what a metric counts in offsets below its beginning, and move the beginning there.
+        """Add the counts of a metric for offsets before its first one, and lower its first offset.
 
         The batch's query and id are ignored. Raises RangeMoved, FencedWriter, SinkUnavailable. If
         the connection is lost during COMMIT, the result is unknown, and the next call raises
@@ -188,10 +189,13 @@ class MySqlSink:
         check_ours(self.guard(), self._query_id, self._epoch)
 
     def purge(self, now_s: int, *, rows_max: int = 10_000) -> bool:
-        """Delete some windows beyond their `keep`, and old samples; True if more are left."""
+        """Delete some windows older than their `keep`, and old samples.
+
+        Returns True if there are more to delete.
+        """
 
         def delete(cursor: Any) -> bool:
-            # A notice may be over by now, or was ended by `begin_now`.
+            # Read the terms again, because a notice can have ended in the meantime.
             self._take(read_terms(cursor), now_s)
             return purge(cursor, self._definitions.values(), now_s, rows_max)
 
@@ -203,7 +207,7 @@ class MySqlSink:
         self.notices = waiting(terms, self._configured, now_s)
 
     def close(self) -> None:
-        """Close the connection; harmless if it is lost."""
+        """Close the connection. A connection that is lost already is not an error."""
         connection, self._connection = self._connection, None
         # The next connection may be to another server.
         self._packet_octets = None
@@ -215,8 +219,8 @@ class MySqlSink:
 
     def _merge_once(self, batch: Batch) -> Merged:
         def merge(cursor: Any) -> tuple[WriterGuard, Written | None]:
-            # Lock it before reading the ledger: a COMMIT on a lost connection may still be running,
-            # and only the ledger tells the pieces of a batch apart.
+            # Lock the guard before reading the ledger. A COMMIT on a lost connection can still be
+            # running, and only the ledger shows which pieces of the batch it has merged.
             guard = self._read_guard(cursor, is_locked=True)
             check_ours(guard, self._query_id, self._epoch)
             ledger = _read_ledger(cursor)
@@ -238,7 +242,7 @@ class MySqlSink:
         return self._merged(*self._remembering(merge))
 
     def _remembering(self, merge: Callable[[Any], Result]) -> Result:
-        """Run a transaction that may change cells; after a failure forget the known cells."""
+        """Run a transaction that can change cells. After a failure empty the cache of cells."""
         try:
             return self._in_transaction(merge)
         except BaseException:

@@ -1,7 +1,8 @@
 """The views for readers of MySQL: `windows`, and one view per metric. Pure.
 
-They add what a row of `window_cells` leaves out: its window, the text of its key, and a value that
-follows from other columns. The view of a metric has the names of its key's columns.
+They add what is not stored in a row of `window_cells`: its window, the text of its key, and a value
+that is computed from other columns. In the view of a metric, the columns of the key have the names
+from the configuration.
 """
 
 from decimal import Decimal
@@ -17,7 +18,7 @@ from sinks.values import PLACES, PLACES_MAX, PLACES_STEP, Measure
 
 # Cells store the lowest 32 bits of the merge's `seq`; `seq_is_after` compares them.
 SEQ_MODULUS = 1 << 32
-# Two merges can be ordered by these bits if they are less than this many merges apart.
+# These bits show which of two merges is newer if at most this many merges are between them.
 SEQ_DISTANCE_MAX = SEQ_MODULUS // 2 - 1
 
 _IS_TEXT = f"ASCII(k_id) = {TEXT_MARK[0]}"
@@ -58,7 +59,7 @@ DERIVED_SQL = {
 }
 _ANY_VALUE = " ".join(f"WHEN '{measure}' THEN {sql}" for measure, sql in DERIVED_SQL.items())
 
-# For a metric whose measure is not known any more, the cells kept the value.
+# If the measure of a metric is no longer known, the view shows the value stored in its cells.
 WINDOWS_VIEW = (
     "CREATE OR REPLACE SQL SECURITY INVOKER VIEW windows AS SELECT window_keys.metric, size_s, "
     f"start_at, {K_HASH_SQL} AS k_hash, {K1_SQL} AS k1, k2, k3, `count`, `sum`, `min`, `max`, "

@@ -21,8 +21,9 @@ TIMEOUT_S = 5.0
 GUARD_KEY = "mill:guard"
 META_KEY = "mill:meta"
 WINDOWS_TOLD_MAX = 1_000
-# A server that is still loading its file, has no memory left, or holds a foreign key may answer
-# differently later. Until then the batch waits and the reason is shown.
+# Beginnings of errors that can disappear later: the server is loading its file, has no memory left,
+# or another program's value has the name of our key. Until then the batch waits, and the status
+# shows the reason.
 MAY_PASS = ("LOADING", "OOM", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "WRONGTYPE")
 
 
@@ -37,13 +38,13 @@ class MergeFacts:
 
 
 def progress_of(batch: Batch, cells: Cells, bulk: Iterable[WindowId] = ()) -> MergeFacts:
-    """Return the facts about a merged batch; of `bulk` windows not all cells are known."""
+    """Return the facts about a merged batch. `bulk` are changed windows without cells here."""
     changed = sorted({*(cell_id.window for cell_id in cells), *bulk})
     return MergeFacts(batch.lines, batch.lag, batch.now_ms, changed)
 
 
 def connect(settings: RedisSettings) -> "redis.Redis":
-    """Return a client that reports an error at once; retrying is up to the caller."""
+    """Return a client that never retries, because the callers retry."""
     return redis.Redis(
         host=settings.host,
         port=settings.port,
@@ -69,7 +70,7 @@ def guarded_call(ask: Callable[[], Any]) -> Any:
 
 
 def meta_fields(guard: WriterGuard, progress: MergeFacts) -> list[str]:
-    """Return `mill:meta` after a merge: fields and values in turn."""
+    """Return the fields and values of `mill:meta` after a merge, alternating in one list."""
     at = datetime.fromtimestamp(progress.now_ms / 1000, UTC).isoformat(timespec="milliseconds")
     told: Mapping[str, object] = {
         "updated_at": at,
@@ -81,7 +82,7 @@ def meta_fields(guard: WriterGuard, progress: MergeFacts) -> list[str]:
 
 
 def published(guard: WriterGuard, progress: MergeFacts) -> str:
-    """Return the message for `mill:updates`; of very many windows it names the latest."""
+    """Return the message for `mill:updates`. It names at most WINDOWS_TOLD_MAX windows."""
     told = sorted(progress.changed, key=lambda one: (one[1] != 0, -one[2]))[:WINDOWS_TOLD_MAX]
     changed = [
         {

@@ -1,9 +1,9 @@
-"""What the scrub checks next, and which parts of a window are wrong. Pure.
+"""Decides what the scrub checks next, and which parts of a window are wrong. Pure.
 
-The scrub compares the live view with the truth in two ways. A look asks Redis for sizes only, so a
-missing key is noticed within seconds. A check compares a window field by field. Both go through
-all shown windows in turn and remember their place by a window's start, so merges and purges in
-between do not disturb them.
+The scrub compares the live view (Redis) with the truth (MySQL) in two ways. A *look* asks Redis
+only for sizes, so a missing key is found within seconds. A *check* compares a window field by
+field. Both go through all windows in the view in turn. They remember their place by the start of a
+window, so merges and purges in between do not disturb them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,8 @@ from sinks.values import RANKS, Measure
 
 # The expiry that Redis reports for a key that never expires.
 NEVER = -1
-# So many windows are remembered that look wrong but are right (they have cells without a value).
+# The most remembered windows whose sizes look wrong although a check has found them right, because
+# they have cells without a value.
 SETTLED_MAX = 10_000
 
 
@@ -61,7 +62,7 @@ class WindowCheck:
 
 
 class WindowCycle:
-    """Goes through the windows of all metrics and sizes; in a size the newest is first."""
+    """Goes through the windows of all metrics and sizes, the newest window of a size first."""
 
     def __init__(self, definitions: Iterable[MetricDefinition]) -> None:
         self._sizes = [(each.name, size_s) for each in definitions for size_s in each.windows_s]
@@ -81,7 +82,7 @@ class WindowCycle:
         return *self._sizes[self._at], self._before_s
 
     def passed(self, starts_s: Sequence[int], asked: int) -> None:
-        """Continue behind these windows; fewer than `asked` are the last ones of their size."""
+        """Continue after these windows; if there are fewer than `asked`, with the next size."""
         if len(starts_s) >= asked:
             self._before_s = starts_s[-1]
         else:
@@ -97,7 +98,7 @@ class WindowCycle:
 def oldest_scrubbed_s(definition: MetricDefinition, size_s: int, now_s: int) -> int:
     """Return the start of the oldest window that both the live view and the truth keep.
 
-    A window that the truth purges before the view is left to its expiry in Redis.
+    If the truth purges a window earlier, it is not compared, and expires in Redis.
     """
     shown_s = oldest_kept_s(definition, size_s, now_s)
     keep_s = keep_in_mysql_s(definition, size_s)

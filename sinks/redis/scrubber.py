@@ -1,9 +1,9 @@
-"""Runs the scrub of the live view: rewrites what Redis lost, or shows differently from the truth.
+"""Runs the scrub of the live view: repairs what Redis has lost, or shows differently than MySQL.
 
-Driver of `scrub`. It works between merges, on their connections, so what it reads from the truth
-is never older than what Redis shows. Each of its writes checks the guard. A round looks at the
-totals and the latest windows of some metrics, and at the sizes of some older windows. Then it
-compares windows field by field until its share of time or cells is used up.
+`scrub` decides what to check. The scrub works between merges and on their connections, so it never
+reads older data from the truth than Redis shows. Each of its writes checks the guard. A round first
+asks for the sizes of the totals, the latest windows of some metrics, and some older windows. Then
+it compares windows field by field until its limit of time or cells is reached.
 
 For the default metrics with a day of minutes and a month of hours (11,000 windows), a missing key
 is found within a second if it shows totals or a latest window, and otherwise within a minute. A
@@ -44,10 +44,10 @@ from sinks.redis.view import AHEAD_S_MAX, FIELDS_PER_CALL, Write, matured, write
 from sinks.rows import MetricDefinition
 from sinks.truth import WriterGuard
 
-# Time for each round per second when all looks right, and when an error is known.
+# The time for a round, of which there is one per second, if no error is known, and if one is known.
 LOOKING_S = 0.02
 MENDING_S = 0.1
-# Cells read from the truth in one round, for the same two cases; a percentile's cell has 4 fields.
+# The cells that a round reads from the truth, if no error is known, and if one is known.
 CELLS_PER_TEND = 1_000
 CELLS_PER_TEND_MENDING = 10_000
 CELLS_PER_PAGE = 250
@@ -58,7 +58,7 @@ NEWEST_PER_TEND = 16
 WINDOWS_PER_TEND = 250
 PAGES_PER_TEND = 4
 WINDOWS_PER_PAGE = 100
-# One of this many checked windows shows totals or is the latest.
+# One of this many checked windows is a latest window or has totals, because users watch these most.
 NEWEST_EVERY = 4
 LOGGED_PER_TEND = 10
 
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 
 class Scrubber:
-    """The scrub of one driver; not for use by several threads."""
+    """The scrub of one driver. Only one thread at a time may use it."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Scrubber:
         self._check = None
 
     def scrub(self, guard: WriterGuard, now_s: int) -> None:
-        """Look at some windows, check some, and repair what is wrong.
+        """Look at some windows, check some of them, and repair what is wrong.
 
         The guard in Redis must have `guard.seq`. Raises FencedWriter, LedgerMismatch,
         SinkUnavailable.
@@ -179,7 +179,7 @@ class Scrubber:
                 self._suspects[window] = True
 
     def _look_at_others(self, now_s: int) -> None:
-        """Look for wrong windows, unless some are known: these are repaired first."""
+        """Look for wrong windows, unless some are known already, which are repaired first."""
         if self._suspects:
             return
         left = WINDOWS_PER_TEND
@@ -211,7 +211,10 @@ class Scrubber:
         return write
 
     def _next_check(self, now_s: int) -> WindowCheck | None:
-        """Return a suspect; else the next of all windows, with totals and latest in between."""
+        """Return the check of a window that looked wrong, or else of the next window in turn.
+
+        Every NEWEST_EVERY-th check is of a latest window or of totals. None if there is no window.
+        """
         if self._suspects:
             window = next(iter(self._suspects))
             return WindowCheck(window, is_newest=self._suspects.pop(window), is_suspected=True)

@@ -1,8 +1,8 @@
 """The truth in Redis without MySQL: one script call writes guard, cells, ledger and view.
 
-The server must run with `appendonly yes` and `appendfsync always`; otherwise a crash can lose
-merges that Spark will not send again. If the ledger is behind in spite of that, the stream resumes
-from it under a new query id.
+The server must run with `appendonly yes` and `appendfsync always`. Otherwise a crash can lose
+merges that Spark will not send again. If the ledger lacks merges in spite of that, the stream
+resumes from the ledger with a new query id.
 """
 
 import base64
@@ -72,7 +72,7 @@ _SKETCHES = ("hll", "kll")
 
 
 class RedisTruth:
-    """A Redis that is truth and view at once, as used by one driver."""
+    """A Redis that is both the truth and the live view, as one driver uses it."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self._client = connect(settings)
@@ -108,7 +108,7 @@ class RedisTruth:
         return guard
 
     def _bring_states_up(self) -> None:
-        """Store every cell under the present hash of its key; repeat it after an interruption.
+        """Store every cell under the present hash of its key. Repeating it does no harm.
 
         Raises FencedWriter, SinkUnavailable.
         """

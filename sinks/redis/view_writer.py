@@ -1,9 +1,10 @@
 """Writes the live view to Redis behind the truth, and rebuilds it if it is behind or emptied.
 
-Driver of `view` and `refill`. The guard's `seq` names the last merge that Redis shows completely.
-The next merge is written directly. After any other, Redis is brought up to date from the truth, and
-an unusable guard is written again. A refill runs in steps between merges. Each step reads after the
-last commit and writes before the next one, so it never overwrites newer data.
+`view` computes the keys, and `refill` the order of a refill. The guard's `seq` is that of the last
+merge that Redis shows completely. If a merge is the next one, it is written directly. Otherwise
+Redis is brought up to date from the truth, and an unusable guard is written again. A refill runs in
+steps between merges. Each step reads after the last commit and writes before the next one, so it
+never overwrites newer data.
 """
 
 import json
@@ -55,7 +56,7 @@ CellsInOrder = Iterable[tuple[CellId, Cell]]
 
 
 class RedisView:
-    """One driver's hold on the live view; not for use by several threads.
+    """The live view in Redis, as one driver writes it. Only one thread at a time may use it.
 
     Pass the guard that the driver's own MySQL transaction has set. Never read the guard later for a
     write: it can already belong to the driver's successor.
@@ -99,9 +100,11 @@ class RedisView:
             self.catch_up(guard, progress)
 
     def catch_up(self, guard: WriterGuard, progress: MergeFacts) -> None:
-        """Bring Redis to the truth's `seq`, whatever it holds; do nothing if it is there.
+        """Bring Redis up to the truth's `seq`, in whatever state Redis is.
 
-        After this `refill` has work if `is_refilling`. Raises as `follow` does.
+        If Redis has that `seq` already, do nothing.
+
+        If `is_refilling` is true afterwards, call `refill` until it is false. Raises as `follow`.
         """
         shown = guarded_call(lambda: self._client.hgetall(GUARD_KEY))
         rebuilding = guarded_call(lambda: self._client.hget(META_KEY, "rebuilding"))

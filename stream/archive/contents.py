@@ -1,8 +1,9 @@
 """The contents of an archive: the pieces of one topic, their offsets, and what is missing.
 
-Room: pure. A piece is some offsets of some partitions, written together: a Parquet file for each
-hour in which lines arrived. Its note says which offsets it covers, including those without a line.
-The note makes the piece part of the archive.
+Pure: it touches no file. A *piece* is some offsets of some partitions that are written together,
+as one Parquet file for each hour in which lines arrived. The *note* of a piece is a small file that
+lists the offsets that the piece covers, including those without a line. A piece belongs to the
+archive as soon as its note exists.
 """
 
 import json
@@ -19,7 +20,10 @@ _VERSION = 1
 
 
 class PieceRange(NamedTuple):
-    """Offsets of one partition in a piece; `until_ms` is the latest arrival, -1 without a line."""
+    """The offsets [start, end) of one partition in a piece.
+
+    `until_ms` is the latest arrival time among their lines, or -1 if there are no lines.
+    """
 
     partition: int
     start: int
@@ -29,9 +33,12 @@ class PieceRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArchivePiece:
-    """One piece. `topic_id` is empty if the brokers give none; `draft` is where it was written.
+    """One piece of a topic's archive.
 
-    `hours` are the folders with a file of it.
+    `topic_id` is empty if the brokers do not report one. `draft` is the name of the folder in which
+    the piece was first written. `lines` is the number of lines in it.
+
+    `hours` are the names of the folders that have a file of this piece.
     """
 
     number: int
@@ -43,7 +50,7 @@ class ArchivePiece:
 
     @property
     def file_name(self) -> str:
-        """The name of each of its files, in the folder of its hour."""
+        """The name of this piece's file, which is the same in the folder of every hour."""
         return f"{self.number:08}.parquet"
 
 
@@ -92,7 +99,10 @@ class Pieces:
         )
 
     def made_anew(self, topic_id: str, ends: Mapping[int, int]) -> str | None:
-        """Return why the pieces are of an older topic of that name; None if they fit."""
+        """Return why the pieces belong to an older topic of the same name.
+
+        `ends` are the broker's end offsets by partition. None: the pieces belong to this topic.
+        """
         if not self.all:
             return None
         known = self.all[-1].topic_id
@@ -107,7 +117,10 @@ class Pieces:
         return None
 
     def overlapping(self, wanted: Sequence[OffsetRange]) -> list[ArchivePiece]:
-        """Return the pieces with some of these offsets, at most one range per partition."""
+        """Return the pieces that have some of these offsets.
+
+        `wanted` has at most one range per partition.
+        """
         asked = {one.partition: one for one in wanted}
         return [
             piece
@@ -128,9 +141,11 @@ def next_ranges(
     ends: Mapping[int, int],
     offsets_max: int,
 ) -> tuple[OffsetRange, ...]:
-    """Return the next piece: the first available offsets that are not `archived`.
+    """Return the offsets of the next piece: the first available, not yet archived offsets.
 
-    Lines that the broker no longer has are skipped. Empty if there is nothing to archive.
+    `archived` is the archive's end offset of each partition. `starts` and `ends` are the broker's.
+
+    Lines that the broker no longer has are skipped. The result is empty if there are no new lines.
     """
     waiting = [
         (partition, max(archived.get(partition, 0), starts[partition]), end)
@@ -145,9 +160,10 @@ def next_ranges(
 
 
 def reachable(end: int, first_held: int, archived: Spans) -> int:
-    """Return the lowest offset from which all below `end` is in the topic or archive.
+    """Return the lowest offset from which every offset up to `end` is in the topic or the archive.
 
-    `first_held` is the first offset in the topic. The result is `end` if the one below is gone.
+    `first_held` is the topic's first offset. The result is `end` if the offset before `end` is in
+    neither of them.
     """
     bottom = min(end, first_held)
     for start, stop in reversed(archived):
@@ -157,7 +173,7 @@ def reachable(end: int, first_held: int, archived: Spans) -> int:
 
 
 def encode(pieces: Iterable[ArchivePiece]) -> bytes:
-    """Encode pieces for a note's file."""
+    """Encode pieces as the content of a note, which is JSON."""
     found = [
         [one.number, one.topic_id, one.draft, one.lines, one.ranges, one.hours] for one in pieces
     ]
@@ -165,7 +181,7 @@ def encode(pieces: Iterable[ArchivePiece]) -> bytes:
 
 
 def decode(data: bytes) -> list[ArchivePiece]:
-    """Decode a note's file; raises ValueError for anything else."""
+    """Decode the content of a note; raises ValueError if it is not one."""
     try:
         value = json.loads(data)
         if value["version"] != _VERSION:

@@ -1,7 +1,7 @@
 """The folder of an archive: on this machine, or on any file system that Hadoop supports.
 
-Both have the same few operations. A file made by `write_new` is complete after any crash, and so is
-a moved file. Paths are relative to the folder, with `/` between the steps.
+Both kinds of folder have the same few operations. After a crash, a file that `write_new` or `move`
+made is either complete or absent. Paths are relative to the folder, with `/` between their steps.
 """
 
 import os
@@ -17,12 +17,15 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class Folder(Protocol):
-    """`root` is the folder for Spark; methods raise the exceptions of the file system."""
+    """A folder of an archive, of any kind.
+
+    `root` is its URI, which Spark can read. All methods raise the exceptions of the file system.
+    """
 
     root: str
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder; none if it does not exist."""
+        """Return the names in a folder, or an empty list if the folder does not exist."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -34,7 +37,7 @@ class Folder(Protocol):
         ...
 
     def settle(self, path: str) -> None:
-        """Make files below a folder survive a power failure, as far as we can."""
+        """Flush all files below a folder to disk, if the file system offers a way to do that."""
         ...
 
     def move(self, source: str, target: str) -> None:
@@ -47,22 +50,22 @@ class Folder(Protocol):
 
 
 def root_of(folder: str, home: Path) -> str:
-    """Return a configured folder as a URI; relative ones start at the mill's home.
+    """Return a configured folder as a URI. A relative folder is below `home`, the mill's folder.
 
-    Blanks and the like are not escaped, because Hadoop expects that.
+    Blanks and other special characters are not escaped, because Hadoop expects them unescaped.
     """
     return folder if _SCHEME.match(folder) else f"file://{home.resolve() / folder}"
 
 
 def open_folder(root: str, session: SparkSession) -> Folder:
-    """Return the folder of a URI; for one on this machine the disk is not accessed yet."""
+    """Return the folder of a URI. A local folder is not accessed before its first use."""
     if root.startswith("file:"):
         return LocalFolder(root)
     return HadoopFolder(root, session)
 
 
 class LocalFolder:
-    """A folder on this machine, where fsync is our task."""
+    """A folder on this machine. Its methods call fsync themselves."""
 
     def __init__(self, root: str) -> None:
         self._folder = Path("/" + root.removeprefix("file:").lstrip("/"))
@@ -97,7 +100,7 @@ class LocalFolder:
             for name in files:
                 _sync(Path(folder, name))
             _sync(Path(folder))
-        # The folders above may be new too.
+        # The parent folders can be new too, so their entries must be flushed as well.
         for above in Path(path).parents:
             _sync(self._folder / above)
         _sync(self._folder.parent)
@@ -130,7 +133,7 @@ def _sync(path: Path) -> None:
 
 
 class HadoopFolder:
-    """A folder on a file system of Hadoop, through the JVM; its errors are Py4JError."""
+    """A folder on a file system of Hadoop, accessed through the JVM; it raises Py4JError."""
 
     def __init__(self, root: str, session: SparkSession) -> None:
         self.root = root.rstrip("/")
@@ -167,13 +170,13 @@ class HadoopFolder:
             raise FileExistsError(f"{self.root}/{path} exists already")
 
     def settle(self, path: str) -> None:
-        """Do nothing, because a closed file is as safe as its file system makes it."""
+        """Do nothing, because Hadoop has no way to flush a file after it was closed."""
 
     def move(self, source: str, target: str) -> None:
         before, after = self._path(source), self._path(target)
         self._system.mkdirs(after.getParent())
         if self._system.exists(after):
-            # In an object store a move is a copy and a deletion.
+            # In an object store a move is a copy and a deletion, so after a crash both can exist.
             self._system.delete(before, False)
         elif not self._system.rename(before, after):
             raise OSError(f"{self.root}/{source} cannot be moved to {target}")

@@ -5,9 +5,10 @@
     topic=logs.access/_pieces/00000100.all.json               the notes of all pieces up to that one
     topic=logs.access/_drafts/00000013-…                      a piece that is being written
 
-A piece is written as a draft, then noted, then moved into the folders of its hours. After a crash
-in between, a draft without a note is removed, and the files of a draft with a note are moved. So a
-reader of the hours' folders, with any tool, sees no line twice and none of a failed attempt.
+A piece is first written as a draft. Then its note is written, and then its files are moved into the
+folders of their hours. After a crash between these steps, the next start removes a draft without a
+note, and moves the files of a draft with a note. So any tool that reads the folders of the hours
+sees no line twice, and no line of a failed attempt.
 """
 
 import logging
@@ -17,7 +18,7 @@ from protocol.log import fields
 from stream.archive.contents import ArchivePiece, Pieces, decode, encode
 from stream.archive.folders import Folder
 
-# The most notes beside the combined one; a start must open all of them.
+# The most notes in addition to the combined one. A start must open all of them, so they are few.
 NOTES_MAX = 100
 
 _ALL = ".all.json"
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class TopicArchive:
-    """One topic's archive; `pieces` is its content once `open` has read it."""
+    """One topic's archive. `pieces` is its content, and is empty until `open` has read it."""
 
     def __init__(self, folder: Folder, topic: str) -> None:
         self.pieces = Pieces()
@@ -35,7 +36,7 @@ class TopicArchive:
         self._home = f"topic={topic}"
 
     def open(self) -> None:
-        """Read the notes, and finish or remove drafts. Raises ValueError for damage."""
+        """Read the notes, and finish or remove drafts. Raises ValueError for damaged notes."""
         names = self._folder.names(f"{self._home}/_pieces")
         whole = max((name for name in names if name.endswith(_ALL)), default=None)
         pieces = Pieces() if whole is None else Pieces(decode(self._note(whole)))
@@ -59,7 +60,7 @@ class TopicArchive:
         return f"{self.pieces.next_number:08}-{uuid.uuid4().hex[:8]}"
 
     def draft_uri(self, draft: str) -> str:
-        """Return where Spark writes a draft."""
+        """Return the URI of the folder in which Spark writes a draft."""
         return f"{self._folder.root}/{self._home}/_drafts/{draft}"
 
     def hours(self, draft: str) -> tuple[str, ...]:
@@ -72,7 +73,10 @@ class TopicArchive:
         self._folder.remove(f"{self._home}/_drafts/{draft}")
 
     def commit(self, piece: ArchivePiece) -> None:
-        """Make a draft part of the archive; FileExistsError if another process was faster."""
+        """Make a draft part of the archive.
+
+        Raises FileExistsError if another process has already written a piece of this number.
+        """
         self._folder.settle(f"{self._home}/_drafts/{piece.draft}")
         self._folder.write_new(f"{self._home}/_pieces/{piece.number:08}{_ONE}", encode([piece]))
         self._place(piece)
@@ -98,7 +102,7 @@ class TopicArchive:
             ]
             if len(written) > 1:
                 raise ValueError(f"found {len(written)} files in {draft}/{hour}, expected one")
-            # There is none if it was moved already.
+            # The list is empty if the file was moved before a crash.
             for name in written:
                 self._folder.move(
                     f"{draft}/{hour}/{name}", f"{self._home}/{hour}/{piece.file_name}"

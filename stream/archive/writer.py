@@ -1,9 +1,9 @@
-"""Keeps the raw lines of the topics as Parquet files, beside the running stream.
+"""Keeps the raw lines of the topics as Parquet files, in a thread next to the running query.
 
-At intervals a thread with its own session takes new lines of each topic, one piece at a time, and
-adds them to the topic's archive (`topic_archive`), which knows its own content. An error here never
-stops the counting: it is reported, and the next interval tries again. A recount asks the archive
-for lines that the topics no longer have.
+At intervals this thread reads new lines of each topic with its own Spark session. It adds them to
+the topic's archive (`topic_archive`) one piece at a time. An error here never stops the counting:
+it is reported, and the next interval tries again. A recount reads from the archive the lines that
+the topics no longer have.
 """
 
 import logging
@@ -36,16 +36,18 @@ from stream.source.kafka import COLUMNS, COLUMNS_DDL, Readable, kafka_options, r
 from stream.state import ArchivedTopic, ArchiveFacts, StreamState, clock_ms
 from stream.threads import ThreadKeeper
 
-# One task writes a piece, so that another core is free for live lines.
+# The most offsets of a piece. A single task writes a piece, so another core is free for live lines.
 OFFSETS_AT_ONCE = 100_000
 
-# The first archiving after a start, unless the interval is shorter: a start has enough to do.
+# The delay of the first archiving after a start, unless the interval is shorter. The machine is
+# busy during a start, so the archive waits.
 FIRST_LOOK_S = 10.0
 
-# The longest pause after a piece; the first piece of a JVM takes ten times as long as others.
+# The longest pause after a piece. A pause is as long as its piece took, but the first piece of a
+# JVM takes ten times as long as others, and must not cause such a long pause.
 REST_S_MAX = 5.0
 
-# How much Parquet keeps in memory before it writes.
+# The most that Parquet keeps in memory before it writes.
 ROW_GROUP_BYTES = 32 << 20
 
 ROWS_NOTED_AT_ONCE = 1_000
@@ -63,10 +65,10 @@ class ArchiveAway(Exception):
 
 
 class ArchiveWriter:
-    """Archives lines in a thread; `ask` returns the committed offsets of topics.
+    """Archives lines in a thread. `ask` returns the readable (committed) offsets of topics.
 
-    Other threads read the archives too. Pieces are only ever added, and an archive is published
-    only after it was read completely.
+    Other threads read the archives without a lock. That is safe, because pieces are only added, and
+    an archive becomes visible only after its notes were read completely.
     """
 
     def __init__(
@@ -92,11 +94,14 @@ class ArchiveWriter:
         self._noted: set[str] = set()
 
     def start(self, session: SparkSession, keeper: ThreadKeeper) -> None:
-        """Start to archive."""
+        """Start the thread that archives lines."""
         keeper.keep("archive", partial(self._run, session.newSession()))
 
     def held(self, topics: Sequence[str]) -> dict[str, Mapping[int, Spans]]:
-        """Return the archived offsets by topic and partition; raises ArchiveAway."""
+        """Return the archived offsets by topic and partition.
+
+        Raises ArchiveAway if the archive of one of the topics was not read yet.
+        """
         found: dict[str, Mapping[int, Spans]] = {}
         for topic in topics:
             archive = self._archives.get(topic)
@@ -104,7 +109,7 @@ class ArchiveWriter:
                 pieces = archive.pieces
                 found[topic] = {one: pieces.spans(one) for one in list(pieces.ends)}
             elif topic in self._anew:
-                # Its offsets are those of other lines.
+                # The archive is of an older topic, so its offsets belong to other lines.
                 found[topic] = {}
             else:
                 why = self._problems.get(topic) or self._problems.get("", "not looked at yet")
@@ -112,7 +117,10 @@ class ArchiveWriter:
         return found
 
     def read(self, session: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """Return archived offsets as records like those of the topics; raises ArchiveAway."""
+        """Return archived lines as records with the same columns as those of the topics.
+
+        Raises ArchiveAway if the archive of one of the topics is not open.
+        """
         found: DataFrame | None = None
         for topic in sorted({one.topic for one in ranges}):
             archive = self._archives.get(topic)
@@ -125,7 +133,7 @@ class ArchiveWriter:
         return session.createDataFrame([], COLUMNS_DDL) if found is None else found
 
     def look(self, session: SparkSession) -> None:
-        """Archive new lines; raises only errors that end the JVM or the stream."""
+        """Archive all new lines of all topics. Raises _JvmEnded if the JVM has ended."""
         now = self._configuration.now
         topics = now.section.topics
         try:
@@ -152,11 +160,11 @@ class ArchiveWriter:
             try:
                 self.look(session)
             except _JvmEnded:
-                # The job's own thread notices it too, and ends the process.
+                # The job's main thread notices the end of the JVM too, and ends the process.
                 return
 
     def _open(self, folder: Folder, topic: str, found: Readable) -> None:
-        """Open the topic's archive, unless it belongs to an older topic of that name."""
+        """Open the topic's archive, unless it belongs to an older topic of the same name."""
         archive = self._archives.get(topic)
         try:
             if archive is None:
@@ -197,15 +205,20 @@ class ArchiveWriter:
                 piece = write_piece(session, archive, options, found.id, ranges)
                 self._note(topic, [piece])
                 self._tell()
-                # At least half of the time is left to counting, however much there is to archive.
+                # Pause for as long as the piece took. So at least half of the time is left to
+                # counting, however many lines wait for the archive.
                 self._stop.wait(min(time.monotonic() - begin_s, REST_S_MAX))
         except _FAULTS as error:
-            # Only the folder shows how far the piece has come.
+            # It is unknown whether the piece was noted, so the next round reads the folder again.
             self._archives.pop(topic, None)
             self._fail(topic, error)
 
     def _note(self, topic: str, pieces: Sequence[ArchivePiece] | None = None) -> None:
-        """Write the archived offsets to MySQL: these pieces, or all if they are missing there."""
+        """Write the archived offsets of pieces to MySQL.
+
+        `pieces` is None when the topic was just opened. Then all pieces are written, unless MySQL
+        has the same offsets already.
+        """
         sinks = self._configuration.now.sinks
         if not sinks.takes_blocks or (pieces is None and topic in self._noted):
             return
@@ -225,7 +238,7 @@ class ArchiveWriter:
                 sinks.note(partial(archive_rows.note, topic=topic, rows=some))
             self._noted.add(topic)
         except (SinkUnavailable, LedgerMismatch, pymysql.err.Error) as error:
-            # The next round compares, and writes what is missing.
+            # The next round compares MySQL with the archive, and writes all pieces if they differ.
             self._noted.discard(topic)
             logger.debug("what is archived is not noted yet: %s", error)
 
@@ -272,13 +285,13 @@ def write_piece(
     target = archive.draft_uri(draft)
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     lines = read_ranges(session, options, ranges)
-    # In one task, so that each hour is one file; sorted, so that a reader can skip.
+    # One task, so that each hour becomes one file. Sorted, so that a reader can skip row groups.
     lines.selectExpr("key", "value", "partition", "offset", "timestamp", HOUR).coalesce(
         1
     ).sortWithinPartitions("hour", "partition", "offset").write.partitionBy("hour").option(
         "compression", "zstd"
     ).option("parquet.block.size", str(ROW_GROUP_BYTES)).parquet(target)
-    # Read the result once, before anything relies on it.
+    # Read the written files back once, so that a damaged file never becomes part of the archive.
     counted = {
         int(row[0]): (int(row[1]), int(row[2]))
         for row in session.read.schema(FILE_DDL)
@@ -288,7 +301,8 @@ def write_piece(
         .selectExpr("partition", "`count(offset)`", "unix_millis(`max(timestamp)`)")
         .collect()
     }
-    # PySpark takes the end of a JVM that sends rows for the end of the rows, so call the JVM.
+    # If the JVM ends while it sends rows, PySpark takes that for the end of the rows. So call the
+    # JVM, because this call fails if the JVM has ended.
     session.sparkContext._jsc.sc().isStopped()
     piece = ArchivePiece(
         archive.pieces.next_number,
@@ -308,7 +322,10 @@ def write_piece(
 def read_topic_archive(
     session: SparkSession, archive: TopicArchive, topic: str, ranges: Sequence[OffsetRange]
 ) -> DataFrame:
-    """Read offsets of one topic, at most one range per partition, with the columns COLUMNS."""
+    """Return the archived lines of one topic that are in `ranges`, with the columns COLUMNS.
+
+    `ranges` has at most one range per partition.
+    """
     files = archive.files(archive.pieces.overlapping(ranges))
     if not files:
         return session.createDataFrame([], COLUMNS_DDL)

@@ -1,6 +1,6 @@
 """The base of all sections of the stream's configuration.
 
-Ground of the room; uses only the values it is given.
+It uses only the values it is given: it opens no file and starts no JVM.
 """
 
 from typing import Annotated

@@ -1,9 +1,9 @@
 """Follows changes of the configuration file while the stream runs, and remembers refused ones.
 
-`ConfigWatch` watches a file, and runs a command that prints the file's settings. The command
-belongs to the program that started the stream, because only that program can read the file.
-`RefusedConfig` is a small file, `refused.json`: if a stream starts with a configuration that it
-refused before, it runs the older one, as before the restart.
+`ConfigWatch` watches a file. After a change it runs a command that prints the settings in the file.
+The program that started the stream passes in this command, because only that program can parse the
+file. `RefusedConfig` stores a refusal in the small file `refused.json`. If the stream starts with a
+configuration that it refused before, it runs the older configuration, as it did before the restart.
 """
 
 import hashlib
@@ -26,7 +26,8 @@ from stream.threads import ThreadKeeper
 COMMAND_S = 60.0
 LINES_TOLD = 5
 
-# The keys of the section that can change while the stream runs; the others concern Spark.
+# The keys of the section that can change while the stream runs. The other keys are settings of
+# Spark, which need a restart.
 LIVE_KEYS = ("from_", "defaults", "metrics")
 
 _VERSION = 1
@@ -52,11 +53,11 @@ class ConfigWatch:
         self._found: StreamUpdate | UnreadableConfigFile | None = None
 
     def start(self, keeper: ThreadKeeper) -> None:
-        """Start to watch; the content from which the settings were made is no change."""
+        """Start to watch for content that differs from that from which the settings were made."""
         keeper.keep("changes", self._look_again)
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop watching the file."""
         self._closed.set()
 
     def take(self) -> StreamUpdate | UnreadableConfigFile | None:
@@ -74,7 +75,10 @@ class ConfigWatch:
 
 
 def known_signature(settings: StreamReloadSettings) -> Signature | None:
-    """Return the file's signature, if its content is that of the settings."""
+    """Return the signature of the file if the settings were made from its present content.
+
+    None if the file has changed since, or does not exist.
+    """
     signature = signature_of(settings.file)
     if signature is None or settings.sha256 is None:
         return signature
@@ -83,7 +87,10 @@ def known_signature(settings: StreamReloadSettings) -> Signature | None:
 
 
 def ask(command: tuple[str, ...]) -> StreamUpdate | UnreadableConfigFile:
-    """Run the command that prints a StreamUpdate as JSON, or its faults on standard error."""
+    """Run the command, and return the StreamUpdate that it prints as JSON.
+
+    If the command fails, the result has the faults that it printed on standard error.
+    """
     try:
         done = subprocess.run(
             command,
@@ -118,7 +125,7 @@ def later_keys(section: StreamSection, wanted: StreamSection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RunningInstead:
-    """The configuration that runs instead of the requested one, and why."""
+    """The configuration that runs instead of a refused one, and the reason for the refusal."""
 
     update: StreamUpdate
     why: str
@@ -131,7 +138,10 @@ class RefusedConfig:
         self._path = path
 
     def running_instead(self, asked: StreamSection) -> RunningInstead | None:
-        """Return what to run instead of `asked`; None to run `asked` itself."""
+        """Return the configuration to run instead of `asked`.
+
+        None if `asked` was not refused before, so the stream runs `asked` itself.
+        """
         try:
             text = self._path.read_text()
         except FileNotFoundError:
@@ -149,7 +159,7 @@ class RefusedConfig:
             return None
 
     def note(self, asked: StreamSection, running: StreamUpdate, why: str) -> None:
-        """Note that `asked` was refused, and `running` continues. Raises OSError."""
+        """Store that `asked` was refused and that `running` continues to run. Raises OSError."""
         value = {
             "version": _VERSION,
             "asked": _digest(asked),
@@ -164,7 +174,7 @@ class RefusedConfig:
         draft.replace(self._path)
 
     def clear(self) -> None:
-        """Remove the file, because the requested configuration runs."""
+        """Remove the file, because the stream now runs the configuration that the user wants."""
         self._path.unlink(missing_ok=True)
 
 

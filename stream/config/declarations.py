@@ -1,7 +1,9 @@
 """Column declarations of users: `level: string`, or `ms: {path: timing.total, type: double}`.
 
-Ground of `stream`. Pure. Every fault is reported at the key of its column, so that all faults are
-shown together. The older form with one text, `'timing.total double'`, keeps its meaning.
+Pure. A *declaration* gives a column its type and its *address*: the json path, key, position, field
+or group where a line has the column's text. Each fault is reported at the key of its own column, so
+the user sees all faults together. The older form, one text such as `'timing.total double'`, is
+still accepted.
 """
 
 import dataclasses
@@ -27,12 +29,16 @@ from stream.config.formats import (
 # The words for a column's address in the formats with declarations.
 _WORDS = ("path", "key", "position", "field", "group")
 
-# Types whose names are also fields of many logs, so a bare word would be ambiguous.
+# Types whose names are also names of fields in many logs. A single word such as `date` could mean
+# either, so it is refused.
 _ALSO_FIELDS = ("date", "timestamp", "text")
 
 
 class ColumnSection(BaseModel):
-    """One declared column: its address, under the word of the input's format, and its type."""
+    """One declared column: its type and its address.
+
+    Each format has its own key for the address (`path`, `key`, …), so at most one of them is set.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,14 +51,18 @@ class ColumnSection(BaseModel):
 
     @property
     def address(self) -> str | None:
-        """The address, whichever word it has."""
+        """The address, whichever key it was given under; None if the declaration has none."""
         position = None if self.position is None else str(self.position)
         return self.path or self.key or position or self.field or self.group
 
 
 @dataclass(slots=True)
 class _Declaring:
-    """The input whose columns are being read: its format, and its groups or fields."""
+    """The input whose columns are being validated: its format, and its groups or fields.
+
+    `known` is None if the format does not define which addresses exist, as in json. `seen` has the
+    names of the columns validated so far, in lower case.
+    """
 
     line_format: str
     known: Sequence[str] | None
@@ -70,7 +80,10 @@ class _Named:
 
 @contextmanager
 def declaring(line_format: str, known: Sequence[str] | None) -> Iterator[None]:
-    """Check columns as those of one input; `known` are its groups or fields."""
+    """Validate columns inside this context as those of one input.
+
+    `known` are the groups of the input's pattern, or the fields of its header. None: any address.
+    """
     token = _declaring.set(_Declaring(line_format, known))
     try:
         yield
@@ -79,7 +92,7 @@ def declaring(line_format: str, known: Sequence[str] | None) -> Iterator[None]:
 
 
 def named(columns: object) -> object:
-    """Return columns in the form for their validator, each with its name."""
+    """Return columns paired with their names, because a validator gets only the values."""
     if not isinstance(columns, Mapping):
         return columns
     return {name: _Named(str(name), given) for name, given in columns.items()}
@@ -156,7 +169,7 @@ def _unknown_address(declaring: _Declaring, declared: Declared) -> ValueError:
 
 
 def _shape(given: object, line_format: str | None) -> str | ColumnSection:
-    """Return a text, or a section from a mapping with the words of the format."""
+    """Return a declaration as its text, or as a ColumnSection if it is a mapping."""
     if isinstance(given, str | ColumnSection):
         return given
     word = ADDRESSES.get(line_format or "", "path")

@@ -1,8 +1,8 @@
 """SQL expressions of users: their tokens, and the names in them.
 
-Room: ground of `stream`. Pure, no JVM. It finds the words of an expression that are columns. So a
-misspelt column is a configuration error before Spark starts, and the compiled plan can give each
-input's columns their own names. It does not check syntax; Spark does.
+Pure, no JVM. This module finds the words of an expression that are names of columns. So a misspelt
+column is reported before Spark starts, and the compiled plan can rename the columns of each input.
+Spark checks the syntax, not this module.
 """
 
 import difflib
@@ -27,7 +27,10 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, where it starts (0-based); `name` is the plain name of words and quoted names."""
+    """A token of an expression. `start` is its 0-based position in the text.
+
+    `name` is the text without backticks; it is meaningful for words and quoted names only.
+    """
 
     kind: TokenKind
     start: int
@@ -41,7 +44,7 @@ class Token:
 
 
 class ExpressionFault(ValueError):
-    """What was found and what was expected; `position` counts characters from 1."""
+    """A fault of an expression: what was found, what was expected, and its 1-based position."""
 
     def __init__(self, found: str, expected: str, position: int) -> None:
         super().__init__(f"found {found} at character {position}, expected {expected}")
@@ -118,10 +121,12 @@ def tokenize(text: str) -> Iterator[Token]:
 
 
 def column_tokens(text: str, columns: Collection[str]) -> list[Token]:
-    """Return the tokens that name columns; raises for an unknown, forbidden or qualified name.
+    """Return the tokens that are names of columns.
 
-    Names are compared without case, as in Spark. If a column has the name of an SQL word, the
-    word means the column wherever a column is possible.
+    Raises ExpressionFault for a name that is unknown, forbidden or qualified (`a.b`).
+
+    Upper and lower case are the same, as in Spark. If a column has the same name as an SQL word,
+    the word means the column wherever a column is possible.
     """
     tokens = list(tokenize(text))
     if not tokens:
@@ -156,7 +161,7 @@ def column_tokens(text: str, columns: Collection[str]) -> list[Token]:
 
 
 def unknown_columns(text: str, columns: Collection[str]) -> ExpressionFault | None:
-    """Return the first fault of the names in an expression, or None."""
+    """Return the first fault of `column_tokens` in an expression, or None if there is none."""
     try:
         column_tokens(text, columns)
     except ExpressionFault as fault:
@@ -165,7 +170,10 @@ def unknown_columns(text: str, columns: Collection[str]) -> ExpressionFault | No
 
 
 def bare_column(text: str, columns: Collection[str]) -> str | None:
-    """Return the column's own spelling if the expression is a single column, else None."""
+    """Return the name of the column, as in `columns`, if the expression is only that column.
+
+    None for any other expression.
+    """
     tokens = list(tokenize(text))
     if len(tokens) != 1 or tokens[0].kind not in (TokenKind.WORD, TokenKind.QUOTED):
         return None
@@ -174,13 +182,16 @@ def bare_column(text: str, columns: Collection[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SparkSql:
-    """An expression in Spark's SQL, and the user's position of each token."""
+    """An expression in Spark's SQL, with a map to positions in the text that the user wrote.
+
+    `starts` has for each token its position in `text` and its position in the user's text.
+    """
 
     text: str
     starts: tuple[tuple[int, int], ...]
 
     def place(self, position: int) -> int:
-        """Return the position in the user's text for a position in `text`, both from 0."""
+        """Convert a 0-based position in `text` to a 0-based position in the user's text."""
         ours, theirs = max(start for start in self.starts if start[0] <= position)
         end = next((start for start in self.starts if start[0] > ours), None)
         place = theirs + position - ours
@@ -214,7 +225,7 @@ def spark_sql(text: str, names: Mapping[str, str]) -> SparkSql:
 
 
 def reads_otherwise_in_spark(text: str) -> bool:
-    """Tell whether Spark's own parser gives a literal of the expression another meaning."""
+    """Tell whether Spark's parser reads a literal of the expression differently than we do."""
     return any(
         literal_text(token.text) != literal_text_to_spark(token.text)
         for token in tokenize(text)
@@ -244,7 +255,10 @@ def _check_call(tokens: list[Token], index: int) -> None:
 
 
 def _check_moment(tokens: list[Token], index: int) -> None:
-    """Refuse a literal that Spark reads as the present day: DATE 'now', cast('today' AS date)."""
+    """Refuse a literal that means the present time: DATE 'now', cast('today' AS date).
+
+    Its value would change when a line is counted again.
+    """
     if literal_text(tokens[index].text).strip().lower() not in _MOMENTS or not index:
         return
     before = [token.text.lower() for token in tokens[max(0, index - 2) : index]]
@@ -304,15 +318,15 @@ def _is_syntax(tokens: list[Token], index: int, is_column: bool) -> bool:
     return word in _KEYWORDS and not (is_column and word not in _ALWAYS_SYNTAX)
 
 
-# Texts that Spark reads as a moving time, and the words that convert texts to times.
+# Texts that Spark reads as the present time or day, and the words that convert texts to times.
 _MOMENTS = words("now today tomorrow yesterday")
 _TO_TIMES = words("cast try_cast date timestamp timestamp_ltz timestamp_ntz")
 
-# Words after which a parenthesis is not an argument list, and symbols before an operand.
+# Words after which a parenthesis is not an argument list, and symbols that precede an operand.
 _BEFORE_PARENTHESES = words("and as between case else escape in is not or then when")
 _BEFORE_OPERANDS = words("( , [ + - * / % & | ^ ~ = == <> != < > <= >= <=> || -> => !")
 
-# Words that Spark reads as a column only in backticks, or that join two operands.
+# Words that are never a column without backticks: Spark refuses them, or they join two operands.
 _ALWAYS_SYNTAX = words(
     """
     and as between case cast div else end escape false ilike in is like not null or regexp rlike

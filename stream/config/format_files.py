@@ -1,13 +1,15 @@
-"""Formats as data: one small YAML file for each, shipped (`stream/formats`) or a user's.
+"""Formats as data: one small YAML file per format, shipped in `stream/formats` or by the user.
 
-A file has the name of the format, the reader that splits its lines with the reader's keys, and the
-columns with their meaning. `format: NAME` in an input stands for these keys.
+A file has the name of the format, its columns with their meaning, and the *reader*, which is the
+built-in format that splits its lines, with the reader's keys. `format: NAME` in an input means the
+same as writing these keys there.
 
-For programs: `load_formats(folders)` reads the files of some folders, and later folders replace
-earlier ones. `Format.recognise(lines)` is the share of lines that have the format. It needs no JVM,
-because it reads the patterns by Python's `re`. A high share says that the format can read the
-lines, not that no other format can. So compare the shares of all formats, and prefer a format with
-`signs` or columns of its own to `json`, `logfmt` and `csv`, which read many files.
+Programs call `load_formats(folders)` to read the files of some folders; a file in a later folder
+replaces one of the same name. `Format.recognise(lines)` returns the share of lines that have the
+format. It needs no JVM, because it evaluates the patterns with Python's `re`. A high share means
+that the format can read the lines, not that no other format can. So compare the shares of all
+formats. Prefer a format with `signs` or its own columns to `json`, `logfmt` and `csv`, because
+these three accept many kinds of files.
 """
 
 import re
@@ -36,7 +38,7 @@ _INPUT_KEYS = ("reader", "pattern", "delimiter", "quote", "escape", "comment", "
 
 
 class FormatFault(ValueError):
-    """The file of a format is not usable; it has the path and the reason."""
+    """The file of a format is not usable; the exception has the file's path and the reason."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -45,7 +47,7 @@ class FormatFault(ValueError):
 
 
 class FormatColumn(Section):
-    """A column: its type, its meaning, and its address (by default its own name)."""
+    """A column: its type, its meaning (`about`), and its address (`at`, by default its name)."""
 
     type: str = "string"
     about: str
@@ -53,11 +55,12 @@ class FormatColumn(Section):
 
 
 class Format(Section):
-    """A format of lines.
+    """A format of lines, as its file defines it.
 
-    `signs` is a regular expression found in every line of the format; it is needed if the reader
-    also accepts lines of other formats. `multiline` is the rule by which the collector joins lines
-    to events, as in an input of the collector. `samples` are lines from real files.
+    `signs` is a regular expression that matches somewhere in every line of the format. A format
+    needs it if its reader also accepts lines of other formats. `multiline` is the rule by which the
+    collector joins lines to events, as in an input of the collector. `samples` are lines from real
+    files.
     """
 
     name: str
@@ -96,7 +99,7 @@ class Format(Section):
         return value
 
     def input_keys(self) -> dict[str, object]:
-        """Return the keys of an input that the format stands for."""
+        """Return the keys of an input that `format: NAME` is short for."""
         keys: dict[str, object] = {
             key: value for key in _INPUT_KEYS if (value := getattr(self, key)) is not None
         }
@@ -109,7 +112,10 @@ class Format(Section):
         return keys
 
     def completed(self, given: Mapping[str, object]) -> dict[str, object]:
-        """Return an input's keys and those of the format; the input's own take precedence."""
+        """Return the keys of an input combined with those of the format.
+
+        A key that the input has itself takes precedence. Columns of both are merged.
+        """
         keys = self.input_keys()
         own = {key: value for key, value in given.items() if value is not None}
         columns, more = keys.get("columns"), own.get("columns")
@@ -120,14 +126,17 @@ class Format(Section):
     def recognise(self, lines: Sequence[str]) -> float:
         """Return the share of lines that have the format, from 0 to 1; 0 if there are no lines.
 
-        Empty lines, and headers and comments of the format, are left out. Lines of a format with
-        `multiline` must have been joined to events.
+        Empty lines, headers and comments do not count. The caller must have joined the lines to
+        events if the format has `multiline`.
         """
         judged = [verdict for verdict in self.verdicts(lines) if verdict is not None]
         return sum(judged) / len(judged) if judged else 0.0
 
     def verdicts(self, lines: Sequence[str]) -> list[Verdict]:
-        """For each line, whether it has the format; None for a line that `recognise` leaves out."""
+        """Return for each line whether it has the format.
+
+        None for a line that does not count: an empty line, a header or a comment.
+        """
         return list(self._test.verdicts([plain_text(line) for line in lines]))
 
     def matches(self, line: str) -> bool:
@@ -140,7 +149,7 @@ class Format(Section):
 
 
 def parse_format(name: str, text: str) -> Format:
-    """Parse a format from a file's text; `name` is the file's. Raises ValueError."""
+    """Parse the text of a format's file; `name` is the file's name. Raises ValueError."""
     try:
         said = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -158,7 +167,7 @@ def parse_format(name: str, text: str) -> Format:
 
 
 def load_formats(folders: Sequence[Path] = (SHIPPED,)) -> dict[str, Format]:
-    """Return the formats of all files `*.yaml` in some folders by name.
+    """Return the formats of all files `*.yaml` in some folders, by their names.
 
     A format in a later folder replaces one of the same name. A missing folder has no formats.
     Raises FormatFault.
@@ -193,7 +202,7 @@ _users: ContextVar[Mapping[str, Format]] = ContextVar("formats", default=Mapping
 
 @contextmanager
 def users_formats(formats: Mapping[str, Format]) -> Iterator[None]:
-    """Let inputs that are validated inside use a user's formats, beside the shipped ones."""
+    """Let inputs that are validated inside this context also use the formats of a user."""
     token = _users.set(formats)
     try:
         yield
@@ -202,19 +211,19 @@ def users_formats(formats: Mapping[str, Format]) -> Iterator[None]:
 
 
 def format_names() -> tuple[str, ...]:
-    """Return the names of all formats with files that an input can have."""
+    """Return the names of all formats that are defined by files, shipped ones and the user's."""
     return tuple(sorted({*shipped_names(), *_users.get()}))
 
 
 def shipped_input(name: str) -> dict[str, object] | None:
-    """Return the keys of an input with only a shipped format's name; None for other names."""
+    """Return all keys of an input that has only `format: NAME`; None if no such format ships."""
     if name in FORMAT_COLUMNS or name not in shipped_names():
         return None
     return _shipped(name).completed({"topic": "any", "format": name})
 
 
 def completed_input(given: object) -> object:
-    """Return an input's keys combined with those of its format."""
+    """Return an input's keys combined with those of its format, if a file defines that format."""
     if not isinstance(given, Mapping) or given.get("reader") is not None:
         return given
     name = given.get("format")
@@ -223,7 +232,7 @@ def completed_input(given: object) -> object:
 
 
 def find_format(name: object) -> Format | None:
-    """Return the format of a name; a user's format replaces a shipped one."""
+    """Return the format with a name, or None. A user's format replaces a shipped one."""
     users = _users.get().get(str(name))
     if users is not None:
         return users

@@ -1,6 +1,6 @@
-"""The formats of lines: their own columns, and how a user declares more.
+"""The built-in formats of lines: the columns of each, and how a user declares further columns.
 
-Room: ground of `stream`. Pure, no JVM. `parse/columns.py` turns these declarations into SQL.
+Pure, no JVM. `parse/columns.py` turns these declarations into SQL.
 """
 
 import difflib
@@ -53,7 +53,7 @@ FORMAT_COLUMNS: Mapping[str, Mapping[str, str]] = {
     "raw": {},
 }
 
-# The word for a column's address in each format with declarations.
+# The key for a column's address, in each format whose columns a user can declare.
 ADDRESSES = {
     "json": "path",
     "logfmt": "key",
@@ -63,7 +63,7 @@ ADDRESSES = {
     "regex": "group",
 }
 
-# A second word for an address: a csv field can have a name if the input has a header.
+# A second key for an address: a csv field has a name, besides its position, if there is a header.
 MORE_ADDRESSES = {"csv": "field"}
 
 TYPES = ("string", "int", "bigint", "double", "boolean", "date", "timestamp")
@@ -84,7 +84,7 @@ _PATH_STEP = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.\[\]\s]+))((?:\[[0-9]{1,6}
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A column that the user declares: its address in the line, and its SQL type.
+    """A declared column: its name, its address in the line, and its SQL type.
 
     `steps` is the address: names and array positions for json; a single text for other formats.
     """
@@ -118,11 +118,14 @@ def check_column_name(name: str, line_format: str) -> None:
 
 
 def parse_address(address: str, line_format: str) -> tuple[str | int, ...]:
-    """Return a field's address: the steps of a json path, or one key, position or group."""
+    """Parse a column's address: the steps of a json path, or a single key, position or group.
+
+    Raises ValueError with what was found and what was expected.
+    """
     if line_format == "json":
         return _parse_path(address)
     if line_format == "csv":
-        # A name is checked against the input's header, which says its position.
+        # A position, or else a name. The caller checks a name against the header of the input.
         return (int(address),) if re.fullmatch(r"[1-9][0-9]{0,3}", address) else (address,)
     if line_format == "regex":
         if not _GROUP_NAME.fullmatch(address):
@@ -136,7 +139,7 @@ def parse_address(address: str, line_format: str) -> tuple[str | int, ...]:
 
 
 def _split_type(text: str, expected: str) -> tuple[str, str]:
-    """Split the type off the end; the last word counts only if it is a type."""
+    """Split `address type` into both parts. The type is `string` if there is only one word."""
     match = re.search(r"\s+(\S+|decimal\s*\([^()]*\))\s*\Z", text, re.IGNORECASE)
     if match is None or (match[1].endswith("`") and text.count("`") % 2 == 0 and "`" in match[1]):
         if not text:

@@ -1,8 +1,8 @@
 """The functions that users' expressions may call, and the messages about others.
 
-Ground of `stream`. Reads `functions.txt`, the only list; `docs/reference/functions.md` is generated
-from it. A function is in the list if its result depends only on its arguments, and a single line is
-enough to compute it.
+It reads `functions.txt`, which is the only list of these functions; `docs/reference/functions.md`
+is generated from it. A function is in the list if its result depends only on its arguments, and can
+be computed from a single line.
 """
 
 import difflib
@@ -14,7 +14,7 @@ from pathlib import Path
 LIST = Path(__file__).with_name("functions.txt")
 PAGE = "docs/reference/functions.md"
 
-# Spark's functions over many lines, and the measure of a metric that does the same.
+# Spark's aggregate functions, each with the measure of a metric that computes the same.
 _MEASURES = {
     "approx_count_distinct": "unique",
     "approx_percentile": "percentile",
@@ -36,7 +36,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Functions whose result can differ when a line is read again.
+# Functions whose result can differ when the same line is counted again, so they are refused.
 _UNSTEADY = words(
     """
     curdate current_catalog current_database current_date current_schema current_time
@@ -49,7 +49,10 @@ _UNSTEADY = words(
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function: its name, a call with its arguments, and an example with its result."""
+    """One function: its name, a call with its arguments, and an example with its result.
+
+    `group` is the heading under which it is documented. `returns` is its type.
+    """
 
     group: str
     name: str
@@ -75,7 +78,7 @@ def known_functions() -> Mapping[str, Function]:
 
 
 def fault_of_call(name: str, *, has_arguments: bool) -> tuple[str, str] | None:
-    """Return the fault of a function call: found and expected; None if there is none."""
+    """Return what is wrong with a function call, as (found, expected); None if it is allowed."""
     lowered = name.lower()
     if lowered in _UNSTEADY or (lowered == "unix_timestamp" and not has_arguments):
         return f"{name}()", "functions that depend on nothing but the line"

@@ -1,7 +1,8 @@
 """Regular expressions of users: their groups, and the notations of Java and Python.
 
-Ground of `stream`. Pure, no JVM. Patterns are Java's. The notations for named groups of RE2,
-Python, Rust and .NET are translated, and so are names with an underscore, which Java refuses.
+Pure, no JVM. Patterns have the syntax of Java. This module translates the notations of RE2, Python,
+Rust and .NET for named groups into Java's. It also renames groups with an underscore in their name,
+because Java refuses these.
 """
 
 import re
@@ -18,7 +19,7 @@ _JAVA_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*\Z")
 
 
 class _Where(Enum):
-    """What a position in a pattern belongs to."""
+    """The kind of text at a position in a pattern."""
 
     PLAIN = auto()
     ESCAPE = auto()
@@ -28,7 +29,7 @@ class _Where(Enum):
 
 
 class PatternFault(ValueError):
-    """What was found in a pattern and what was expected."""
+    """A fault of a pattern: what was found, and what was expected."""
 
     def __init__(self, found: str, expected: str) -> None:
         super().__init__(f"found {found}, expected {expected}")
@@ -37,7 +38,7 @@ class PatternFault(ValueError):
 
 
 def group_names(pattern: str) -> list[str]:
-    """Return the named groups of a pattern, in order; escaped and quoted text is skipped.
+    """Return the names of a pattern's groups, in order. Escaped and quoted text is ignored.
 
     Raises PatternFault for a name that no notation allows, and for a name given twice.
     """
@@ -68,7 +69,7 @@ def java_pattern(pattern: str) -> tuple[str, dict[str, str]]:
 
 
 def python_pattern(pattern: str) -> str:
-    """Return a pattern in Python's notation, for `re.ASCII`.
+    """Return a pattern in Python's notation, to be compiled with the flag `re.ASCII`.
 
     Raises PatternFault for syntax that Python lacks.
     """
@@ -82,7 +83,10 @@ def python_pattern(pattern: str) -> str:
 
 
 def repeats_groups(pattern: str) -> bool:
-    """Tell whether a Java pattern repeats a group without being possessive; Java then recurses."""
+    """Tell whether a Java pattern repeats a group by a repeat that is not possessive.
+
+    Java matches such a repeat by recursion, which uses stack for every repetition.
+    """
     repeated = re.compile(r"\)(?:[*+]|\{[0-9]+,[0-9]*\}|\{[0-9]{2,}\})(?!\+)")
     return any(repeated.match(pattern, place) for place in _syntax(pattern))
 
@@ -94,7 +98,7 @@ def _unused(name: str, taken: Collection[str]) -> str:
 
 
 def _translated(pattern: str, names: dict[str, str], opening: str, reference: str) -> str:
-    """Return a pattern with groups, and references to them, in another notation."""
+    """Return a pattern with its groups, and the references to them, in another notation."""
     made: list[str] = []
     copied = 0
     for place, where in _places(pattern):

@@ -1,6 +1,6 @@
 """Headers of tables that an input declares: one text each, as it appears in the file.
 
-Ground of `stream`. Pure, no JVM.
+Pure, no JVM.
 """
 
 import csv
@@ -22,7 +22,7 @@ class DelimiterKeys(Protocol):
 
 
 class HeaderKeys:
-    """The keys of an input that were read so far."""
+    """The keys of an input that pydantic has validated so far."""
 
     def __init__(self, data: Mapping[str, object]) -> None:
         self.delimiter, self.quote = (
@@ -34,7 +34,10 @@ class HeaderKeys:
 
 
 def check_headers(headers: Sequence[str], section: DelimiterKeys) -> None:
-    """Refuse headers that do not tell fields, or the header of a line, apart."""
+    """Refuse a header that names a field twice, and two csv headers with equally many fields.
+
+    A csv line has the header with its number of fields, so two of the same length are ambiguous.
+    """
     sizes: list[int] = []
     for text in headers:
         names = header_names(text, section)
@@ -52,7 +55,7 @@ def header_fields(given: HeaderKeys) -> list[str]:
 
 
 def field_fault(name: str, given: HeaderKeys) -> ValueError | None:
-    """Return the fault of an address that should be a name in a header."""
+    """Return the fault of a name that must be in a header; None if it is there."""
     fields = header_fields(given)
     if not fields:
         return fault(f"position {name!r}", "a number from 1 on, or a name of the key header")

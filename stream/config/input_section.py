@@ -1,7 +1,7 @@
 """One parsed input of the configuration file.
 
-Ground of the room; uses only the values it is given, the files of shipped formats and the time zone
-database. Every fault names what was found and what was expected, at its key.
+It reads only the values it is given, the files of shipped formats and the time zone database. Every
+fault has its key, and says what was found and what was expected.
 """
 
 import difflib
@@ -34,7 +34,7 @@ from stream.config.zones import check_zone
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
-# The formats that a key is allowed with; keys that are missing here are allowed with all.
+# The formats with which each key is allowed. A key that is not listed is allowed with all formats.
 _FORMAT_KEYS = {
     "columns": tuple(formats.ADDRESSES),
     "time": (*formats.ADDRESSES, "combined", "common", "syslog"),
@@ -181,7 +181,7 @@ class ParsedInputSection(Section):
 
     @classmethod
     def _check_group(cls, name: str | int, info: ValidationInfo) -> None:
-        """Refuse an address that is not a group of the pattern, or not a field of the header."""
+        """Refuse an address of the time that the pattern's groups or the header's fields lack."""
         reader, pattern = _reader_of(info), info.data.get("pattern")
         if reader == "regex" and isinstance(pattern, str):
             known = groups.group_names(pattern)
@@ -198,7 +198,7 @@ class ParsedInputSection(Section):
         return list(dict.fromkeys(name for field in fields for name in field))
 
     def column_types(self) -> dict[str, str]:
-        """Return every column that an expression over this input can name, with its SQL type."""
+        """Return all columns that an expression over this input can use, with their SQL types."""
         columns = {**formats.COMMON_COLUMNS, **formats.FORMAT_COLUMNS[self.line_reader]}
         for declared in self.declared():
             columns[declared.name] = declared.type
@@ -206,11 +206,11 @@ class ParsedInputSection(Section):
 
     @property
     def line_reader(self) -> str:
-        """The reader that splits the lines, whatever the name of the format."""
+        """The built-in format that splits the lines: `reader`, or else `format` itself."""
         return self.reader or self.format
 
     def declared(self) -> list[formats.Declared]:
-        """Return declared columns, then undeclared groups or fields as text columns."""
+        """Return the declared columns, then each undeclared group or field as a text column."""
         given = [
             declared_column(name, given, self.line_reader)
             for name, given in (self.columns or {}).items()
@@ -225,7 +225,7 @@ class ParsedInputSection(Section):
         return given + undeclared
 
     def _fields(self) -> Iterator[tuple[str, str]]:
-        """Yield the groups of a pattern, or the fields of headers, with their columns."""
+        """Yield each group of the pattern, or field of the headers, with the name of its column."""
         if self.line_reader == "regex" and self.pattern is not None:
             yield from ((group, group) for group in groups.group_names(self.pattern))
         for header in self.header or ():
@@ -236,5 +236,5 @@ class ParsedInputSection(Section):
 
 
 def _reader_of(info: ValidationInfo) -> object:
-    """Return the reader that splits the lines; None if the format has a fault."""
+    """Return the built-in format that splits the lines; None if the key `format` has a fault."""
     return info.data.get("reader") or info.data.get("format")

@@ -1,7 +1,7 @@
 """The patterns of access logs, syslog and W3C, for the stream's SQL and for recognising lines.
 
-Ground of `stream`. Pure. They are Java patterns. Repeats of groups are possessive, because Java
-recurses on others, and the stack would then limit the length of a field.
+Pure. All patterns have Java's syntax. Their repeats of groups are possessive, because Java matches
+other repeats by recursion, and its stack would then limit the length of a field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ IPV6 = r"[0-9A-Fa-f.]*+:[0-9A-Fa-f.]*+:[0-9A-Fa-f:.]*+(?:%[0-9A-Za-z._-]++)?"
 CLIENT_NAME = r"[0-9A-Za-z_][0-9A-Za-z._-]*+"
 # nginx writes `unix:` for a client that connected through a UNIX socket.
 _ADDRESS = rf"(?:-|unix:\S*+|{IPV6}|\[{IPV6}\]|{CLIENT_NAME})"
-# An address in the place of the ident, or a hyphen as one word of the user's name, shows that there
-# is an additional field before the client's address.
+# These patterns refuse a line with an additional field before the client's address. Such a line has
+# an address in the place of the ident, or a hyphen as one word of the user's name.
 _IDENT = rf"(?!(?:{IPV4}|{IPV6}) )\S++"
 _USER = r"(?!- [^\[]|[^\[]* - ).+?"
 _HEAD = (
@@ -21,7 +21,7 @@ _HEAD = (
     rf'"{_QUOTED}" (\d{{3}}|-) (\d++|-)'
 )
 COMMON = _HEAD + r"(?:\s.*)?$"
-# A line can end inside a quoted field.
+# The quoted fields at the end are optional, because a line can end inside any of them.
 COMBINED = _HEAD + rf'(?: "{_QUOTED}(?:"(?: "{_QUOTED}(?:"(?:\s.*)?)?)?)?)?\s*$'
 
 _STRUCTURED_DATA = r"-|(?:\[[^\]\\]*+(?:\\.[^\]\\]*+)*+\])++"
@@ -30,7 +30,7 @@ _SHORT_TIME = (
     r"(?: \d{4}(?=[: ]))?(?: [A-Z]{3,5}(?=:))?"
 )
 _ISO_TIME = r"\d{4}-\d\d-\d\dT\S+?(?=:? )"
-# A token that ends with one colon, or contains a bracket, is a program.
+# A token that ends with a single colon, or contains a bracket, is the program and not the host.
 _HOST = r"[^\s\[\]]++(?<![^:]:)|\[[0-9A-Fa-f:.]++\]"
 _WORD = r"[^\s\[\]:]++"
 SYSLOG = (
@@ -48,7 +48,7 @@ SYSLOG_GROUPS = 18
 _IP = r"[0-9A-Fa-f.:]++(?:%\S*+)?"
 _NUMBER = r"\d++(?:\.\d*+)?"
 _METHOD = r"[A-Z][A-Z_-]*+"
-# The form of W3C fields with certain names; other fields can hold anything.
+# The form of the W3C fields with these names. A field with another name can have any text.
 _KINDS: Mapping[str, str] = {
     "date": r"\d{4}-\d\d-\d\d",
     "time": r"\d\d:\d\d(?::\d\d(?:\.\d++)?)?",

@@ -1,8 +1,9 @@
-r"""Text literals in users' expressions: their meaning for us, and for Spark's parser.
+r"""Text literals in users' expressions: their meaning by our rules, and by those of Spark's parser.
 
-Ground of `stream`. Pure. Spark's parser drops a backslash before a character that needs none, so
-`'^/v\d+/'` became `^/vd+/` and matched other lines. Here a backslash is kept unless it begins one
-of a few escapes (decision 0113). `expression.quote_text` writes the literal for Spark.
+Pure. Spark's parser drops a backslash before a character that needs none, so a pattern such as
+`'^/v\d+/'` would become `^/vd+/` and match other lines. By our rules, a backslash is kept unless it
+begins one of a few escapes (decision 0113). `expression.quote_text` then writes the literal so that
+Spark reads the same text.
 """
 
 import re
@@ -25,7 +26,7 @@ _SPARK_ESCAPED = re.compile(
 
 
 def literal_text(literal: str) -> str:
-    r"""Return the text that a literal stands for, by our rules.
+    r"""Return the text that a literal means by our rules.
 
     `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX` are the characters that SQL makes of them.
     Before any other character a backslash stands for itself. In `r'…'` it always does.
@@ -37,7 +38,7 @@ def literal_text(literal: str) -> str:
 
 
 def literal_text_to_spark(literal: str) -> str:
-    """Return what Spark's parser makes of the same literal."""
+    """Return the text that a literal means by the rules of Spark's parser."""
     content = _content(literal)
     if content is None:
         return literal[2:-1]
@@ -54,7 +55,10 @@ def literal_text_to_spark(literal: str) -> str:
 
 
 def _content(literal: str) -> str | None:
-    """Return the text between the quotes with doubled quotes as one; None for a raw literal."""
+    """Return the text between the quotes, with each doubled quote as one quote.
+
+    None for a raw literal (`r'…'`), in which nothing is replaced.
+    """
     if literal[0] in "rR":
         return None
     quote = literal[0]

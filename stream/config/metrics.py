@@ -1,7 +1,7 @@
 """Metrics in the form for the rest of the room: slices, defaults, and definition hashes.
 
-Room: above `config`. Pure, no JVM. A metric's *slice* is the period by which a batch is folded;
-the sinks add each slice to every configured window that contains it.
+Pure, no JVM. A metric's *slice* is the period for which a batch is folded to one cell per key. The
+sinks add each slice to every configured window that contains it.
 """
 
 import json
@@ -26,7 +26,7 @@ HASH_BYTES = 16
 LITERALS_VERSION = 2
 
 _LATER_KEYS = ("comment", "escape", "header", "reader")
-"""Keys of an input that earlier versions lacked."""
+"""Keys of an input that did not exist in earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,10 @@ def resolve_metrics(section: StreamSection) -> tuple[Metric, ...]:
 
 
 def slice_of(windows_s: Sequence[int]) -> int:
-    """Return the windows' greatest common divisor, at least 10 s; 0 if there is only `all`."""
+    """Return the size of a slice: the greatest common divisor of the windows, at least 10 s.
+
+    0 if the only window is `all`, which has no beginning.
+    """
     sizes = [size for size in windows_s if size]
     return max(SLICE_S, math.gcd(*sizes)) if sizes else 0
 
@@ -64,11 +67,12 @@ def definition_hash(
     windows_s: Sequence[int],
     zone: LocalZone | None = None,
 ) -> bytes:
-    """Return a hash of what a metric's numbers mean: inputs, formats, filter, key, measure.
+    """Return a hash of the settings that give a metric its meaning: inputs, filter, key, measure.
 
-    Of an input's declared columns only those that the metric names are included. So declaring a
-    column for another metric does not change this one; nor does the order of windows. An expression
-    gets a new hash if older versions let Spark read one of its literals differently.
+    The hash includes only those declared columns that the metric uses. So it does not change when a
+    user declares a column for another metric, or changes the order of windows. `literals` is added
+    only for an expression with a literal that older versions read by Spark's rules, because only
+    its meaning has changed.
     """
     meaning: dict[str, object] = {
         "from": [_input_meaning(metric, inputs[name]) for name in sorted(metric.from_)],
@@ -79,7 +83,7 @@ def definition_hash(
         "windows": sorted(windows_s),
     }
     if zone is not None:
-        # Left out if the windows are those of UTC, so that the hash is the same as without the key.
+        # Without a zone the key is left out, so metrics from before this key keep their hash.
         meaning["tz"] = zone.name
     expressions = (metric.where, metric.value)
     if any(text is not None and reads_otherwise_in_spark(text) for text in expressions):
@@ -113,7 +117,11 @@ def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
 
 
 def _tz(metric: MetricSection, section: StreamSection) -> str:
-    """Return the zone in which a metric's days begin: its own, or the zone of all its inputs."""
+    """Return the zone in which a metric's days begin.
+
+    It is the metric's own `tz`, or the default, or the zone of its inputs if they have the same.
+    Otherwise it is UTC.
+    """
     said = metric.tz or section.defaults.tz
     zones = {section.from_[name].tz for name in metric.from_}
     return said or (zones.pop() if len(zones) == 1 else "UTC")
@@ -134,10 +142,11 @@ def _input_meaning(metric: MetricSection, section: ParsedInputSection) -> dict[s
 
 
 def _keys_of_its_own(section: ParsedInputSection) -> dict[str, object]:
-    """Return the keys of an input that are part of a definition.
+    """Return the keys of an input that are part of a metric's definition.
 
-    Keys that older versions lacked are included only if they are set. The content of a shipped
-    format's file is not included, so a later version can improve it without changing the metric.
+    Keys that older versions did not have are included only if they are set. Values from the file of
+    a shipped format are not included, so a later version can improve that file without changing the
+    definition.
     """
     meaning = section.model_dump(mode="json", exclude={"columns"})
     shipped = shipped_input(section.format)

@@ -1,6 +1,7 @@
-r"""The literal patterns of an expression: where they are, and what is matched against them.
+r"""Finds the literal patterns of an expression, and the operand that each is matched against.
 
-Ground of `stream`. Pure. Patterns that are computed from a line or a column are not found here.
+Pure. A *literal* pattern is a text that the user wrote. Patterns that an expression computes
+from a line or a column are not found here.
 """
 
 from collections.abc import Iterator
@@ -35,9 +36,10 @@ class PatternKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LiteralPattern:
-    """A pattern that is a literal; `position` counts its first character from 1.
+    """A literal pattern; `position` is the 1-based position of its literal in the expression.
 
-    `subject` is the text of the matched operand, None if it cannot be determined.
+    `subject` is the SQL text of the operand that is matched, or None if it cannot be determined.
+    `escape` is the escape character of a LIKE pattern.
     """
 
     kind: PatternKind
@@ -48,7 +50,10 @@ class LiteralPattern:
 
 
 def literal_patterns(text: str) -> list[LiteralPattern]:
-    """Return the literal patterns of a tokenizable expression, in their order."""
+    """Return the literal patterns of an expression, in the order of their positions.
+
+    Raises ExpressionFault if the expression cannot be divided into tokens.
+    """
     found = list(_Finder(text).patterns())
     return sorted(found, key=lambda one: one.position)
 
@@ -102,7 +107,7 @@ class _Finder:
     def _literal(
         self, begin: int, stop: int, kind: PatternKind, subject: str | None, escape: str = "\\"
     ) -> Iterator[LiteralPattern]:
-        """Yield the pattern of adjacent literals, if nothing else is between the positions."""
+        """Yield one pattern if all tokens from `begin` to `stop` are literals, which SQL joins."""
         while self._symbol(begin) == "(" and self._symbol(stop - 1) == ")":
             begin, stop = begin + 1, stop - 1
         tokens = self._tokens[begin:stop]
@@ -111,7 +116,7 @@ class _Finder:
             yield LiteralPattern(kind, text, tokens[0].start + 1, subject, escape)
 
     def _arguments(self, opening: int, closing: int) -> Iterator[tuple[int, int]]:
-        """Yield the token ranges between the commas of a list."""
+        """Yield the range of tokens of each argument, as (first, end)."""
         begin, depth = opening + 1, 0
         for at in range(opening + 1, closing):
             symbol = self._symbol(at)
@@ -123,7 +128,7 @@ class _Finder:
             yield begin, closing
 
     def _closing(self, opening: int) -> int:
-        """Return the index of the symbol that closes a list, or the end."""
+        """Return the index of the symbol that closes a list, or the number of tokens."""
         depth = 0
         for at in range(opening, len(self._tokens)):
             symbol = self._symbol(at)
@@ -145,7 +150,10 @@ class _Finder:
         return token.kind is not TokenKind.SYMBOL or token.text in _CLOSING
 
     def _subject_before(self, at: int) -> str | None:
-        """Return the operand before an operator: a column, a literal or a call."""
+        """Return the SQL text of the operand before an operator: a column, a literal or a call.
+
+        None if the operand is a larger expression, such as `a || b`.
+        """
         stop = at - 1 if self._symbol(at - 1) in ("not", "!") else at
         begin = stop - 1
         while self._symbol(begin) in _CLOSING:
@@ -187,7 +195,7 @@ class _Finder:
 
 
 def like_fault(pattern: LiteralPattern) -> tuple[str, str] | None:
-    """Return the fault of a LIKE pattern: found and expected; None if there is none."""
+    """Return what is wrong with a LIKE pattern, as (found, expected); None if it is valid."""
     place = 0
     while (place := pattern.text.find(pattern.escape, place)) >= 0:
         after = pattern.text[place + 1 : place + 2]
@@ -203,7 +211,7 @@ def like_fault(pattern: LiteralPattern) -> tuple[str, str] | None:
 
 
 def glob_hint(text: str) -> str:
-    """Return the regular expression for a glob, if the pattern looks like one."""
+    """Return a hint with the regular expression for a glob; empty if the text is not a glob."""
     if not text.startswith("*") or len(text) < 2:
         return ""
     rest = "".join("\\" + one if one in ".+()[]{}^$|" else one for one in text[1:])
@@ -212,10 +220,11 @@ def glob_hint(text: str) -> str:
 
 
 def attacks(pattern: str, characters: int) -> Iterator[str]:
-    """Yield texts of a length on which a pattern with too many alternatives needs many steps.
+    """Yield texts of `characters` characters that can make a badly written pattern very slow.
 
-    Each repeats a piece of the pattern after its fixed beginning, and ends with a character that
-    nothing matches.
+    Each text repeats a character that the pattern matches, partly after the fixed beginning of the
+    pattern. It ends with a character that the pattern does not match, so the matcher tries every
+    way to divide the repeated characters.
     """
     start = pattern.removeprefix("^")
     head = ""

@@ -1,7 +1,7 @@
 """Tells whether lines have a format, without a JVM.
 
-Ground of `stream`. Pure. Each reader has its own test, which agrees with the reader's SQL; patterns
-are read by Python's `re`.
+Pure. Each reader (built-in format) has its own test, which gives the same answer as the SQL that
+reads its lines. Patterns are evaluated with Python's `re`.
 """
 
 import csv
@@ -16,7 +16,8 @@ from stream.config.headers import header_names
 from stream.config.line_patterns import COMBINED, COMMON, SYSLOG, w3c_pattern
 
 _CONTROL_SEQUENCE = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]")
-# A pair begins only at the beginning of a word, or a long word would be searched from each letter.
+# A pair begins only at the beginning of a word. Otherwise a long word would be searched again from
+# each of its letters, which takes quadratic time.
 _PAIR = re.compile(r'(?<![^\s="])[^\s="]++=(?:"(?:[^"\\]|\\.)*+"|[^\s"]*+)')
 _NGINX_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\x([0-9A-Fa-f]{2})")
 # The longest field of a CEF header is the class id, with 1,023 characters.
@@ -26,7 +27,7 @@ Verdict = bool | None
 
 
 class Recognised(Protocol):
-    """The parts of a format that its recognition needs."""
+    """The keys of a format that are needed to recognise its lines."""
 
     @property
     def reader(self) -> str: ...
@@ -45,12 +46,15 @@ class Recognised(Protocol):
 
 
 def plain_text(line: str) -> str:
-    """Return a line without its end, a byte order mark and colours, like `java/Plain.java`."""
+    """Return a line without line end, byte order mark and colours, as `java/Plain.java` does."""
     return _CONTROL_SEQUENCE.sub("", line.removeprefix("\ufeff")).rstrip("\r\n")
 
 
 class LineTest:
-    """The test of one format; a verdict is None for a line that is left out."""
+    """The test of one format.
+
+    A verdict is None for a line that does not count: an empty line, a header or a comment.
+    """
 
     def __init__(self, signs: str | None, judge: Callable[[Sequence[str]], list[Verdict]]) -> None:
         self._signs = None if signs is None else re.compile(python_pattern(signs), re.ASCII)
@@ -118,7 +122,10 @@ def _fields(given: Recognised, line: str) -> list[str] | None:
 
 
 def _of_csv(given: Recognised, lines: Sequence[str]) -> list[Verdict]:
-    """Judge rows by the size of a header; without one, by the most common size above one."""
+    """Accept rows that have as many fields as a header.
+
+    Without a header, accept rows with the most common number of fields above one.
+    """
     headers = [header_names(header, _Keys(given)) for header in given.header or ()]
     sizes = {len(names) for names in headers}
     rows = [_fields(given, line) for line in lines]
@@ -141,7 +148,7 @@ def _is_left_out(
 
 
 def _of_w3c(given: Recognised, lines: Sequence[str]) -> list[Verdict]:
-    """Judge rows, which must fit one header; comments are left out, unknown headers fail."""
+    """Accept rows that fit exactly one header; refuse unknown headers. Comments do not count."""
     headers = [header_names(header, _Keys(given)) for header in given.header or ()]
     patterns = [re.compile(python_pattern(w3c_pattern(names, ())), re.ASCII) for names in headers]
     verdicts: list[Verdict] = []
@@ -157,7 +164,7 @@ def _of_w3c(given: Recognised, lines: Sequence[str]) -> list[Verdict]:
 
 
 class _Keys:
-    """A format's keys in the form for `header_names`."""
+    """The keys of a format, in the form that `header_names` reads."""
 
     def __init__(self, given: Recognised) -> None:
         self.line_reader = given.reader

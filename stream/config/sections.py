@@ -1,8 +1,8 @@
 """Inputs and metrics of the configuration file.
 
-Ground of the room; uses only the values it is given, and starts no JVM. Every fault names what was
-found and what was expected, at its key. Values stay as the user wrote them; `metrics.py` converts
-them for the rest of the room.
+It uses only the values it is given, and starts no JVM. Every fault has its key, and says what was
+found and what was expected. Values stay as the user wrote them; `metrics.py` converts them for the
+rest of `stream`.
 """
 
 import re
@@ -34,7 +34,8 @@ KEY_COLUMNS_MAX = 3
 TOP_MAX = 1_000
 METRICS_MAX = 500
 
-# Names of the sinks' tables, columns and keys, which a metric's view and keys must not have.
+# Names of the sinks' tables, columns and keys. A metric cannot have such a name, because its view
+# in MySQL and its keys in Redis have the metric's name.
 RESERVED_NAMES = words(
     """
     archived batch batch_id count day definition_hash end_offset epoch file file_hash guard hll id
@@ -60,13 +61,13 @@ _inputs: ContextVar[_Inputs | None] = ContextVar("inputs", default=None)
 
 
 def check_against(inputs: _Inputs) -> None:
-    """Give the inputs to the metrics' validators; None stands for an input with faults."""
+    """Set the inputs against which metrics are validated; None is an input that has faults."""
     _inputs.set(inputs)
 
 
 @contextmanager
 def checked_against(inputs: _Inputs | None) -> Iterator[None]:
-    """Do the same until the end of the context."""
+    """Validate metrics inside this context against these inputs (None: names are not checked)."""
     token = _inputs.set(inputs)
     try:
         yield
@@ -176,7 +177,10 @@ class MetricSection(Section):
 
 
 def _columns_of(info: ValidationInfo) -> list[tuple[str, dict[str, str]]]:
-    """Return for each valid input of the checked metric its name, and its columns by lower case."""
+    """Return name and columns of each valid input of the metric that is being validated.
+
+    The columns are by their names in lower case.
+    """
     inputs, names = _inputs.get() or {}, info.data.get("from_", ())
     return [
         (name, {column.lower(): column for column in given.column_types()})
@@ -196,7 +200,7 @@ class DefaultsSection(Section):
     @field_validator("keep")
     @classmethod
     def _fill(cls, value: KeepSection) -> KeepSection:
-        """Return the values in effect, for `config show`: presets, replaced by the file's."""
+        """Return the values in effect, for `config show`: the presets, overridden by the file."""
         return KeepSection(redis=over(KEEP_REDIS, value.redis), mysql=over(KEEP_MYSQL, value.mysql))
 
     @field_validator("tz")

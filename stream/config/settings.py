@@ -1,8 +1,8 @@
 """The stream's settings: inputs, metrics, and how Spark runs.
 
-Ground of the room; uses only the values it is given, and starts no JVM. `StreamSection` is the part
-`stream:` of the configuration file, `StreamSettings` are the settings of one stream process.
-`check.py` lets Spark check the rest: syntax and types of expressions.
+It uses only the values it is given, and starts no JVM. `StreamSection` is the part `stream:` of the
+configuration file. `StreamSettings` are the settings of one stream process. `parse/check.py` lets
+Spark check the syntax and the types of expressions, which this module cannot check.
 """
 
 import re
@@ -57,7 +57,7 @@ _OWN_SPARK_KEYS = (
 
 
 def _sound(given: object) -> ParsedInputSection | None:
-    """Return an input if it has no faults, else None."""
+    """Return an input as a section, or None if it has faults."""
     try:
         return ParsedInputSection.model_validate(given)
     except ValidationError:
@@ -209,7 +209,7 @@ class StreamUpdate(Section):
 class StreamReloadSettings(Section):
     """A file that is watched for changes, and the command that prints its StreamUpdate.
 
-    `sha256` is that of the content from which the settings were made, in hexadecimal.
+    `sha256` is the checksum, in hexadecimal, of the content from which the settings were made.
     """
 
     file: Path

@@ -1,8 +1,8 @@
 """The time of a line in the configuration file: its fields and its format.
 
-Ground of the room. Pure; a `ValueError` says what was found and what was expected. The short form
-of `time:` names one field or several. The long form adds layouts, and what happens to a line whose
-time is missing or unreadable.
+Pure. Each `ValueError` says what was found and what was expected. The short form of `time:` names
+one field or several. The long form also has layouts, and says what happens to a line if its time is
+missing or unreadable.
 """
 
 import re
@@ -25,7 +25,10 @@ _JOINED = re.compile(r"\s+\+\s+")
 
 
 def compile_layout(layout: str) -> str:
-    """Return a layout in the directives of `TimeLayout.java`; raises ValueError for others."""
+    """Return a layout that has only the directives of `TimeLayout.java`.
+
+    Raises ValueError for an unknown directive, and for a layout that does not define a time.
+    """
     if len(layout) > _LAYOUT_MAX:
         raise fault(f"a layout of {len(layout)} characters", f"at most {_LAYOUT_MAX}")
     text = re.sub(r"%(.?)", _expanded, layout, flags=re.DOTALL)
@@ -59,7 +62,7 @@ def _check_parts(layout: str, given: set[str]) -> None:
             raise fault(f"%s and %{more[0]} in layout {layout!r}", "%s, seconds since 1970, alone")
         return
     for one, other in (("Y", "y"), ("m", "b"), ("H", "I"), ("z", "Z")):
-        # A zone may be given in both ways; then its offset is used.
+        # A layout can have both forms of the zone. Then the offset (%z) is used.
         if {one, other} <= given and one != "z":
             raise fault(f"%{one} and %{other} in layout {layout!r}", "one of the two")
     has_month = "m" in given or "b" in given
@@ -76,12 +79,12 @@ def _check_parts(layout: str, given: set[str]) -> None:
 
 
 def joined(address: str) -> tuple[str, ...]:
-    """Return the fields whose texts together make one time: ``date + time``."""
+    """Split an address such as ``date + time`` into the fields whose texts make one time."""
     return tuple(_JOINED.split(address.strip()))
 
 
 def listed(value: object) -> object:
-    """Return a single text as a list of one."""
+    """Return a single text as a tuple of one; any other value is returned unchanged."""
     return (value,) if isinstance(value, str) else value
 
 
@@ -89,11 +92,11 @@ _Texts = Annotated[tuple[str, ...], BeforeValidator(listed)]
 
 
 class TimeSection(BaseModel):
-    """Where a line's time is.
+    """The key `time:` of an input: the fields of a line that can have its time, and their format.
 
-    `column` names the fields that can hold it; the first field that exists and is readable is used.
-    With `layout`, only texts in one of the layouts are times. `fallback` says when a line without a
-    readable time counts: at its arrival, or in `all` only.
+    `column` names the fields that can have the time; the first field that exists and is readable is
+    used. With `layout`, only texts in one of the layouts are times. `fallback` is for lines without
+    a readable time: `arrival` counts them at their arrival, `none` counts them in `all` only.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,7 +122,7 @@ class TimeSection(BaseModel):
 
     @model_serializer
     def _as_written(self) -> object:
-        """Return the shortest form, as in a file without layouts."""
+        """Return the shortest form of `time:` that has the same meaning."""
         column = self.column[0] if len(self.column) == 1 else list(self.column)
         if not self.layout and self.fallback == "none":
             return column
@@ -129,7 +132,7 @@ class TimeSection(BaseModel):
         return said if self.fallback == "none" else {**said, "fallback": self.fallback}
 
     def fields(self) -> tuple[tuple[str, ...], ...]:
-        """Return each field that can hold the time, as the addresses of its joined texts."""
+        """Return each field that can have the time, as the addresses of the texts to join."""
         return tuple(joined(name) for name in self.column)
 
 

@@ -1,6 +1,6 @@
 """Sizes of windows, and how long they are kept, in the configuration file.
 
-Ground of the room. Pure; a `ValueError` says what was found and what was expected.
+Pure. Each `ValueError` says what was found and what was expected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,9 @@ WINDOW_S_MAX = 86_400
 ALL_WINDOW = "all"
 FOREVER = "forever"
 
-# How long windows are kept by default; any other size like the next smaller one. MySQL's windows
-# are the history, so only sizes that fill a disk are deleted, after the notice of decision 0098.
+# How long windows are kept by default. A size that is not listed is kept like the next smaller one.
+# MySQL's windows are the history, so only the sizes that fill a disk are ever deleted, and the user
+# gets a notice before (decision 0098).
 KEEP_REDIS = {"10s": "1h", "1m": "1d", "1h": "30d"}
 KEEP_MYSQL = {"1m": "90d", "5m": "forever"}
 
@@ -26,7 +27,7 @@ def fault(found: object, expected: str) -> ValueError:
 
 
 def window_s(text: str) -> int:
-    """Return the seconds of a window, 0 for `all`; raises ValueError for other texts."""
+    """Return the size of a window in seconds, 0 for `all`; raises ValueError for other texts."""
     if text == ALL_WINDOW:
         return 0
     try:
@@ -39,7 +40,7 @@ def window_s(text: str) -> int:
 
 
 def keep_s(text: str) -> int | None:
-    """Return how many seconds a sink keeps a window after its end; None for ever."""
+    """Return for how many seconds a sink keeps a window after its end; None means for ever."""
     if text == FOREVER:
         return None
     duration_ms = parse_duration_ms(text)
@@ -61,7 +62,7 @@ def check_windows(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _checked(value: object) -> object:
-    """Check one time for all window sizes, or one per size, with a single fault at most."""
+    """Validate one duration for all window sizes, or one per size; report the first fault only."""
     for size, keep in value.items() if isinstance(value, dict) else (("1m", value),):
         if window_s(str(size)) == 0:
             raise fault("all", "window sizes: totals since the beginning stay for ever")
@@ -82,10 +83,12 @@ def over(preset: Mapping[str, str], said: Keep | None) -> Keep:
 def kept_s(
     preset: Mapping[str, str], said: Sequence[Keep | None], windows_s: Sequence[int]
 ) -> dict[int, int | None]:
-    """Return how long each size is kept: by the preset, replaced by each of `said` in turn.
+    """Return for how many seconds each window size is kept; None means for ever.
 
-    A size without a value is kept like the next smaller one with a value. A plain time applies to
-    all sizes with a value, so a metric's own value for one size affects only that size.
+    The values are those of `preset`, overridden by each entry of `said` in turn.
+
+    A size without a value is kept like the next smaller size with a value. A single duration
+    replaces all values. A mapping replaces only the values of its sizes.
     """
     table = {window_s(size): keep_s(text) for size, text in preset.items()}
     for keep in said:

@@ -1,8 +1,8 @@
-"""Names of time zones in lines: the known abbreviations, and their meaning.
+"""The abbreviations of time zones that lines can have, and their meaning.
 
-Ground of the room. Reads the system's time zone database. An abbreviation that several places use
-(BST, IST, AST) is known only if the input's `tz` uses it. Java's own short ids are ignored: for
-Java, BST is Bangladesh and ART is Cairo.
+It reads the system's time zone database. An abbreviation that several places use (BST, IST, AST) is
+known only if the zone in the input's `tz` uses it. Java's own short ids are ignored, because Java
+takes BST for Bangladesh and ART for Cairo.
 """
 
 import re
@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from sinks.local_time import DAY_S, LocalZone, local_zone
 from stream.config.windows import fault
 
-# Offsets from UTC. MSK was an hour ahead of today's from 2011 to 2014, so it stands for its region.
+# Offsets from UTC. MSK means a region and not an offset, because it was an hour more from 2011 to
+# 2014.
 UNAMBIGUOUS: Mapping[str, str] = {
     "Z": "Z", "UTC": "Z", "GMT": "Z", "UT": "Z", "WET": "Z",
     "WEST": "+01:00", "CET": "+01:00", "MET": "+01:00", "MEZ": "+01:00", "WAT": "+01:00",
@@ -28,7 +29,8 @@ UNAMBIGUOUS: Mapping[str, str] = {
     "AKST": "-09:00", "AKDT": "-08:00", "HST": "-10:00", "BRT": "-03:00", "BRST": "-02:00",
 }  # fmt: skip
 
-# In Australia these meant local time until 2014, and programs still use them so.
+# Abbreviations that meant local time in Australia until 2014. Programs there still write them, so
+# with an Australian `tz` their American meaning is ignored.
 _AUSTRALIAN = ("EST", "EDT", "CST", "CDT")
 
 # The names of UTC; windows in such a zone are the same as without a zone.
@@ -42,7 +44,7 @@ _STEPS = 68 * 26
 
 
 def check_zone(value: str) -> str:
-    """Return an existing zone as it was written; raises ValueError for others."""
+    """Return the name of a zone unchanged; raises ValueError if there is no such zone."""
     if not _FIXED.match(value):
         try:
             ZoneInfo(value)
@@ -52,9 +54,10 @@ def check_zone(value: str) -> str:
 
 
 def window_zone(tz: str, windows_s: Sequence[int]) -> LocalZone | None:
-    """Return the zone by whose clock windows begin; None if they are those of UTC.
+    """Return the zone by whose local time windows begin; None if they begin by UTC.
 
-    That includes windows whose size does not divide a day, because they do not fit a local day.
+    Windows begin by UTC too if the size of one does not divide a day, because such windows cannot
+    begin with a local day.
     """
     if tz in _UTC or any(size and DAY_S % size for size in windows_s):
         return None
@@ -64,7 +67,7 @@ def window_zone(tz: str, windows_s: Sequence[int]) -> LocalZone | None:
 
 @cache
 def zone_names(tz: str) -> Mapping[str, str]:
-    """Return the meaning of each abbreviation with this `tz`: an offset or a region."""
+    """Return the meaning of each abbreviation in an input with this `tz`: an offset or a region."""
     known = dict(UNAMBIGUOUS)
     if tz.startswith("Australia/"):
         for name in _AUSTRALIAN:

@@ -1,13 +1,13 @@
-"""Compiles metrics to one SQL query that Spark analyses once: what each line gives each metric.
+"""Compiles all metrics to one SQL query, which computes what each line adds to each metric.
 
-Room: pure, no JVM. `lines_sql` turns lines into columns (`parse/columns.py`), and columns into
-*judged lines*: why a line is not counted, its time, and for every metric its verdict, value and
-key. `java_fold.py` folds judged lines.
+Pure, no JVM. `lines_sql` turns lines into columns (`parse/columns.py`), and columns into *judged
+lines*. A judged line has the reason why the line is not counted, or NULL; its time; and for every
+metric a *verdict* (does the line count?), a value and a key. `java_fold.py` folds judged lines.
 
-Spark optimises a query again for every batch, so the query leaves out what is not needed. An
-expression that raises on a line is NULL for that line (`try_expression.py`). Each such attempt is
-in its own branch of an IF, because Spark evaluates an expression that two columns share before
-both, outside of the attempt, but never outside of a branch.
+The query has no columns that no metric needs, because they would make it slower to plan. An
+expression that raises on a line is NULL for that line (`try_expression.py` calls this an
+*attempt*). Each attempt is in a branch of an IF. Spark evaluates a subexpression that two columns
+share before both, which is outside of the attempts, but it never moves one out of a branch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,15 +35,15 @@ from stream.parse.try_expression import attempt, attempt_of_user
 
 LINES_VIEW = "millrace_lines"
 
-# The verdict of a metric on a line; NULL if the metric leaves out the line.
+# The verdicts of a metric on a line. A third one is NULL: the metric's filter excludes the line.
 COUNTED = 1
 FAULTY = -1
 
 EXPRESSION_NULL = "expression_null:"
-# The reason for headers and comments, which are part of a file and no error in it.
+# The reason of headers and comments. They are not errors, so the sinks do not get them.
 SKIPPED = "skipped"
 
-# Columns of a judged line that exist whatever the metrics are.
+# The columns of a judged line that do not depend on the metrics.
 LINE_COLUMNS = ("topic", "partition", "offset", "file", "reason", "seconds", "sample")
 
 _WHOLE_TYPES = ("int", "bigint")
@@ -59,10 +59,10 @@ class ValueKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricColumns:
-    """The columns of a judged line in which a metric finds its data; it is `metrics[number]`.
+    """The names of the columns of a judged line for the metric `FoldPlan.metrics[number]`.
 
-    `verdict` names the column with COUNTED, FAULTY or NULL. It is None if every line that parses
-    counts. `value` and `keys` name columns too.
+    The column `verdict` has COUNTED, FAULTY or NULL. `verdict` is None if every line that parses
+    counts for this metric. `value` is None for a metric that only counts lines.
     """
 
     number: int
@@ -79,11 +79,11 @@ class MetricColumns:
 
 @dataclass(frozen=True, slots=True)
 class MetricInput:
-    """What one metric computes from a line of one input.
+    """The SQL by which one metric reads a line of one input.
 
-    `where` and `value` are SQL over the input's columns. If the value is a single column, `absent`
-    is SQL for "the line has no such field". Otherwise it is None, and a NULL value is always a
-    fault.
+    `where` and `value` use the input's columns; they are None if the metric has no filter or value.
+    If the value is a single column, `absent` is SQL for "the line has no such field", and such a
+    line is not a fault. Otherwise `absent` is None, and every NULL value is a fault.
     """
 
     where: str | None
@@ -110,21 +110,21 @@ class FoldPlan:
 
 
 def valid_text(sql: str) -> str:
-    """Return a value as text, with U+FFFD for invalid UTF-8, as Python replaces it.
+    """Return SQL for a value as text. Invalid UTF-8 becomes U+FFFD in the same way as in Python.
 
-    Java replaces invalid octets differently, which would make two keys of one text.
+    Java replaces invalid octets in a different way, so one text would have two different keys.
     """
     return f"make_valid_utf8(CAST(({sql}) AS STRING))"
 
 
 class _Columns:
-    """The columns of one step; equal expressions share a column."""
+    """The columns of one step of the query. Equal expressions share one column."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
     def named(self, kind: str, sql: str) -> str:
-        """Return the name of the column for an expression."""
+        """Return the name of the column with an expression; add the column if there is none."""
         return self._names.setdefault(sql, f"{kind}{len(self._names)}")
 
     def items(self) -> dict[str, str]:
@@ -133,7 +133,7 @@ class _Columns:
 
 
 def compile_plan(section: StreamSection) -> FoldPlan:
-    """Compile the judging of lines for all metrics of a checked section."""
+    """Compile the query that judges lines for all metrics of a validated section."""
     metrics = resolve_metrics(section)
     inputs = {
         name: parse_input(name, given, _wanted(name, given, metrics))
@@ -189,7 +189,7 @@ def _entry(metric: Metric, parsed: ParsedInput, given: ParsedInputSection) -> Me
     column = parsed.columns.get(bare) if bare is not None else None
     absent = None
     if bare is not None:
-        # For a text measured as a number, the text itself can be the faulty value.
+        # The line has the field if its text exists, even if the text is not a number.
         text = own if column is None or column.raw is None else column.raw
         absent = f"{text} IS NULL"
     declared = given.column_types()[bare] if bare is not None else None
@@ -200,7 +200,7 @@ def _entry(metric: Metric, parsed: ParsedInput, given: ParsedInputSection) -> Me
 def _value_sql(
     measure: str, own: str, declared: str | None, column: ColumnSql | None
 ) -> tuple[ValueKind, str]:
-    """Return a value's type, and SQL that is NULL if the value cannot be measured.
+    """Return the type of a metric's value, and SQL for the value, NULL if it cannot be measured.
 
     Sums are exact, so a number that DECIMAL(38,12) cannot hold is a fault and is never rounded. A
     double computed by an expression is inexact anyway: it is rounded to 12 places, but not to zero.
@@ -246,7 +246,7 @@ def _reading(
         verdicts[name] = f"CASE {' '.join(cases)} ELSE {COUNTED} END" if cases else str(COUNTED)
     verdict: str | None = None
     if set(verdicts.values()) != {str(COUNTED)}:
-        # Lines of other inputs have no value either, which is not a fault.
+        # A line of another input has the verdict NULL, because it must not count as a fault.
         verdict = judged.named("verdict", f"CAST({_cases(verdicts)} AS TINYINT)")
     column: str | None = None
     if kind is not None:
@@ -271,7 +271,10 @@ def _reading(
 
 
 def _measure(parsed: ParsedInput, sql: str, measured: _Columns) -> str:
-    """Return a column for a filter or value of one input, evaluated once per line."""
+    """Add a filter or value of one input as a column, and return its name.
+
+    As a column it is evaluated once per line, even if several metrics use it.
+    """
     column = _of_input(parsed.name, attempt_of_user(sql))
     return quote_name(measured.named(f"{parsed.name}.measured", column))
 
@@ -282,7 +285,7 @@ def _lines_query(
     judged: _Columns,
     readings: Sequence[MetricColumns],
 ) -> Iterator[str]:
-    """Yield the steps from lines to judged lines; each reads the step before.
+    """Yield the parts of the query: steps from lines to judged lines, each on the previous step.
 
     Measure the generated code before you add work per line. Spark compiles all steps into one Java
     method, and the JVM interprets a method above 8,000 bytes of bytecode unless an option forbids
@@ -315,7 +318,7 @@ def _lines_query(
         "seconds": _by_input({p.name: f"unix_seconds({_time(p)})" for p in parsed}),
     }
     steps |= {"typed": typed, "measured": {**why, **measured.items()}, "judged": judged.items()}
-    # A step is empty if nothing is taken from a line, or nothing is judged.
+    # A step has no columns if no metric needs any. Such a step is left out.
     steps = {step: columns for step, columns in steps.items() if columns}
     befores = ["lines", *steps]
     yield ",\n".join(
@@ -347,13 +350,16 @@ def _of_input(name: str, sql: str) -> str:
 
 
 def _by_input(branches: Mapping[str, str]) -> str:
-    """Return an expression for lines of each input; no CASE if all inputs have the same one."""
+    """Return SQL that selects the expression of a line's input.
+
+    Without CASE if all inputs have the same expression.
+    """
     same = set(branches.values())
     return same.pop() if len(same) == 1 else _cases(branches)
 
 
 def _cases(branches: Mapping[str, str]) -> str:
-    """Return an expression for lines of each input, NULL for lines of others."""
+    """Return SQL that selects the expression of a line's input, NULL for lines of other inputs."""
     if not branches:
         return "NULL"
     cases = " ".join(f"WHEN {quote_name(f'{n}.is')} THEN {sql}" for n, sql in branches.items())

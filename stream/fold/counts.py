@@ -1,6 +1,6 @@
-"""A folded batch: rows and blocks for the sinks, lines that were not counted, and offsets.
+"""The result of folding a batch: cells for the sinks, lines that were not counted, and offsets.
 
-Room: pure, no JVM.
+Pure, no JVM. Cells come as rows, or as blocks (many cells of one window as text).
 """
 
 import math
@@ -19,7 +19,7 @@ Key = tuple[str | None, ...]
 
 
 class Reason(NamedTuple):
-    """Why lines of a file were not counted."""
+    """The reason why lines of a file were not counted; `file` is None if a record has no key."""
 
     topic: str
     file: str | None
@@ -28,7 +28,10 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionCount:
-    """The lines of one partition in a batch, and the latest time among them."""
+    """The lines of one partition in a batch: their number, offsets and latest time.
+
+    `latest_s` is None if none of the lines has a time.
+    """
 
     topic: str
     partition: int
@@ -54,8 +57,8 @@ class PartitionCount:
 class Stamped:
     """The time stamps of a partition's records, as a histogram (`java/Stamps.java`).
 
-    Slot n begins n times its width after 1970. `lines` has the number of each slot from
-    `first_slot` on.
+    A slot is 2**`width_bits` microseconds wide, and slot n begins n widths after 1970. `lines` has
+    the number of records in each slot, beginning with `first_slot`.
     """
 
     topic: str
@@ -65,9 +68,9 @@ class Stamped:
     lines: Sequence[int]
 
     def moments(self) -> Iterator[tuple[float, int]]:
-        """Yield the middle of each slot with lines, in epoch milliseconds, and their number.
+        """Yield the middle of each slot that has records, in epoch ms, and their number.
 
-        A record without a time stamp has one before 1970, and is left out.
+        Records without a time stamp are left out; Spark gives them a time before 1970.
         """
         half = (1 << self.width_bits) / 2
         for slot, count in enumerate(self.lines, self.first_slot):
@@ -95,7 +98,7 @@ class Spent:
         return Spent(self.read_s / parallel, self.judged_s / parallel, self.folded_s / parallel)
 
     def within(self, whole_s: float) -> "Spent":
-        """Return the same, scaled down if its sum exceeds the total time."""
+        """Return these seconds, scaled down so that their sum is at most `whole_s`."""
         parts_s = self.read_s + self.judged_s + self.folded_s
         return (
             self
@@ -124,7 +127,7 @@ class BatchCounts:
 
     @property
     def latest_s(self) -> int | None:
-        """The latest time of any counted line."""
+        """The latest time of any counted line; None if no line has a time."""
         return max((p.latest_s for p in self.partitions if p.latest_s is not None), default=None)
 
 
@@ -136,7 +139,10 @@ def fault_reason(plan: FoldPlan, number: int) -> str:
 def unparsed_rows(
     unparsed: Mapping[Reason, tuple[int, Sequence[UnparsedSample]]],
 ) -> list[UnparsedRow]:
-    """Return counts and samples by reason; headers and comments are left out."""
+    """Return the lines that were not counted, as rows for the sinks.
+
+    `unparsed` has the number and the samples for each reason. Headers and comments are left out.
+    """
     return sorted(
         (
             UnparsedRow(

@@ -1,7 +1,7 @@
 """Folds a batch's lines: in the driver if they are few, in Spark's tasks if they are many.
 
-Both use the same fold (`java_fold.py`), which returns cells. On a cluster tasks do all of it,
-because otherwise all executors would wait for the driver.
+The driver and the tasks use the same code (`java_fold.py`). On a cluster, Spark's tasks fold all
+batches, because the executors would have nothing to do while the driver folds one.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,19 +12,20 @@ from stream.fold.java_fold import JavaFold
 from stream.fold.judging import Judging
 from stream.source.kafka import Span, tasks_for
 
-# Up to this many lines, cells come as rows. A row costs 130 microseconds and a cell in a block
-# costs 10, but rows need not be read back from the server.
+# Up to this many lines, cells come as rows and not as blocks. A row costs 130 microseconds and a
+# cell in a block only 10. But the sinks must read the cells of a block back from the server, and
+# not those that come as rows.
 SMALL_BATCH_LINES = 1_000
 
-# A local driver itself reads up to this many lines of the stream, because a job takes 0.15 s.
+# A local driver reads up to this many lines itself, because starting a Spark job takes 0.15 s.
 READ_HERE_LINES = 20_000
 
 
 class Folding:
-    """Folds the lines of one query's batches; they have the columns of `kafka.COLUMNS_DDL`.
+    """Folds the batches of one query, whose lines have the columns of `kafka.COLUMNS_DDL`.
 
-    `as_blocks`: the sinks accept cells as text; otherwise all cells come as rows.
-    `is_local`: tasks run in the driver's own process.
+    `as_blocks`: the sinks accept cells as blocks of text; otherwise all cells come as rows.
+    `is_local`: Spark's tasks run in the driver's own process, and not on a cluster.
     """
 
     def __init__(self, plan: FoldPlan, *, as_blocks: bool, is_local: bool = True) -> None:
@@ -41,25 +42,28 @@ class Folding:
         return self.fold_in_tasks(lines, self.tasks(lines.sparkSession, offsets))
 
     def tasks(self, session: SparkSession, offsets: int) -> int | None:
-        """Return the number of tasks to read these offsets; None: any number.
+        """Return the number of tasks to read this many offsets; None leaves it to Spark.
 
-        In the driver's process the default number always fills all of its cores.
+        In a local driver Spark's own number of tasks already uses all cores.
         """
         return (
             None if self.is_local else tasks_for(offsets, session.sparkContext.defaultParallelism)
         )
 
     def fold_here(self, session: SparkSession, span: Span, offsets: int) -> BatchCounts:
-        """Read and fold a span of the running stream, which covers this many offsets."""
+        """Read and fold the lines of a span in the driver; `offsets` is about their number."""
         fold = self._small if offsets <= SMALL_BATCH_LINES else self._large
         return fold.of_span(session, span, self._judge(session))
 
     def fold_in_driver(self, lines: DataFrame) -> BatchCounts:
-        """Judge and fold a few lines in the driver; all cells come as rows."""
+        """Judge and fold a few lines in the driver. All cells come as rows."""
         return self._small.of_few(lines, self._judge(lines.sparkSession))
 
     def fold_in_tasks(self, lines: DataFrame, tasks: int | None = None) -> BatchCounts:
-        """Judge and fold lines in Spark's tasks; one task per core combines their cells."""
+        """Judge and fold lines in Spark's tasks. A second stage then combines their cells.
+
+        The second stage has one task per core, or `tasks` if that is fewer.
+        """
         session = lines.sparkSession
         cores = session.sparkContext.defaultParallelism
         return self._large.of_many(lines, self._judge(session), min(cores, tasks or cores), cores)

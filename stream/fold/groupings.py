@@ -1,8 +1,9 @@
-"""How a large batch is grouped: which metrics share a grouping, and its description for the JVM.
+"""Decides which metrics are counted together, and describes that for the JVM.
 
-Room: pure, no JVM. Metrics with the same inputs, key, slice and zone share a grouping: the cell of
-a line is looked up once for all of them. A metric with a sketch has its own grouping, because its
-cells are rows. `java/Fold.java` computes the groupings in one pass over the judged lines.
+Pure, no JVM. Metrics with the same inputs, key, slice and zone share a *grouping*, so the cell of a
+line is looked up once for all of them. A metric with a sketch has a grouping of its own, because
+its cells always come as rows. `java/Fold.java` computes all groupings in one pass over the judged
+lines.
 """
 
 import json
@@ -20,17 +21,18 @@ from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, FoldPlan, MetricC
 from stream.parse.numbers import EXACT_DIGITS, EXACT_PLACES
 from stream.parse.times import TIME_REASON
 
-# The most samples of uncounted lines per partition, file and reason; the sinks keep no more.
+# The most samples of uncounted lines per partition, file and reason. The sinks would not keep more.
 SAMPLES = SAMPLES_PER_FILE_AND_DAY
 
 # The most octets of samples per task, over all files.
 SAMPLE_OCTETS = 8 << 20
 
-# The size of the pieces in which cells go from one stage to the next, plus one window.
+# The size of the pieces in which cells go from the first stage to the second. A piece can be larger
+# by one window.
 CHUNK_OCTETS = 8 << 20
 
-# The first octet of each frame from the JVM: a block, rows, tallies of lines, samples, times of a
-# task, time for making text, and the end.
+# The first octet of a frame from the JVM tells its kind: a block of cells, rows, numbers of lines,
+# samples, the times of a task, the time for making text, and the last frame.
 _KINDS = ("block", "rows", "tallies", "samples", "task", "text", "end")
 FRAMES = dict(zip(_KINDS, b"BRTSJWE", strict=True))
 
@@ -56,7 +58,7 @@ class Grouping:
 
     @property
     def coarser_s(self) -> tuple[int, ...]:
-        """The windows of its metrics that are larger than a slice."""
+        """The sizes of the metrics' windows that differ from the slice, ascending."""
         sizes = {size for reading in self.readings for size in reading.windows_s}
         return tuple(sorted(sizes - {self.slice_s}))
 
@@ -72,12 +74,12 @@ def groupings(plan: FoldPlan) -> tuple[Grouping, ...]:
 
 
 def faulty_readings(plan: FoldPlan) -> tuple[MetricColumns, ...]:
-    """Return the metrics for which a line can be faulty."""
+    """Return the metrics that have a verdict, which are those that can find a line faulty."""
     return tuple(reading for reading in plan.readings if reading.verdict is not None)
 
 
 def fold_spec(plan: FoldPlan, *, as_blocks: bool) -> str:
-    """Return the description of a plan for the JVM as JSON; columns are numbers.
+    """Return the description of a plan for the JVM, as JSON. Columns are given by their positions.
 
     `as_blocks`: the sinks accept cells as text; otherwise all cells come as rows.
     """

@@ -1,14 +1,14 @@
 """Folds a batch in one pass over its lines (`java/Fold.java`).
 
-Spark's tasks do it, or the driver's JVM if a job would take longer than the lines.
+Spark's tasks fold it, or the driver's JVM if starting a job would take longer than folding.
 
-What comes back is as large as the cells, and not as the lines: frames, each of which is a block of
-cells as text, or a pickled list of rows, of tallies of lines, or of samples; and how long each task
-took.
+The result grows with the number of cells, not with the number of lines. It comes as frames. Each
+frame is a block of cells as text, a pickled list (of rows, numbers of lines, or samples), or the
+times of a task.
 
-The frames come through a socket of Spark's, not as the result of the call to the JVM. A result of
-more than a few kilobytes arrives 40 ms late, because Nagle's algorithm on one side waits for the
-delayed acknowledgement of the other. Send anything large through such a socket.
+The frames come through a socket that Spark opens, not as the return value of the call to the JVM. A
+return value of more than a few kilobytes arrives 40 ms late, because Nagle's algorithm on one side
+waits for the delayed acknowledgement of the other side. Send all large data through such a socket.
 """
 
 import pickle
@@ -39,7 +39,8 @@ from stream.source.kafka import Span
 # The head of a block: kind, metric, size and start of the window, number of keys.
 _BLOCK_HEAD = struct.Struct(">BiiqI")
 
-# Nanoseconds of a task: reading, judging, folding. In the second stage: making text of cells.
+# The times of a task in nanoseconds: for reading, judging and folding. A task of the second stage
+# reports only the time for writing cells as text.
 _TASK_TIMES = struct.Struct(">Bqqq")
 _TEXT_TIME = struct.Struct(">Bq")
 _NS_PER_S = 1_000_000_000
@@ -62,19 +63,20 @@ class JavaFold:
     def of_many(self, lines: DataFrame, judging: Judging, tasks: int, parallel: int) -> BatchCounts:
         """Judge and fold lines, which have the columns of `kafka.COLUMNS_DDL`.
 
-        `tasks` tasks of a second stage combine the cells; `parallel` tasks run at the same time.
+        `tasks` is the number of tasks in the second stage, which combines the cells. `parallel` is
+        how many tasks can run at the same time.
         """
         jvm: Any = lines.sparkSession._jvm
         place = jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec, tasks)
         return self._counts(place, parallel)
 
     def of_span(self, session: SparkSession, span: Span, judging: Judging) -> BatchCounts:
-        """Judge and fold the running stream's lines between two offsets, without a job."""
+        """Read, judge and fold the lines of a span in the driver's JVM, without a Spark job."""
         jvm: Any = session._jvm
         return self._counts(jvm.millrace.Fold.serveHere(*span, judging.java, self._spec))
 
     def of_few(self, lines: DataFrame, judging: Judging) -> BatchCounts:
-        """Judge and fold lines in the driver, after Spark has brought them there."""
+        """Let Spark collect lines in the driver's JVM, and judge and fold them there."""
         jvm: Any = lines.sparkSession._jvm
         rows = lines._jdf.queryExecution().executedPlan().executeCollect()
         return self._counts(jvm.millrace.Fold.serveRows(rows, judging.java, self._spec))
@@ -85,7 +87,7 @@ class JavaFold:
 
 
 def counts_of(frames: Iterable[bytes], plan: FoldPlan, parallel: int = 1) -> BatchCounts:
-    """Combine the frames of one batch; `parallel` tasks ran at the same time.
+    """Combine the frames of one batch. `parallel` is how many tasks ran at the same time.
 
     Raises OSError if the last frame is missing.
     """
@@ -93,7 +95,11 @@ def counts_of(frames: Iterable[bytes], plan: FoldPlan, parallel: int = 1) -> Bat
 
 
 def _whole(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the frames before the last; PySpark takes a broken socket for the frames' end."""
+    """Yield all frames except the last, which marks the end.
+
+    Raises ConnectionResetError without that mark, because PySpark takes a broken socket for the end
+    of the frames.
+    """
     for frame in frames:
         if frame[0] == FRAMES["end"]:
             return
@@ -189,12 +195,12 @@ class _Counting:
 
 
 def _beside(tasks: Sequence[Spent], parallel: int) -> Spent:
-    """Return the time of tasks of which `parallel` ran at the same time."""
+    """Return the elapsed time of tasks if `parallel` of them ran at the same time."""
     return sum(tasks, NOTHING_SPENT).over(max(1, min(parallel, len(tasks))))
 
 
 def _first(samples: Iterable[UnparsedSample]) -> list[UnparsedSample]:
-    """Return the first samples of each partition; every task kept as many."""
+    """Return the first SAMPLES samples of each partition, because each task sends as many."""
     kept: dict[int, int] = {}
     first: list[UnparsedSample] = []
     for one in sorted(samples, key=lambda one: (one.partition, one.offset)):

@@ -1,8 +1,8 @@
 """Judges lines by projections that Spark plans only once.
 
-For Spark each batch is a query that must be optimised and planned. For the query that judges lines
-this takes some tenths of a second, however few the lines are. So lines are passed through
-projections of that query, which Spark planned for the first batch.
+Spark optimises and plans a query again for each batch. For the query that judges lines this takes
+some tenths of a second, even if there are few lines. So this module lets Spark plan the query once,
+takes the projections from that plan, and passes the lines of every batch through them.
 """
 
 from functools import cached_property
@@ -15,7 +15,7 @@ from stream.source.kafka import COLUMNS_DDL
 
 
 class Judging:
-    """The projections of one plan; `java` is the Java object `Judge`."""
+    """The planned projections of one FoldPlan. `java` is the Java object `Judge` that has them."""
 
     def __init__(self, session: SparkSession, plan: FoldPlan) -> None:
         no_lines = session.createDataFrame(session.sparkContext.emptyRDD(), COLUMNS_DDL)
@@ -27,5 +27,5 @@ class Judging:
 
     @cached_property
     def shared(self) -> Any:
-        """`java` for tasks, as a broadcast variable of Spark."""
+        """The object `java` as a broadcast variable, for Spark's tasks."""
         return self.java.shared(self._context)

@@ -1,21 +1,21 @@
-"""Splits lines of access logs (`common`, `combined`) at blanks, or else by a pattern.
+"""SQL that splits lines of access logs (`common`, `combined`), at blanks or by a pattern.
 
-Room: pure, no JVM. The pattern defines such a line, but it costs several times as much as all
-other parsing. So `java/Access.java` splits plain lines. A plain line has a request of three words,
-no ident, no backslash, no quotes except around its fields, no blank in the user's name, and a time
-in the format of the usual servers. Splitting gives exactly the texts of the pattern; a test
-compares both on lines made to find differences. The pattern parses any other line.
+Pure, no JVM. A pattern defines the format, but matching it costs several times as much as all other
+parsing. So `java/Access.java` splits *plain* lines at blanks, and the pattern parses all others. A
+plain line has a request of three words, no ident, no backslash, no quotes except around its fields,
+no blank in the user's name, and a time in the format of the usual servers. For plain lines both
+ways give the same texts; a test compares them on lines made to find differences.
 
-Fields that a server adds after the user agent are ignored, because that is the only difference
-between `combined` and nginx's `main` or the logs of ingress-nginx and Traefik. A field before the
-client's address means another format. Such lines are refused, because each column would have the
-text of its neighbour.
+Fields that a server adds after the user agent are ignored, because nginx's `main` and the logs of
+ingress-nginx and Traefik differ from `combined` only in such fields. A line with a field before the
+client's address has another format. It is refused, because each column would get the text of its
+neighbour.
 """
 
 from stream.config.expression import quote_text
 from stream.config.line_patterns import CLIENT_NAME, COMBINED, COMMON, IPV4, IPV6
 
-# The beginning of a line in another format, and the shipped format that reads it.
+# The beginnings of lines in other formats, each with the shipped format that reads such lines.
 _ONE = rf"(?:{IPV4}|{IPV6}|{CLIENT_NAME}|-)"
 _CLIENT = rf"(?:{IPV4}|{IPV6}|unix:\S*+|[0-9A-Za-z_-]++\.[0-9A-Za-z._-]++)"
 _OTHER_FORMATS = (
@@ -23,7 +23,7 @@ _OTHER_FORMATS = (
     ("vhost_combined", rf'^\S++ {_CLIENT} \S++ [^"]*\[[^\[\]]++\] "'),
 )
 
-# The texts of a plain line, in the order of `java/Access.java`.
+# The texts of a plain line, in the order in which `java/Access.java` returns them.
 _PLAIN_TEXTS = (
     "remote_addr", "ident", "user", "time", "method", "target", "protocol", "status", "bytes",
     "referer", "user_agent",
@@ -37,7 +37,7 @@ def access_pattern(*, combined: bool) -> tuple[str, int]:
 
 
 def other_format_sql() -> str:
-    """Return SQL for the format that a line seems to have instead; NULL if unknown."""
+    """Return SQL for the name of the format that a refused line seems to have; NULL if unknown."""
     cases = (
         f"WHEN line RLIKE {quote_text(pattern)} THEN {quote_text(name)}"
         for name, pattern in _OTHER_FORMATS
@@ -46,12 +46,12 @@ def other_format_sql() -> str:
 
 
 def words_sql(*, combined: bool) -> str:
-    """Return SQL for the texts of a plain line, NULL for any other line."""
+    """Return SQL for the array of a plain line's texts; NULL for any other line."""
     return "millrace_combined(line)" if combined else "millrace_common(line)"
 
 
 def plain_texts(words: str, *, combined: bool) -> dict[str, str]:
-    """Return the texts of a plain line by column."""
+    """Return SQL for each column of a plain line; `words` is the array of its texts."""
     texts = {
         name: _word(words, name) for name in _PLAIN_TEXTS if combined or name not in _COMBINED_ALONE
     }
@@ -70,7 +70,10 @@ def plain_time_sql(words: str) -> str:
 
 
 def pattern_texts(field: list[str], request: str, *, combined: bool) -> dict[str, str]:
-    """Return the texts of any line by column, from the pattern's groups and the request."""
+    """Return SQL for each column of a line that the pattern has parsed.
+
+    `field` is SQL for each group of the pattern, `request` for the request in quotes.
+    """
     first = f"locate(' ', {request})"
     last = f"(length({request}) - locate(' ', reverse({request})) + 1)"
     three = f"({first} > 0 AND {last} > {first})"

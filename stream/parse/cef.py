@@ -4,7 +4,8 @@ from stream.config.expression import quote_text
 from stream.config.formats import Declared
 from stream.parse.texts import ColumnSql, LineSql, Texts
 
-# The texts of a line from `java/Cef.java`, between its head and its extension.
+# The columns of a line's header, in the order in which `java/Cef.java` returns them. Position 0 of
+# its result is the text before the header, and the extension comes last.
 _HEADER = ("version", "vendor", "product", "product_version", "event_class", "name", "severity")
 _EXTENSION = len(_HEADER) + 1
 

@@ -1,7 +1,7 @@
-"""Check what only Spark can check in a configuration: syntax, types, functions of expressions.
+"""Checks what only Spark can check in a configuration: syntax, types, functions of expressions.
 
-Everything is analysed, and nothing is run. Each fault has the path of its key in the configuration
-file, so that the appliance can show file and line.
+Spark analyses the expressions and runs none of them. Each fault has the path of its key in the
+configuration file, so that the appliance can show file and line.
 """
 
 import re
@@ -25,7 +25,7 @@ _NUMERIC_MEASURES = ("sum", "min", "max", "mean", "percentile")
 
 
 def check_section(session: SparkSession, section: StreamSection) -> list[Fault]:
-    """Return all faults that Spark finds in a section that is valid otherwise."""
+    """Return all faults that Spark finds in the expressions and patterns of a validated section."""
     faults: list[Fault] = []
     for name, given in section.from_.items():
         if given.pattern is not None:
@@ -48,11 +48,12 @@ def _empty(session: SparkSession, given: ParsedInputSection) -> DataFrame:
 def _check_expression(
     path: KeyPath, metric: MetricSection, text: str, frames: dict[str, DataFrame]
 ) -> Iterator[Fault]:
-    """Yield at most one fault: that of the first input for which the expression fails."""
+    """Yield the fault for the first input over which the expression is wrong, if there is one."""
     for name in metric.from_:
         sql = spark_sql(text, {column: column for column in frames[name].columns})
         try:
-            # Next to a plain column and inside a struct, Spark refuses aggregates and generators.
+            # Next to a plain column and inside a struct, Spark refuses aggregates and generators,
+            # which would not give one value per line.
             wrapped = F.struct(F.expr(sql.text).alias("e")).alias("s")
             probe = frames[name].select(wrapped, F.col("line")).select("s.e")
             kind = probe.schema["e"].dataType
@@ -74,7 +75,7 @@ def _check_expression(
 
 
 def _expected_type(measure: str, key: str, kind: DataType) -> str | None:
-    """Return the expected type; None if the type is right."""
+    """Return the expected type in words; None if `kind` is right for this key and measure."""
     if key == "where" or measure == "share":
         return None if isinstance(kind, BooleanType) else "an expression that is true or false"
     if measure in _NUMERIC_MEASURES and not isinstance(kind, NumericType | StringType):
@@ -85,7 +86,7 @@ def _expected_type(measure: str, key: str, kind: DataType) -> str | None:
 
 
 def _first_sentence(error: PySparkException) -> str:
-    """Return Spark's message without its code, its suggestions and the plan below it."""
+    """Return the first line of Spark's message, without error code, SQLSTATE and position."""
     lines = [line.strip() for line in (error.getMessage() or str(error)).splitlines()]
     text = next((line for line in lines if line), "an error without a message")
     text = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text)
@@ -95,7 +96,7 @@ def _first_sentence(error: PySparkException) -> str:
 
 
 def _position(error: PySparkException, sql: SparkSql) -> str:
-    """Return where in the user's expression Spark found the fault."""
+    """Return the position of the fault in the user's expression, in words; empty if unknown."""
     match = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
     if match is not None:
         before = sql.text.splitlines(keepends=True)[: int(match[1]) - 1]

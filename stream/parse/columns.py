@@ -1,13 +1,14 @@
 """Turns a line's text into columns, as SQL expressions of Spark.
 
-Room: pure, no JVM. Every input becomes a `ParsedInput` with steps of expressions. The first steps
-split the line (once per line, and only for lines of its topic), the next extract single texts, and
-`columns` converts these to their types. Each step reads the columns of earlier steps, so nothing
-expensive appears twice in a plan. Text that does not fit a column's type is NULL; `raw` tells this
-fault from an absent field (missing, null, `-`, or empty if the type is not text).
+Pure, no JVM. Every input becomes a `ParsedInput` with *steps*, which are sets of SQL expressions.
+The first steps split the line, once per line and only for lines of the input's topic. The next step
+extracts single texts, and `columns` converts these to their types. Each step reads the columns of
+earlier steps, so a plan evaluates no expensive expression twice. A text that does not fit the type
+of its column gives NULL. `raw` distinguishes this fault from an absent field (missing, null, `-`,
+or empty if the type is not text).
 
-Java's regular expressions recurse on a repeated group, so the stack would limit the length of a
-field. Therefore all repeats of groups here are possessive, which Java runs as a loop.
+Java matches a repeated group by recursion, so its stack would limit the length of a field. All
+repeats of groups in our patterns are possessive, because Java runs those as a loop.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -34,9 +35,9 @@ from stream.parse.times import TimeSql, line_time
 
 _LOGFMT_PAIR = r'[^\s="]++(?:=(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]*+))?'
 
-# Java recurses on a repeated group, and a line could use up the stack, which ends the JVM. So a
-# user's pattern with such a group is tried only on lines up to this length. The worst patterns took
-# 4 KiB of stack per character, and this limit allows them a quarter of the stack.
+# The longest line on which a user's pattern is tried if the pattern repeats a group. Java matches
+# such a pattern by recursion, and a longer line could use up the stack, which ends the JVM. The
+# worst patterns took 4 KiB of stack per character, so this limit allows a quarter of the stack.
 RECURSIVE_CHARACTERS_MAX = 8_192
 STACK_BYTES = 128 << 20
 
@@ -47,13 +48,14 @@ _NGINX_ESCAPE = r"\x"
 
 @dataclass(frozen=True, slots=True)
 class ParsedInput:
-    """How one input's lines become columns. Expressions name `line`, `arrival`, and each other.
+    """The SQL by which the lines of one input become columns.
 
-    `steps` split the line: columns, each computed from those of earlier steps; the last step has
-    single texts. `matches` tells whether the split succeeded. `time` is NULL if the line's time is
-    absent or unreadable, and `time_fault` is the reason. `reason` is the reason for a line that
-    does not match, and `fault` is SQL for details, if there are any. `skipped` tells which lines
-    are headers or comments.
+    Its expressions use the columns `line` and `arrival`, and the columns of earlier steps.
+
+    `steps` split the line, and the last of them has single texts. `matches` is true if the split
+    succeeded. `time` is NULL if the line's time is absent or unreadable, and `time_fault` gives the
+    reason. `reason` is the reason of lines that do not match; `fault` is SQL for details of it, or
+    None. `skipped` is true for headers and comments; it is None if the format has none.
     """
 
     name: str
@@ -69,9 +71,9 @@ class ParsedInput:
 
 
 def parse_input(name: str, section: ParsedInputSection, wanted: Collection[str]) -> ParsedInput:
-    """Return the expressions of one input that the columns in `wanted` need.
+    """Return the SQL for those columns of an input that are in `wanted`.
 
-    Spark need not analyse what is left out, nor optimise it in every batch.
+    Other columns are left out, so that Spark need not analyse and optimise them.
     """
     texts = Texts(name, section, {column.lower() for column in wanted})
     reading = _READERS[section.line_reader](texts)
@@ -114,7 +116,7 @@ def _access(texts: Texts) -> LineSql:
     columns["status"] = texts.typed("status", either["status"], "int")
     columns["bytes"] = texts.typed("bytes", either["bytes"], "bigint")
     if combined:
-        # An optional field that is missing gives an empty text.
+        # A missing optional field gives an empty text, which becomes NULL.
         for name in ("referer", "user_agent"):
             columns[name] = ColumnSql(f"nullif(nullif({either[name]}, '-'), '')")
     given = texts.section.time
@@ -160,7 +162,7 @@ def _logfmt(texts: Texts) -> LineSql:
         pair = f"get(filter({fields}, pair -> startswith(pair, {quote_text(head)})), 0)"
         value = f"substring({pair}, {len(head) + 1})"
         inner = f"substring({value}, 2, length({value}) - 2)"
-        # logfmt quotes like JSON does; text that JSON refuses is taken literally.
+        # logfmt escapes characters like JSON. If JSON refuses the text, each backslash is removed.
         read = f"get_json_object(concat('{{\"v\":', {value}, '}}'), '$.v')"
         bare = f"regexp_replace({inner}, {quote_text(_ESCAPED)}, '$1')"
         escaped = (
@@ -178,14 +180,14 @@ def _regex(texts: Texts) -> LineSql:
     names = sorted({str(column.steps[0]) for column in texts.columns})
     names += [name for name in section.time_names() if name not in names]
     groups = [f"{{{java_names[name]}}}" for name in names]
-    # A user's own pattern gets the unchanged line, because it may search for colours itself.
+    # A user's own pattern gets the line with its colours, because the pattern can contain them.
     line = "line" if section.format == "regex" else texts.text
     taken, matches = by_groups(pattern, groups, texts.fields, line)
     if repeats_groups(pattern):
         taken = f"IF(length(line) <= {RECURSIVE_CHARACTERS_MAX}, {taken}, NULL)"
 
     def text(column: Declared) -> str:
-        # A group that did not take part also gives an empty text.
+        # A group that did not take part in the match gives an empty text too, so both are NULL.
         return f"nullif({texts.fields}[{names.index(str(column.steps[0])) + 1}], '')"
 
     in_steps = texts.in_one_step if line == "line" else texts.in_two_steps

@@ -1,10 +1,10 @@
-"""Parses delimited fields by SQL: csv with or without a header, and the W3C extended log format.
+"""SQL that parses delimited fields: csv with or without a header, and the W3C extended log format.
 
-Room: pure, no JVM. Lines arrive one by one and from any file, so a header is recognised by its
-content: a line with the names that the input declares is not a row. If an input declares several
-headers, a line has the columns of the header that fits: by the number of fields, and for W3C also
-by the kinds of fields (an address, a number, a path). A line that fits no header, or more than one,
-is refused with that reason.
+Pure, no JVM. Lines arrive one by one and from any file, so a header is recognised by its content: a
+line with the names that the input declares is a header and not a row. If an input declares several
+headers, a row has the columns of the header that fits it. A header fits if it has the same number
+of fields, and for W3C also if the kinds of fields agree (an address, a number, a path). A row is
+refused if no header fits it, or more than one.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,10 @@ def read_csv(texts: Texts) -> LineSql:
 
 
 def _skipped(texts: Texts, headers: Sequence[Sequence[str]]) -> str | None:
-    """Return SQL that tells headers and comments. A header can lack its last names."""
+    """Return SQL that is true for headers and comments; None if the input has neither.
+
+    A line with only the first names of a header is a header too.
+    """
     section, fields = texts.section, texts.fields
     cases = []
     if section.comment is not None:
@@ -83,7 +86,7 @@ def _skipped(texts: Texts, headers: Sequence[Sequence[str]]) -> str | None:
 
 
 def read_w3c(texts: Texts) -> LineSql:
-    """Return how to read a W3C input: one pattern per header; lines with # are skipped."""
+    """Return how to read a W3C input: one pattern per header. Lines with # are skipped."""
     section, text = texts.section, texts.text
     headers = [header_names(line, section) for line in section.header or ()]
     wanted = {str(column.steps[0]) for column in texts.columns}

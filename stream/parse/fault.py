@@ -3,14 +3,14 @@
 from dataclasses import asdict, dataclass
 
 KeyPath = tuple[str | int, ...]
-"""The place of a key in the configuration file: keys, and list positions from 0."""
+"""The path to a key in the configuration file: names of keys, and 0-based positions in lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault: the key's path, what was found there, what was expected.
 
-    A note is only advice: lines can be counted in spite of it.
+    With `is_note` it is only advice, and does not prevent lines from being counted.
     """
 
     path: KeyPath

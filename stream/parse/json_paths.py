@@ -1,7 +1,7 @@
-"""Reads declared json paths with one function call that returns the text at each path.
+"""SQL that reads all declared json paths of a line by a single call of a function.
 
-Room: pure, no JVM. `java/JsonTexts.java` reads a line once, whatever the number of paths. The
-result at a path does not depend on other paths, so a metric never changes another.
+Pure, no JVM. `java/JsonTexts.java` parses a line once for all paths. The text at a path does not
+depend on the other paths, so adding a metric never changes the counts of another.
 """
 
 import json
@@ -13,5 +13,5 @@ Steps = tuple[str | int, ...]
 
 
 def json_texts(line: str, paths: Sequence[Steps]) -> str:
-    """Return SQL for the texts at some paths, as an array; NULL unless the line is an object."""
+    """Return SQL for the array of the texts at some paths; NULL if the line is no JSON object."""
     return f"millrace_json({line}, {quote_text(json.dumps([list(path) for path in paths]))})"

@@ -1,13 +1,13 @@
-"""Converts texts to numbers by SQL: what is a number, and which numbers are exact.
+"""SQL that converts texts to numbers, and decides which numbers can be stored exactly.
 
-Room: pure, no JVM. Spark's casts accept Java's notations (`5d`, `0x1p3`, `NaN`), and pass an
-exponent of any size to Java's BigDecimal, which raises for some and computes for minutes on others.
-So a text is a number only if it has the form of one, within limits.
+Pure, no JVM. Spark's casts accept Java's notations (`5d`, `0x1p3`, `NaN`). They also pass an
+exponent of any size to Java's BigDecimal, which raises for some exponents and computes for minutes
+on others. So here a text is a number only if it matches a pattern and is not too long.
 """
 
 from stream.config.expression import quote_text
 
-# The type of values and their extremes: 26 digits before the point, 12 after it.
+# The type of values and extremes: 26 digits before the decimal point and 12 after it.
 EXACT_DIGITS, EXACT_PLACES = 38, 12
 EXACT_DECIMAL = f"DECIMAL({EXACT_DIGITS},{EXACT_PLACES})"
 
@@ -15,7 +15,7 @@ EXACT_DECIMAL = f"DECIMAL({EXACT_DIGITS},{EXACT_PLACES})"
 NUMBER_CHARACTERS_MAX = 400
 
 _NUMBER = r"^[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]{1,3})?$"
-# Both apply only to texts that match _NUMBER, so they contain a digit.
+# Both patterns are used only on texts that match _NUMBER, so the text has at least one digit.
 _PLAIN_EXACT = r"^[+-]?0*+[0-9]{0,26}(?:\.[0-9]{0,12}0*+)?$"
 _SCIENTIFIC = r"^[+-]?[0-9]{0,16}(?:\.[0-9]{0,17})?[eE][+-]?[0-9]{1,2}$"
 # A text of this many characters with an exponent has at most 27 digits. So if its first digit
@@ -29,15 +29,15 @@ def is_number(text: str) -> str:
 
 
 def number(text: str, sql_type: str) -> str:
-    """Return SQL for a text as DOUBLE or DECIMAL, NULL if it is no number or does not fit."""
+    """Return SQL for a text as DOUBLE or DECIMAL; NULL if it is not a number or does not fit."""
     return f"IF({is_number(text)}, try_cast({text} AS {sql_type}), NULL)"
 
 
 def exact_decimal(text: str) -> str:
-    """Return SQL for a number's text as EXACT_DECIMAL, NULL if that would round it.
+    """Return SQL for a number's text as EXACT_DECIMAL; NULL if the type would round it.
 
-    Trailing zeros are ignored. With an exponent at most 17 digits after the point are read, more
-    than a double has.
+    Trailing zeros are ignored. A text with an exponent can have at most 17 digits after the point,
+    which is more than a double has.
     """
     held = f"try_cast({text} AS {EXACT_DECIMAL})"
     # Such a text has all its digits within 37 places if it is below one, and within 22 if it is

@@ -1,6 +1,7 @@
-"""Asks Java about patterns that a user wrote: whether they compile, and whether they end.
+"""Checks patterns that a user wrote, in Java: whether they compile, and how long they can take.
 
-The bridge returns a stack overflow as an error. No line is read.
+The patterns are tried on texts made for this check, not on lines of the topics. A stack overflow in
+the JVM comes back as an error of the call.
 """
 
 from collections.abc import Iterator
@@ -15,16 +16,17 @@ from stream.config.patterns import PatternKind, attacks, glob_hint, like_fault, 
 from stream.parse.columns import RECURSIVE_CHARACTERS_MAX
 from stream.parse.fault import Fault, KeyPath
 
-# The length of lines for trying a user's pattern. A pattern on which Java recurses never gets lines
-# above RECURSIVE_CHARACTERS_MAX.
+# The length of the texts on which a user's pattern is tried. A pattern that Java matches by
+# recursion is tried on shorter texts, because it never gets a line above RECURSIVE_CHARACTERS_MAX.
 _TRIAL_CHARACTERS = 100_000
 _TRIALS = ("a", "a ", "1", '"', "\\", 'k="v\\"" ', "[x] ", "/a.b?c=d&")
 
-# The length of a text on which a usual pattern needs some thousand steps. If a pattern exceeds the
-# limit of steps (`java/Steps.java`), they double with each character, or grow with the third power.
+# The length of a text on which a usual pattern needs some thousand steps. A pattern that exceeds
+# the limit of steps (`java/Steps.java`) on such a text needs twice as many for each additional
+# character, or its steps grow with the third power of the length.
 _ATTACK_CHARACTERS = 500
 
-# The exception of our matcher (`java/Steps.java`).
+# The exception with which our matcher gives up (`java/Steps.java`).
 _TOO_MANY_STEPS = "millrace.Steps$TooMany"
 
 _POSSESSIVE = "possessive repeats such as [^x]*+ instead of repeated groups"
@@ -33,7 +35,7 @@ _POSSESSIVE = "possessive repeats such as [^x]*+ instead of repeated groups"
 def check_input_pattern(name: str, pattern: str) -> Iterator[Fault]:
     """Check that Java accepts the pattern of an input, and that it survives long lines.
 
-    A pattern that needs too many steps for a line is no fault; such a line does not parse.
+    Too many steps on a text are not a fault here, because only the affected line is not counted.
     """
     path = ("stream", "from", name, "pattern")
     reason = _compile_fault(pattern)
@@ -76,7 +78,7 @@ def note_patterns(path: KeyPath, text: str) -> Iterator[Fault]:
 
 
 def note_input_pattern(name: str, pattern: str) -> Iterator[Fault]:
-    """Yield the same note on the pattern of an input."""
+    """Yield a note if the pattern of an input needs too many steps on a short text."""
     yield from _note_attack(("stream", "from", name, "pattern"), pattern, "")
 
 
@@ -105,7 +107,7 @@ def _compile_fault(pattern: str) -> str | None:
 
 
 def _match_fault(bounded: Any, text: str) -> str | None:
-    """Return the error of a match: _TOO_MANY_STEPS, or Java's message; None without one."""
+    """Match a text; return _TOO_MANY_STEPS, or Java's message, or None if there was no error."""
     try:
         bounded.isFoundIn(text)
     except (Py4JError, PySparkException) as error:
@@ -121,6 +123,6 @@ def _jvm() -> Any:
 
 
 def _java_reason(error: Exception) -> str:
-    """Return the first line of Java's message; PySpark wraps only some exceptions."""
+    """Return the first line of Java's message, whether or not PySpark has wrapped the exception."""
     text = str(getattr(error, "java_exception", error)).split("PatternSyntaxException: ")[-1]
     return (text.splitlines() or ["no reason given"])[0]

@@ -1,9 +1,9 @@
-"""Extracts single texts from a line and converts them to the columns' types, as SQL.
+"""SQL that extracts single texts from a line and converts them to the types of the columns.
 
-Room: pure, no JVM. Each reader of a format (`columns.py`, `delimited.py`, `syslog.py`, `cef.py`)
-splits a line by steps of expressions and makes columns of the texts with `Texts`. Text that does
-not fit a column's type is NULL; `raw` tells such a fault from an absent field (missing, null, `-`,
-or empty if the type is not text).
+Pure, no JVM. Each reader of a format (`columns.py`, `delimited.py`, `syslog.py`, `cef.py`) splits a
+line by steps of SQL expressions, and uses `Texts` to convert the resulting texts to columns. A text
+that does not fit the type of its column gives NULL. `raw` distinguishes this fault from an absent
+field (missing, null, `-`, or empty if the type is not text).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,14 +15,17 @@ from stream.config.input_section import ParsedInputSection
 from stream.parse.numbers import number
 from stream.parse.times import TimeSql, line_time, parse_time
 
-# Separates the fields when a single replacement writes out a pattern's groups.
+# The character between the fields, when one replacement writes all groups of a pattern to a text.
 _SEPARATOR = "\x01"
 _BLANK = ", ' ', "
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSql:
-    """A column: its typed value, and the text it was made from (None if it is text itself)."""
+    """A column: SQL for its value, and for the text from which the value was converted.
+
+    `raw` is None if the value is a text itself.
+    """
 
     value: str
     raw: str | None = None
@@ -33,11 +36,11 @@ Steps = tuple[Mapping[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class LineSql:
-    """How a reader splits a line.
+    """The SQL by which a reader splits a line.
 
-    `steps` do that, and `matches` tells whether it succeeded. `fault` is SQL that describes in a
-    few words what is wrong with a line that does not match, or None. `skipped` tells which lines
-    are headers or comments, which are neither counted nor faulty.
+    `steps` split the line, and `matches` is true if that succeeded. `fault` describes in a few
+    words why a line does not match; it is None if there is only one reason. `skipped` is true for
+    headers and comments, which are neither counted nor faulty; it is None if the format has none.
     """
 
     steps: Steps
@@ -62,21 +65,21 @@ class Texts:
         self.held: dict[str, str] = {}
 
     def in_one_step(self, taken: str) -> Steps:
-        """Return the step for a line that one expression splits, the column `fields`."""
+        """Return the step that splits a line by one expression into the column `fields`."""
         return ({f"{self.name}.fields": taken},)
 
     def in_two_steps(self, taken: str) -> Steps:
-        """Do the same on the line's plain text, without byte order mark and colours."""
+        """Return two steps: the first removes byte order mark and colours, the second splits."""
         return ({f"{self.name}.text": "millrace_plain(line)"}, *self.in_one_step(taken))
 
     def hold(self, what: str, text: str) -> str:
-        """Make a text a column of its own, and return the column's name."""
+        """Make a text a column of its own, so that it is evaluated once; return its name."""
         column = f"{self.name}.{what}.text"
         self.held[column] = text
         return quote_name(column)
 
     def typed(self, name: str, text: str, column_type: str) -> ColumnSql:
-        """Return a text as a column of a type, NULL if it does not fit."""
+        """Return a text as a column of a type. Its value is NULL if the text does not fit."""
         if column_type == "string":
             return ColumnSql(f"nullif({text}, '-')")
         held = self.hold(name, f"nullif(nullif(trim({text}), '-'), '')")
@@ -87,14 +90,16 @@ class Texts:
         return ColumnSql(f"try_cast({held} AS {column_type})", held)
 
     def declared(self, text_of: Callable[[Declared], str]) -> dict[str, ColumnSql]:
-        """Return the declared columns; `text_of` returns the text of each."""
+        """Return the declared columns; `text_of` returns SQL for the text of a column."""
         return {
             column.name: self.typed(column.name, text_of(column), column.type)
             for column in self.columns
         }
 
     def time(self, text_of: Callable[[Declared], str]) -> TimeSql:
-        """Return the line's time: the first readable field that `time:` names, or its arrival.
+        """Return the line's time: that of the first readable field in the key `time`.
+
+        Without that key it is the time at which the line arrived.
 
         The texts of a field such as ``date + time`` are joined by a blank.
         """
@@ -106,7 +111,7 @@ class Texts:
     def time_of(
         self, fields: Sequence[Sequence[str]], text_of: Callable[[Declared], str]
     ) -> TimeSql:
-        """Return the time in the first readable one of some fields."""
+        """Return the time in the first readable field. Each field is a list of texts to join."""
         section = self.section
         texts = []
         for place, field in enumerate(fields):
@@ -122,10 +127,14 @@ class Texts:
 def by_groups(
     pattern: str, groups: Sequence[str], fields: str, line: str = "line"
 ) -> tuple[str, str]:
-    """Match once, and split one replacement into fields 1 to n; fewer if there is no match.
+    """Return SQL that matches a pattern once and splits the result into its groups.
 
-    The separator must not occur in the line. For nearly every line that is a control character,
-    for others the control character followed by the line's own digest.
+    The first expression is an array with group n at position n. The second is true if the line
+    matched; `fields` is the name of the column with that array.
+
+    The groups are written to one text and split at a separator, which must not occur in the line.
+    For nearly every line the separator is a control character. For a line with this character it is
+    the character followed by the MD5 sum of the line.
     """
     usual = quote_text(_SEPARATOR)
     holds_it = f"contains({line}, {usual})"

@@ -1,7 +1,8 @@
-"""Converts texts to times by SQL: in the common formats, or in layouts that the user writes.
+"""SQL that converts texts to times, in the common formats or in layouts that the user writes.
 
-Room: pure except for the time zone database that `stream/config/zones.py` reads. `java/Times.java`
-does the work: it reads a text once, from left to right, which keeps generated code small.
+Pure except for the time zone database that `stream/config/zones.py` reads. The SQL calls
+`java/Times.java`, which reads a text once from left to right. A function keeps the code that Spark
+generates small.
 
 A number is seconds, milliseconds, microseconds or nanoseconds since 1970, depending on its size. A
 text without a zone is in the input's `tz`. When clocks go back, a local time that occurs twice
@@ -16,14 +17,15 @@ from stream.config.expression import quote_text
 from stream.config.times import TimeSection, compile_layout
 from stream.config.zones import zone_names
 
-# Times outside of these are unreadable: MySQL's DATETIME ends there, and no log is older.
+# A time before 1970 or from here on is unreadable, because MySQL's DATETIME ends with year 9999.
 _TIME_MAX_S = 253_402_300_800
 
-# A record without a time stamp has no arrival; a date without a year is then unreadable.
+# The arrival, from which a date without a year gets its year. A record without a time stamp has no
+# arrival, so such a date in it is unreadable.
 _ARRIVAL = "coalesce(arrival, timestamp_micros(0))"
 
 
-# The reason for a line that is not counted in its windows, if there is no better one.
+# The reason for a line without a usable time, if no more precise reason is known.
 TIME_REASON = "time"
 
 
@@ -38,7 +40,8 @@ class TimeSql:
 def line_time(texts: Sequence[str], tz: str, section: TimeSection | None) -> TimeSql:
     """Return the time of a line: of the first text that is a time, else by the fallback."""
     given = section or TimeSection()
-    # If several fields are tried, none was chosen for this log, so a name may mislead.
+    # A list of several fields is a guess by their names, which can mislead. So the texts are
+    # checked more strictly.
     is_picky = len(texts) > 1 and not given.layout
     values = [parse_time(text, tz, given.layout, is_picky=is_picky) for text in texts]
     faults = [time_fault(text, tz, given.layout, is_picky=is_picky) for text in texts]
@@ -49,21 +52,24 @@ def line_time(texts: Sequence[str], tz: str, section: TimeSection | None) -> Tim
 
 
 def parse_time(text: str, tz: str, layout: Sequence[str] = (), *, is_picky: bool = False) -> str:
-    """Return the time of a text, NULL if it is none or its meaning is not certain.
+    """Return SQL for the time in a text; NULL if the text is not a time, or is ambiguous.
 
-    `is_picky` is for a field found by its name among several. Then a number below 100,000,000
-    is taken for a duration, and a date without a time of day is not a time.
+    With `is_picky`, a number below 100,000,000 is taken for a duration, and a date without a time
+    of day is not accepted. Use it for a field that was found by its name among several.
     """
     return f"millrace_time({text}, {_spec(tz, layout, is_picky)}, {_ARRIVAL})"
 
 
 def time_fault(text: str, tz: str, layout: Sequence[str] = (), *, is_picky: bool = False) -> str:
-    """Return why `parse_time` gives NULL, such as ``time:zone BST``; NULL for no reason."""
+    """Return SQL for the reason why `parse_time` gives NULL, such as ``time:zone BST``.
+
+    NULL if there is no particular reason.
+    """
     return f"millrace_time_fault({text}, {_spec(tz, layout, is_picky)})"
 
 
 def plausible_time(time: str) -> str:
-    """Return a time if it can be stored, else NULL."""
+    """Return SQL for a time if MySQL can store it, else NULL."""
     return f"CASE WHEN unix_seconds({time}) BETWEEN 0 AND {_TIME_MAX_S - 1} THEN {time} END"
 
 

@@ -1,9 +1,9 @@
-"""Makes expressions NULL for a line on which they raise, take too long, or produce too much.
+"""SQL that makes an expression NULL for a line on which it raises or exceeds a limit.
 
-Room: pure. Spark's SQL has no such function; `java/Functions.java` adds two to a session. Both
-wrap the expression in Catalyst's TryEval, after `java/Exchange.java` has replaced functions that
-match patterns or produce texts of any length by variants with limits. In a user's expression, whole
-numbers that do not fit are NULL too.
+Pure. Spark's SQL has no function for this, so `java/Functions.java` adds two of them to a session.
+Both wrap the expression in Catalyst's TryEval. Before that, `java/Exchange.java` replaces functions
+that match patterns, and functions that can produce very long texts, by variants with limits. In a
+user's expression, an integer overflow gives NULL too.
 """
 
 FUNCTION = "millrace_try"
@@ -11,10 +11,10 @@ FUNCTION_OF_USER = "millrace_try_of_user"
 
 
 def attempt(sql: str) -> str:
-    """Return our own expression, NULL if evaluating it raises an exception."""
+    """Return SQL for one of our own expressions, NULL if evaluating it raises an exception."""
     return f"{FUNCTION}({sql})"
 
 
 def attempt_of_user(sql: str) -> str:
-    """Return the same for a user's expression."""
+    """Return SQL for a user's expression, NULL if it raises an exception or overflows."""
     return f"{FUNCTION_OF_USER}({sql})"

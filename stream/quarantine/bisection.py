@@ -1,8 +1,9 @@
 """Counts one batch, in parts if necessary: carries out what `search.py` decides.
 
-Room: no Spark of its own; the caller passes in how to count and read a part (`BatchParts`). Runs
-on the thread of the batch. The job's own thread watches `hand`, to record what the JVM was counting
-when it ended, and to end a JVM that hangs.
+This module does not call Spark itself. The caller passes in an object that counts and reads parts
+of the batch (`BatchParts`). The module runs on the thread of the batch. In the meantime the job's
+main thread watches `hand`, which shows what is being counted: it ends a JVM that hangs, and records
+what the JVM was counting when it ended.
 """
 
 import logging
@@ -41,11 +42,11 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetsDiffer(Exception):
-    """The lines of a batch do not fit the offsets from Spark's log and the broker."""
+    """The offsets of a batch's lines do not agree with Spark's log or with the broker."""
 
 
 class StopRequested(Exception):
-    """The part is stopping; the batch was not started, or is given up before the sinks have it."""
+    """The stream is stopping. The batch was not started, or was dropped before the sinks got it."""
 
 
 class BatchParts(Protocol):
@@ -61,12 +62,15 @@ class BatchParts(Protocol):
         """Return the first offset that the broker has of each partition."""
 
     def check(self) -> None:
-        """Count lines that are known to be good; raises the error if that fails."""
+        """Count made-up lines that are good; raises the error if Spark cannot count even them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedBatch:
-    """A counted batch. If it was divided, every start in `ranges` is known."""
+    """The result of counting a batch. `poison` are the lines that were set aside.
+
+    If the batch was counted in parts, every start in `ranges` is known.
+    """
 
     ranges: Sequence[OffsetRange]
     counts: BatchCounts
@@ -84,7 +88,7 @@ class Bisection:
         size: PartSize,
         is_held: Callable[[], bool],
     ) -> None:
-        """`is_held` tells whether to give up the batch, because another query will count it."""
+        """`is_held` returns true once this query must stop, because another one replaces it."""
         self.hand = Hand()
         self._state = state
         self._stop = stop
@@ -115,7 +119,8 @@ class Bisection:
                 "a batch cannot be counted; looking for the lines at fault",
                 extra=fields(offsets=offsets, why=failure.name),
             )
-            # If Spark itself is at fault, the search would blame every single line.
+            # If Spark can count nothing at all, the search would set aside every single line. So
+            # check that first.
             parts.check()
         return self._search(with_starts(ranges, parts), failure, offsets_max, parts)
 
@@ -163,7 +168,10 @@ class Bisection:
     def _try(
         self, part: Part, count: Callable[[], BatchCounts], patience_s: float
     ) -> BatchCounts | PartFailure:
-        """Count, and repeat it once unless the data is surely the cause of a failure."""
+        """Count a part. After a failure whose cause is not certain, count it once more.
+
+        Returns the failure if the data is certainly the cause, or if both tries failed alike.
+        """
         before: str | None = None
         while True:
             self.hand.take(part, patience_s)
@@ -172,7 +180,8 @@ class Bisection:
             except Exception as error:
                 origin, causes = judge(error)
                 if origin is Origin.JVM:
-                    # Keep it in hand: the job's thread will find that the JVM is gone.
+                    # Leave the part in `hand`, because the job's thread will find that the JVM is
+                    # gone, and then records this part.
                     raise
                 self.hand.let_go()
                 if is_java_error(causes):
@@ -207,13 +216,13 @@ class Bisection:
 
 
 def without_line(words: str, line: bytes) -> str:
-    """Return an error message, without the line if the message quotes all of it."""
+    """Return an error message with the text of the line replaced by `…`."""
     text = line.decode(errors="replace").strip()
     return words.replace(text, "…") if text else words
 
 
 def places(ranges: Sequence[OffsetRange]) -> str:
-    """Describe offset ranges for people."""
+    """Describe offset ranges in words, for messages."""
     held = [one for one in ranges if one.end > max(one.start, 0)]
     named = [
         f"{one.topic}, partition {one.partition}, offsets {max(one.start, 0)} to {one.end - 1}"
@@ -243,8 +252,8 @@ def _sentence(
 def with_starts(ranges: Sequence[OffsetRange], parts: BatchParts) -> list[OffsetRange]:
     """Return the ranges with every start known.
 
-    A partition that appeared with the batch begins with the first offset that the broker has.
-    Raises OffsetsDiffer if the broker does not know it, and what `parts.first_offsets` raises.
+    A partition that appeared with this batch starts at the first offset that the broker has. Raises
+    OffsetsDiffer if the broker does not know that offset, and what `parts.first_offsets` raises.
     """
     if all(one.start != EARLIEST for one in ranges):
         return list(ranges)
@@ -262,5 +271,5 @@ def _begun(one: OffsetRange, firsts: Mapping[tuple[str, int], int]) -> OffsetRan
 
 
 def _without_numbers(text: str) -> str:
-    """Replace numbers, because failures that differ only in task or stage numbers are equal."""
+    """Replace all numbers, because two failures can differ only in the ids of task and stage."""
     return re.sub(r"\d+", "#", text)

@@ -1,7 +1,8 @@
-"""Records which parts of a batch were being counted when the JVM ended, across restarts.
+"""Records in a file which parts of a batch were being counted when the JVM ended.
 
-Room: one small file, `suspects.json`. Only a driver whose JVM ended writes it, so a driver that
-was itself killed by a signal records nothing. It is removed when the batch is in the sinks.
+The file, `suspects.json`, survives restarts. Only a driver whose JVM ended writes it, so a driver
+that was itself killed by a signal records nothing. The file is removed when the sinks have stored
+the batch.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from protocol.log import fields
 from sinks.rows import OffsetRange
 from stream.quarantine.search import Part
 
-# A search names one part for each end of the JVM; a file with more is not of a single search.
+# The most recorded parts. A search records one part for each end of the JVM, so it needs far fewer.
 PARTS_MAX = 1_000
 
 _VERSION = 1
@@ -24,7 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class CrashRecord:
-    """The recorded parts, each with its blame (`search.blame_of`)."""
+    """The recorded parts. Each has a *blame*: how likely it is that counting it ends the JVM.
+
+    `search.blame_of` returns the blame that one end of the JVM adds.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,19 +37,19 @@ class CrashRecord:
 
     @property
     def blame(self) -> Mapping[Part, int]:
-        """All recorded parts, the oldest first."""
+        """All recorded parts with their blame, the oldest first."""
         return self._blame
 
     def blame_of_batch(self, part: Part) -> int:
-        """Return the blame of a batch that began at the same offsets.
+        """Return the highest blame of a recorded part that begins at the offsets of this batch.
 
-        Spark can plan a batch again with a later end.
+        The ends are not compared, because Spark can plan a batch again with a later end.
         """
         starts = _starts(part)
         return max((n for known, n in self._blame.items() if _starts(known) == starts), default=0)
 
     def note(self, query_id: str, batch_id: int, part: Part, blame: int) -> None:
-        """Record that the JVM ended while counting this part; fsynced. Raises OSError."""
+        """Record durably that the JVM ended while counting this part. Raises OSError."""
         self._blame[part] = self._blame.get(part, 0) + blame
         self.batch_id = batch_id
         for known in list(self._blame)[:-PARTS_MAX]:

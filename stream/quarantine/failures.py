@@ -1,12 +1,12 @@
-"""Find the origin of a failed count by the chain of Java's causes.
+"""Decides why counting failed (data, memory, a server, the JVM) from Java's chain of causes.
 
-Room: reads exceptions. `origin_of` and `words_of` use plain names and messages. `causes_of` asks
-the JVM for them, and does nothing else there.
+`origin_of` and `words_of` are pure: they use the names and messages of exceptions. Only `causes_of`
+calls the JVM, to read these names and messages.
 
-A wrong verdict is harmful in both directions. If a failure caused by data is blamed on something
-else, the stream stops for ever. If another failure (a broker that is away, a full disk) is blamed
-on the data, good lines are set aside. So only known causes are decided at once. For any other the
-origin is in doubt, and the same batch is tried again.
+Both kinds of wrong decision do harm. If the data caused a failure and something else is taken for
+the cause, the stream never gets past this batch. If something else caused it (a broker that is
+away, a full disk) and the data is taken for the cause, good lines are set aside. So only known
+causes are decided at once. For all others the origin is DOUBT, and the same batch is tried again.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,16 @@ from protocol.log import escape
 
 WORDS_MAX = 300
 
-# The longest chain of causes that is read; a longer or circular one is cut.
+# The most causes that are read from a chain, because a chain can be circular.
 _CAUSES_MAX = 20
 _MESSAGE_MAX = 2_000
 
 
 class Origin(StrEnum):
-    """The origin of a failure."""
+    """The origin of a failure.
+
+    DATA: the lines. MEMORY: too little heap. ELSEWHERE: a server or the machine. JVM: it is gone.
+    """
 
     DATA = "data"
     MEMORY = "memory"
@@ -49,7 +52,8 @@ class Cause:
 
 
 _MEMORY = ("java.lang.OutOfMemoryError", "org.apache.spark.memory.SparkOutOfMemoryError")
-# Threads, metaspace and direct buffers run out too, but smaller parts do not need less of these.
+# Words in the message of an OutOfMemoryError that is not about the heap. Counting smaller parts
+# does not help against it, because they need as many threads, classes and direct buffers.
 _NOT_HEAP = ("thread", "metaspace", "class space", "direct buffer")
 
 _DATA = frozenset(
@@ -108,12 +112,13 @@ _ELSEWHERE = (
     "java.lang.NoSuchMethodError",
     "java.lang.UnsatisfiedLinkError",
 )
-# Spark reports these with a plain SparkException or IllegalStateException.
+# Words by which to recognise failures that Spark reports with a plain SparkException or
+# IllegalStateException.
 _ELSEWHERE_WORDS = ("cancelled", "SparkContext", "Exception while awaiting", "ExecutorLostFailure")
 
 
 def origin_of(causes: Sequence[Cause]) -> Origin:
-    """Return the origin of a chain of causes, the outermost first."""
+    """Return the origin of a failure; `causes` has the outermost exception first."""
     if any(cause.name.startswith(_ELSEWHERE) for cause in causes):
         return Origin.ELSEWHERE
     for cause in causes:
@@ -128,7 +133,7 @@ def origin_of(causes: Sequence[Cause]) -> Origin:
 
 
 def is_java_error(causes: Sequence[Cause]) -> bool:
-    """Tell whether one of them is an Error, which can end a JVM, and not an exception."""
+    """Tell whether one of the causes is a Java Error, which can end the JVM."""
     return any(cause.name.startswith("java.") and cause.name.endswith("Error") for cause in causes)
 
 
@@ -140,7 +145,7 @@ def words_of(causes: Sequence[Cause]) -> str:
 
 
 def causes_of(error: BaseException) -> list[Cause]:
-    """Return the chain behind an exception; never empty.
+    """Return the chain of causes of an exception, the outermost first; it is never empty.
 
     Raises Py4JError or OSError if the JVM that holds the chain is gone.
     """
@@ -156,8 +161,9 @@ def causes_of(error: BaseException) -> list[Cause]:
 
 
 def judge(error: Exception) -> tuple[Origin, list[Cause]]:
-    """Return the origin of an exception while counting, with its chain of causes."""
-    # If Java answered, the error has a Java exception; otherwise the JVM did not answer.
+    """Return the origin of an exception that counting has raised, and its chain of causes."""
+    # Only a Py4JJavaError is an answer of the JVM. Any other error of Py4J means that the JVM did
+    # not answer.
     is_answered = isinstance(error, Py4JJavaError)
     if isinstance(error, Py4JError | OSError) and not is_answered:
         return Origin.JVM, [_own_cause(error)]
@@ -171,7 +177,7 @@ def judge(error: Exception) -> tuple[Origin, list[Cause]]:
 
 
 def error_words(error: BaseException) -> str:
-    """Describe an exception, with what the JVM knows about it if the JVM is alive."""
+    """Describe an exception in words, by its innermost Java cause if the JVM can tell that."""
     try:
         return words_of(causes_of(error))
     except (Py4JError, OSError):

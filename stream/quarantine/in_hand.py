@@ -1,8 +1,9 @@
-"""Shows what the JVM is counting for a thread, to the thread that watches the JVM.
+"""Shows the thread that watches the JVM what the JVM is counting for another thread.
 
-Room: pure except for the monotonic clock. The counting thread takes a part in hand, and lets go of
-it when it is counted or when Java reports an error. If the JVM ends, the part in hand may be the
-cause. If a part is in hand for too long, the JVM hangs.
+Pure except for the monotonic clock. The counting thread calls `take` before it counts a part, and
+`let_go` after the part is counted or Java has reported an error. Between these calls the part is
+*in hand*. If the JVM ends, the part in hand is the likely cause. If a part is in hand for too long,
+the JVM hangs.
 """
 
 import threading
@@ -11,40 +12,41 @@ from dataclasses import dataclass
 
 from stream.quarantine.search import Part, size_of
 
-# A batch can take this long, plus a second for each HANG_OFFSETS_PER_S of its offsets, before Java
-# is taken to hang. Normal counting is much faster. The usual cause of a hang is an expression whose
-# time grows with the square of a long line or worse, and which Java cannot cancel. A machine that
-# was busy with other things for minutes must not cost a batch.
+# The JVM is assumed to hang if a batch takes longer than this, plus a second for each
+# HANG_OFFSETS_PER_S of its offsets. The usual cause is an expression whose time grows with the
+# square of the length of a line, or faster, and which Java cannot cancel. Normal counting is much
+# faster than the limit, which is long because a machine can be busy with other work for minutes.
 HANG_S = 300.0
-# The same for parts of a batch during a search, which normally take moments.
+# The limit for parts of a batch during a search. It is shorter, because such parts take moments.
 SEARCH_HANG_S = 60.0
 HANG_OFFSETS_PER_S = 1_000
 
-# A Java that ends because of an Error in a task reports the task first, and ends while other parts
-# are counted. So for this time its end is blamed on the part with the Error.
+# If an Error in a task ends the JVM, the JVM first reports the task, and ends a little later while
+# another part is counted. So for this time the part with the Error is taken for the cause.
 ERROR_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class InHand:
-    """The part being counted, and the monotonic time from which Java is taken to hang."""
+    """The part being counted, and the monotonic time after which the JVM is assumed to hang."""
 
     part: Part
     until_s: float
 
     @property
     def is_overdue(self) -> bool:
-        """Whether Java is taken to hang while counting it."""
+        """Whether the part has taken so long that the JVM is assumed to hang."""
         return time.monotonic() >= self.until_s
 
 
 class Hand:
-    """What is counted for one thread. `holds` is None while nothing is."""
+    """What the JVM is counting for one thread. `holds` is None while it counts nothing."""
 
     def __init__(self) -> None:
         self.holds: InHand | None = None
         self._met_error: tuple[Part, float] | None = None
-        # The watching thread may call `hurry` while the counting thread calls `let_go`.
+        # The watching thread can call `hurry` at the moment when the counting thread calls
+        # `let_go`.
         self._lock = threading.Lock()
 
     def take(self, part: Part, patience_s: float) -> None:
@@ -53,7 +55,7 @@ class Hand:
             self.holds = InHand(part, time.monotonic() + patience_s)
 
     def hurry(self) -> None:
-        """Shorten the time limit, because another query waits for the JVM."""
+        """Shorten the time limit of the part in hand, because another query waits for the JVM."""
         with self._lock:
             if self.holds is not None:
                 part = self.holds.part
@@ -61,7 +63,7 @@ class Hand:
                 self.holds = InHand(part, min(self.holds.until_s, until_s))
 
     def let_go(self) -> None:
-        """Note that the part is counted, or cannot be."""
+        """Note that the JVM no longer counts the part, whether that succeeded or failed."""
         with self._lock:
             self.holds = None
 
@@ -71,13 +73,16 @@ class Hand:
 
     @property
     def blamed_by_error(self) -> Part | None:
-        """The part that recently raised an Error, the likely cause if the JVM has ended."""
+        """The part that raised a Java Error within the last ERROR_S, or None.
+
+        If the JVM has ended, this part is the likely cause.
+        """
         if self._met_error is None or time.monotonic() >= self._met_error[1]:
             return None
         return self._met_error[0]
 
     @property
     def to_blame(self) -> Part | None:
-        """The likely cause if the JVM has ended by now; None if nothing was being counted."""
+        """The part that is the likely cause if the JVM has ended; None if there is no such part."""
         found = self.blamed_by_error
         return found if found is not None or self.holds is None else self.holds.part

@@ -1,6 +1,6 @@
-"""Reads parts of a batch from the topic again, judged and folded like the stream's frames.
+"""Reads parts of a batch from the topics again, and counts them in the same way as the batch.
 
-Room: Spark. `bisection.py` decides what to read.
+This module uses Spark. `bisection.py` decides which parts to read.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,10 +18,11 @@ from stream.source.kafka import made_lines, read_ranges
 
 
 class SparkParts:
-    """The parts of one batch.
+    """The parts of one batch; implements `BatchParts`.
 
-    `session` is that of the batch's frame, `options` are those of the stream's source. `count`
-    counts lines that cover a number of offsets; `tasks` returns by how many tasks these are read.
+    `session` is the session of the batch's frame, `options` are the options of the stream's source.
+    `count` folds a frame, given the number of its offsets. `tasks` returns the number of tasks for
+    reading that many offsets.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class SparkParts:
         return NO_FILE if file is None else file, b"" if line is None else bytes(line)
 
     def check(self) -> None:
-        """Count made-up lines; raises the error if that fails."""
+        """Count made-up lines; raises the error if Spark cannot count even them."""
         topics = {topic for reading in self._plan.readings for topic in reading.topics}
         if topics:
             lines = made_lines(self._session, sorted(topics))

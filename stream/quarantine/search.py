@@ -1,8 +1,8 @@
-"""Decides which parts of a batch to count, so that a line that fails costs no other line.
+"""Decides which parts of a batch to count, so that only the lines that fail are not counted.
 
-Room: pure. If counting a batch fails because of its content, the batch is halved until the guilty
-lines are isolated. All other parts are counted, and the sinks get everything as one batch.
-`bisection.py` counts what is decided here.
+Pure. If counting a batch fails because of its content, the batch is halved until the *guilty* lines
+(those that make counting fail) are isolated. All other parts are counted, and the sinks get the
+result as one batch. `bisection.py` counts the parts that this module names.
 
 A *part* is a tuple of offset ranges, each of at least one offset. Offsets can have gaps
 (transaction markers), so a part can hold fewer lines than offsets, or none.
@@ -18,17 +18,19 @@ from stream.fold.counts import NOTHING_SPENT, BatchCounts, PartitionCount
 
 POISON = "poison"
 
-# The number of pieces for a part that ended the JVM. A piece that passes costs a moment, but an end
-# costs a start of the JVM; so a search in 50,000 offsets needs three ends and not sixteen.
+# The number of pieces into which a part that ended the JVM is divided. Counting a piece takes a
+# moment, but each end of the JVM costs a new start. With 40 pieces, a search through 50,000 offsets
+# needs three starts; with halves it would need sixteen.
 FAN = 40
 
-# How many untested parts can be tried as one, because guilty lines are rare.
+# How many parts of unknown content can be tried as one, because guilty lines are rare.
 RESTS_JOINED_MAX = 64
 
-# The blame that the end of a JVM adds to the part being counted. For an end without a signal, the
-# second one is proof, or the first one for a piece of a part already believed guilty, except for a
-# single offset. An end by a signal adds half as much: mostly a person sent it, but sometimes the
-# kernel did, which kills a process when memory runs out, perhaps because of the batch.
+# The *blame* of a part measures how likely it is that the part ends the JVM. Each end adds to the
+# blame of the part that was being counted. A part with BLAME_BELIEVED is guilty, so two ends
+# without a signal are enough. For a piece of a guilty part one end is enough, unless it is a single
+# offset. An end by a signal adds half as much. Mostly a person sent the signal, but the kernel also
+# kills a process when memory runs out, perhaps because of the batch.
 BLAME_ENDED = 2
 BLAME_KILLED = 1
 BLAME_BELIEVED = 2 * BLAME_ENDED
@@ -36,18 +38,21 @@ BLAME_BELIEVED = 2 * BLAME_ENDED
 # The exit codes of a JVM after SIGKILL, and after the signals for an orderly end.
 EXITS_BY_SIGNAL = (-9, 128 + 1, 128 + 2, 128 + 15)
 
-# A smaller batch than this was not too large for a JVM that ended. The heap reports an error when a
-# batch is too large for it, so two ends by chance need not make batches smaller.
+# Batches are not made smaller than this because the JVM has ended. Java normally reports an error
+# if a batch is too large for the heap, so an end has another cause, such as chance.
 DEADLY_OFFSETS_MIN = 50_000
 
-# After this many divided batches, parts may grow by a quarter.
+# After this many batches in parts, the size of the parts grows by a quarter.
 BATCHES_TO_GROW = 50
 
 Part = tuple[OffsetRange, ...]
 
 
 class FailureKind(StrEnum):
-    """How the counting of a part failed."""
+    """The kind of failure of a part.
+
+    DATA: an exception caused by a line. MEMORY: the heap was too small. DEADLY: the JVM ended.
+    """
 
     DATA = "data"
     MEMORY = "memory"
@@ -58,7 +63,7 @@ class FailureKind(StrEnum):
 class PartFailure:
     """Why a part could not be counted: the name of the error, and its message.
 
-    `words` may quote the line.
+    `words` is the message, and can quote the line.
     """
 
     kind: FailureKind
@@ -82,7 +87,7 @@ class PoisonLine:
 
 
 def blame_of(exit_code: int | None) -> int:
-    """Return the blame for this exit code of a JVM; None: unknown."""
+    """Return the blame that an end of the JVM adds, by its exit code (None if that is unknown)."""
     return BLAME_KILLED if exit_code in EXITS_BY_SIGNAL else BLAME_ENDED
 
 
@@ -123,7 +128,7 @@ def halves(part: Part) -> tuple[Part, Part]:
 
 
 def _adjoined(ranges: Iterable[OffsetRange]) -> Part:
-    """Return ranges in order; consecutive ranges of a partition are joined."""
+    """Return ranges in their order, with adjacent ranges of a partition joined to one."""
     part: list[OffsetRange] = []
     for one in ranges:
         last = part[-1] if part else one
@@ -136,12 +141,12 @@ def _adjoined(ranges: Iterable[OffsetRange]) -> Part:
 
 @dataclass(slots=True)
 class _Open:
-    """A part to be counted.
+    """A part that is not counted yet.
 
-    `failure`: the part is known to fail, without a try. `second_of` is the failure of the part
-    whose second half this is: if the first half passes, this half caused it. `is_rest`: the first
-    half failed, so nothing is known about this one. `is_piece`: a piece of a part that ended the
-    JVM.
+    `failure` is set if the part is known to fail, so it need not be tried. `second_of` is set for a
+    second half: it is the failure of the whole, which this half has caused if the first half
+    passes. `is_rest` marks a second half whose first half failed, so nothing is known about it.
+    `is_piece` marks a piece of a part that ended the JVM.
     """
 
     part: Part
@@ -152,11 +157,15 @@ class _Open:
 
 
 class Search:
-    """The search through one batch. Count `part` and report the result, until `part` is None.
+    """The search for guilty lines in one batch.
 
-    For K guilty lines among N offsets, each takes about log2(N) tries. If one half passes, the
-    other must fail, which saves a try; untested parts beside a found line are tried as one. A
-    single line is blamed only after a try of its own, except with BLAME_BELIEVED.
+    The caller counts `part`, reports the result by `passed` or `failed`, and repeats this until
+    `part` is None.
+
+    Each guilty line among N offsets takes about log2(N) tries. If the first half of a failed part
+    passes, the second half must fail, which saves a try. Parts of unknown content are tried several
+    at once. A single line is found guilty only after it was tried alone, unless its recorded blame
+    is BLAME_BELIEVED.
     """
 
     def __init__(
@@ -167,9 +176,10 @@ class Search:
         blame: Mapping[Part, int] | None = None,
         offsets_max: int | None = None,
     ) -> None:
-        """`failure` is how the whole batch failed, None if that was not tried.
+        """`failure` is the failure of the whole batch, or None if the whole was not tried.
 
-        `blame` is the recorded blame of each part. No part may exceed `offsets_max` offsets.
+        `blame` is the recorded blame of parts. `offsets_max` is the largest size of a part; None
+        means no limit.
         """
         whole = tuple(one for one in ranges if one.end > one.start)
         self.poison: list[tuple[OffsetRange, PartFailure]] = []
@@ -181,7 +191,7 @@ class Search:
         parts = [whole] if whole else []
         if offsets_max is not None and failure is None:
             parts = chopped(whole, offsets_max)
-        # The last one is tried next.
+        # A stack: the last part is tried next.
         self._open = [_Open(part, failure) for part in reversed(parts)]
         if failure is not None and whole:
             self._note_size(whole, failure)
@@ -189,7 +199,7 @@ class Search:
 
     @property
     def part(self) -> Part | None:
-        """The part to count next; None when everything is counted or blamed."""
+        """The part to count next; None when every offset is counted or found guilty."""
         return self._open[-1].part if self._open else None
 
     def passed(self, counts: BatchCounts) -> None:
@@ -216,9 +226,9 @@ class Search:
 
     @property
     def offsets_passed(self) -> int | None:
-        """How many offsets passed where more were too many; None if the number was no cause.
+        """The number of offsets that can be counted at once; None if no part was too large.
 
-        A failure caused by a guilty line says nothing about how much can be counted at once.
+        Failed parts with a guilty line are ignored, because their size was not the cause.
         """
         sizes = [
             size
@@ -232,7 +242,7 @@ class Search:
             self._too_large.append((part, -(-size_of(part) // 2)))
 
     def _settle(self) -> None:
-        """Divide parts that are known to fail, until there is one to try."""
+        """Divide the top part while it is known to fail, so that the top part must be tried."""
         while self._open:
             self._join_rests()
             top = self._open[-1]
@@ -245,13 +255,13 @@ class Search:
             self._divide(top.failure)
 
     def _divide(self, failure: PartFailure) -> None:
-        """Replace the top part, which fails, by smaller ones; blame it if it is a single line."""
+        """Replace the top part, which fails, by smaller parts. A single line is found guilty."""
         one = self._open.pop()
         part = one.part
         if one.is_rest:
             self._rests_joined = 1
         if self._open and self._open[-1].second_of is not None:
-            # The first half explains the failure of both, so the second half may be good.
+            # The first half explains the failure of the whole, so the second half can be good.
             self._open[-1].second_of = None
             self._open[-1].is_rest = True
         if size_of(part) == 1:
@@ -266,12 +276,15 @@ class Search:
             self._open += [_Open(piece, is_piece=True) for piece in reversed(pieces)]
             return
         first, second = halves(part)
-        # If memory was too small for both halves, the second one is only likely to be the cause.
-        # If it is not, it will pass.
+        # If the whole was only too large for the memory, each half can pass. Then the second half
+        # is not the cause although the first one passes, and it passes too when it is tried.
         self._open += [_Open(second, second_of=failure), _Open(first)]
 
     def _join_rests(self) -> None:
-        """Join the rests on top into one part: more while they pass, fewer after a failure."""
+        """Join the parts of unknown content on top of the stack to one part.
+
+        The number of parts to join doubles while they pass, and is one after a failure.
+        """
         ranges: list[OffsetRange] = []
         count = 0
         while self._open and self._open[-1].is_rest and count < self._rests_joined:
@@ -282,14 +295,14 @@ class Search:
 
 
 class PartSize:
-    """How many offsets are counted at once, after larger parts were too large for the heap."""
+    """The number of offsets to count at once; None unless a part was too large for the heap."""
 
     def __init__(self) -> None:
         self.offsets_max: int | None = None
         self._cut_batches = 0
 
     def passed(self, offsets: int) -> None:
-        """Note that this many could be counted where more could not."""
+        """Note that this many offsets can be counted at once, but not twice as many."""
         self.offsets_max = max(1, min(offsets, self.offsets_max or offsets))
         self._cut_batches = 0
 
@@ -302,9 +315,9 @@ class PartSize:
 
 
 def joined(parts: Sequence[BatchCounts]) -> BatchCounts:
-    """Combine the counts of disjoint parts as those of one batch.
+    """Combine the counts of the parts of a batch to the counts of the batch.
 
-    Rows of the same cell are not added, because the sinks do that.
+    Rows of the same cell are not added up, because the sinks do that.
     """
     rows: list[FoldRow] = []
     blocks: list[CellBlock] = []
@@ -332,7 +345,7 @@ def joined(parts: Sequence[BatchCounts]) -> BatchCounts:
 
 
 def set_aside(lines: Iterable[PoisonLine]) -> BatchCounts:
-    """Return the counts for lines that were set aside."""
+    """Return the counts that report lines that were set aside."""
     return joined(
         [
             BatchCounts(

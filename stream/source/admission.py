@@ -1,11 +1,12 @@
 """Decides how much of each partition a batch takes when it cannot take everything.
 
-Partitions share a batch fairly: none gets more than an equal part while another wants it. *Live*
-partitions, with which the stream keeps up, get all of their lines in each batch, whatever waits
-elsewhere. While there are live ones, partitions that are behind get so little that a batch takes
-about PACE_S, because the next live line waits that long. If there are only old lines, batches are
-as large as memory allows, because that counts the most lines per second. On a cluster both kinds of
-batches grow with the cores of its executors.
+Partitions share a batch fairly: none gets more than an equal part while another one needs it. A
+*live* partition is one with which the stream keeps up. A batch takes all lines of the live
+partitions, even if many lines wait in others. While there are live partitions, batches are *paced*:
+the partitions that are behind get so few lines that a batch takes about PACE_S, because the next
+live line waits for its end. If there are only old lines, batches are as large as memory allows,
+because that counts the most lines per second. On a cluster both kinds of batches grow with the
+number of cores.
 """
 
 from collections.abc import Mapping
@@ -15,35 +16,38 @@ from stream.source.checkpoint import Offsets
 # The target time of a batch while some partitions are live and others are behind.
 PACE_S = 0.2
 
-# The same on a cluster, where the job of a batch alone takes half of it, whatever its size.
+# The target time on a cluster. It is longer, because there a batch of any size needs a Spark job,
+# which takes half of this time.
 CLUSTER_PACE_S = 0.4
 
-# The stream stays ready for live lines for this long after the last live line.
+# Batches stay paced for this long after the last live line, in case another one comes.
 LIVE_S = 5.0
 
-# A partition without backlog stays live while lines come no faster; an old file comes faster.
+# A partition without backlog stays live while its lines come no faster than this. Lines of an old
+# file come faster, so they are not taken for live lines.
 LIVE_LINES_PER_S = 20_000
 
-# For paced batches: the least that partitions behind get, the first size, and the largest size. A
-# few thousand lines take hardly longer than a few hundred, because Spark's tasks fold them.
+# For paced batches: the least lines for partitions that are behind, and the first and the largest
+# size of a batch. The least is not lower, because a few thousand lines take hardly longer than a
+# few hundred.
 PACED_LINES_MIN = 1_500
 PACED_LINES_FIRST = 2_000
 PACED_LINES_MAX = 20_000
 
-# On a cluster, per core: the most of a paced batch, if that is more, and of any batch. One core
-# folds the latter in about three seconds.
+# On a cluster, per core: the most lines of a paced batch (if more than PACED_LINES_MAX), and of any
+# batch. One core folds LINES_PER_CORE in about three seconds.
 PACED_LINES_PER_CORE = 10_000
 LINES_PER_CORE = 250_000
 
-# The largest factor by which the size of paced batches changes at once.
+# The largest factor by which the size of paced batches changes from one batch to the next.
 _STEP_MAX = 1.5
 
 
 class Admission:
-    """Divides batches of one stream among partitions.
+    """Divides the batches of one stream among its partitions.
 
-    `lines_max` is the most that a batch takes. `kept_up` are the partitions without backlog after
-    the batch divided last and after the one before it: none of their lines waits for older ones.
+    `lines_max` is the most lines of a batch. `kept_up` are the partitions that had no backlog after
+    each of the last two batches, so none of their lines in the last batch waited for older ones.
     """
 
     def __init__(self, lines_max: int) -> None:
@@ -61,10 +65,13 @@ class Admission:
     def ends(
         self, starts: Offsets, latest: Offsets, now_s: float, cores: int | None = None
     ) -> Offsets | None:
-        """Return the ends of a batch that begins at `starts`; partitions end at `latest`.
+        """Return the offsets at which the next batch ends, by partition.
 
-        `cores` are those of a cluster's executors. None if a new partition appears in the batch,
-        because its beginning is not known here.
+        The batch begins at `starts`, and `latest` are the present ends of the partitions.
+
+        `cores` is the number of cores of a cluster's executors, None for a local driver. The result
+        is None if the batch has a new partition, because the offset at which it begins is not known
+        here.
         """
         if latest.keys() - starts.keys():
             self.kept_up = self._drained = frozenset()
@@ -100,7 +107,7 @@ class Admission:
         return ends
 
     def _sized(self, cores: int | None) -> int:
-        """Return the most that a batch takes, and size paced batches by it."""
+        """Return the most lines of a batch, and adapt the size of paced batches to the cores."""
         if cores is None:
             return self._lines_max
         lines_max = min(self._lines_max, cores * LINES_PER_CORE)
@@ -110,7 +117,7 @@ class Admission:
         return lines_max
 
     def counted(self, lines: int, seconds: float) -> None:
-        """Note the time in which these lines of the last batch were counted."""
+        """Adapt the size of paced batches to the time that counting the last batch took."""
         if self._is_paced and lines:
             step = min(_STEP_MAX, max(1 / _STEP_MAX, self._pace_s / max(seconds, 0.001)))
             wanted = int(self._paced_lines * step)
@@ -118,9 +125,9 @@ class Admission:
 
 
 def fair_part(waiting: Mapping[tuple[str, int], int], lines_max: int) -> int | None:
-    """Return the most that each partition may take (at least 1) to take `lines_max` in total.
+    """Return the most lines for each partition, at least 1, so that all take about `lines_max`.
 
-    None if everything that waits is no more than that.
+    None if no more than `lines_max` lines wait, so that each partition can take all of its lines.
     """
     left, places = lines_max, len(waiting)
     for lines in sorted(waiting.values()):

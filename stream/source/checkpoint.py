@@ -1,10 +1,10 @@
-"""Reads Spark's checkpoint on disk: which offsets a batch covers, and whether it is complete.
+"""Reads Spark's checkpoint on disk: the offsets of each batch, and which batches are committed.
 
 Spark writes `offsets/N` before batch N runs and `commits/N` after it; `sources/0/0` has the first
 offsets of a new query. The checkpoint may not survive a power failure, and the sinks' ledger is the
 truth. A checkpoint that does not fit is given up, and a new query resumes from the ledger.
 
-Room: reads and writes files below one folder, nothing else.
+This module reads and writes files below one folder, and does nothing else.
 """
 
 import itertools
@@ -31,7 +31,10 @@ class CheckpointFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """The state in a checkpoint: its query, the last planned batch, and the committed offsets."""
+    """The state in a checkpoint: its query, the last planned batch, and the committed offsets.
+
+    `last_batch` is None if the query has planned no batch yet.
+    """
 
     query_id: str
     last_batch: int | None
@@ -46,11 +49,11 @@ class CheckpointFolder:
 
     @property
     def location(self) -> str:
-        """The folder as a URI for Spark, which expects blanks and the like unescaped."""
+        """The folder as a URI for Spark. Blanks are not escaped, because Spark expects that."""
         return f"file://{self.folder.resolve()}"
 
     def resumption(self, topics: Collection[str]) -> Resumption | None:
-        """Return where to continue; None if there is no checkpoint yet.
+        """Return the state in the checkpoint; None if there is no checkpoint yet.
 
         Raises CheckpointFault for missing or torn files, or if it belongs to other topics.
         """
@@ -80,7 +83,7 @@ class CheckpointFolder:
         return Resumption(query_id, last, committed)
 
     def give_up(self) -> None:
-        """Remove the checkpoint; other processes see it disappear in one step."""
+        """Remove the checkpoint. A rename makes it disappear in one step for other processes."""
         if self.folder.exists():
             given_up = self.folder.with_name(f"{self.folder.name}.given-up")
             shutil.rmtree(given_up, ignore_errors=True)
@@ -99,7 +102,7 @@ class CheckpointFolder:
         draft.rename(self.folder / "metadata")
 
     def ranges(self, batch_id: int) -> dict[tuple[str, int], OffsetRange]:
-        """Return the offsets that a batch covers of every partition.
+        """Return the offsets that a batch covers, by partition.
 
         A partition that appeared with this batch has the start EARLIEST.
         """
@@ -112,11 +115,14 @@ class CheckpointFolder:
         }
 
     def starts(self, batch_id: int) -> Offsets:
-        """Return where a batch begins: the end of the last batch, or the start of the query."""
+        """Return the offsets at which a batch begins.
+
+        They are the ends of the batch before it, or the first offsets of the query.
+        """
         return self.ends(batch_id - 1) if batch_id > 0 else self._initial()
 
     def ends(self, batch_id: int) -> Offsets:
-        """Return where a batch ends, from the offset log."""
+        """Return the offsets at which a batch ends, from Spark's offset log."""
         lines = self._lines(self.folder / "offsets" / str(batch_id))
         if len(lines) != 3:
             raise CheckpointFault(f"offsets/{batch_id} has {len(lines)} lines")
@@ -153,9 +159,10 @@ class CheckpointFolder:
 def starting_offsets(
     partitions: Mapping[str, int], ledger: Mapping[tuple[str, int], int]
 ) -> dict[str, dict[str, int]]:
-    """Return where a new query begins: at the ledger's ends, or at the earliest offsets.
+    """Return the offsets at which a new query begins: the ledger's ends, or else EARLIEST.
 
-    `partitions` has each topic's number of partitions, because Spark needs all of them named.
+    `partitions` is the number of partitions of each topic, because Spark requires an offset for
+    every partition.
     """
     return {
         topic: {str(index): ledger.get((topic, index), EARLIEST) for index in range(count)}
@@ -164,10 +171,10 @@ def starting_offsets(
 
 
 def forgotten_by(committed: Offsets, ledger: Mapping[tuple[str, int], int]) -> str | None:
-    """Return what Spark has committed and the ledger does not have; None if there is nothing.
+    """Return in words which offsets Spark has committed and the ledger does not have.
 
-    A batch is committed only after the sinks have it. So a sink was emptied, or restored from an
-    older copy.
+    None if there are no such offsets. Spark commits a batch only after the sinks have it. So if the
+    ledger lacks committed offsets, a sink was emptied or restored from an older copy.
     """
     for (topic, partition), end in sorted(committed.items()):
         counted = ledger.get((topic, partition))

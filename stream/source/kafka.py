@@ -1,4 +1,4 @@
-"""The source of lines: topics, the offsets that the broker has, and Spark's reader."""
+"""The source of lines: creates topics, asks the broker for offsets, and lets Spark read lines."""
 
 import asyncio
 import json
@@ -22,16 +22,18 @@ from stream.source.admission import Admission
 from stream.source.checkpoint import Offsets, decode_offsets, encode_offsets
 from stream.spark.memory import lines_per_batch, machine_bytes
 
-# Spark's consumer asks for offsets on the connection on which its own read-ahead fetch waits for
-# data. The question is answered after that fetch, so with Kafka's 500 ms every batch would wait as
-# long. Our broker also ends such a fetch early (decision 0055); other brokers do not.
+# Spark's consumer asks for offsets on the same connection on which its read-ahead fetch waits for
+# data, and the broker answers the fetch first. With Kafka's default of 500 ms every batch would
+# wait as long, so this is short. Our broker also ends such a fetch early (decision 0055); others do
+# not.
 FETCH_MAX_WAIT_MS = 5
 
-# The most lines per task in a batch. Several tasks read a larger partition; a larger batch has the
-# same number of tasks on each core.
+# The most lines per task in a batch. A partition with more lines is read by several tasks. The
+# number of tasks is a multiple of the number of cores.
 LINES_PER_TASK = 60_000
 
-# The least per task if executors share a batch, because starting a task has a cost.
+# The least lines per task when the executors of a cluster share a batch, because starting a task
+# takes time.
 LINES_PER_TASK_MIN = 5_000
 
 ASK_TIMEOUT_MS = 10_000
@@ -40,13 +42,13 @@ MADE_LINES = 300
 
 T = TypeVar("T")
 
-# The columns that are read of a record.
+# The columns that are read from each record.
 COLUMNS_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 )
 COLUMNS = tuple(column.split()[0] for column in COLUMNS_DDL.split(", "))
 
-# The options for where a stream begins and how large its batches are.
+# The options that only the stream has. A read of single ranges replaces them.
 _STREAM_OPTIONS = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger")
 
 
@@ -68,7 +70,7 @@ class TopicOffsets:
 def _asked(
     bootstrap_servers: str, client_id: str, ask: Callable[[Cluster, Admin], Awaitable[T]]
 ) -> T:
-    """Ask the brokers; raises ApiError and ClientError if they cannot answer now."""
+    """Run `ask` with a connection to the brokers; raises ApiError or ClientError if it fails."""
 
     async def asking() -> T:
         cluster = Cluster(bootstrap_servers, client_id=client_id)
@@ -122,7 +124,10 @@ def ask_topics(
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """The committed offsets of one topic that can be read; `id` is empty if unknown."""
+    """The offsets of one topic that a reader of committed records can read.
+
+    `id` is the topic's id, empty if the broker does not report one.
+    """
 
     id: str
     starts: Mapping[int, int]
@@ -132,7 +137,10 @@ class Readable:
 def ask_readable(
     bootstrap_servers: str, client_id: str, topics: Sequence[str]
 ) -> dict[str, Readable]:
-    """Return them for each existing topic; raises ApiError and ClientError if any is unknown."""
+    """Return the readable offsets of each topic that exists.
+
+    Raises ApiError or ClientError if the broker cannot tell the offsets of a partition.
+    """
 
     async def ask(cluster: Cluster, admin: Admin) -> dict[str, Readable]:
         metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
@@ -163,9 +171,10 @@ def ask_readable(
 def offsets_since(
     bootstrap_servers: str, client_id: str, topics: Sequence[str], time_ms: int | None
 ) -> dict[tuple[str, int], int]:
-    """Return the first offset of each partition that arrived at or after a time (None: of all).
+    """Return for each partition the first offset that arrived at or after a time.
 
-    The partition's end if there is none. Raises ApiError and ClientError.
+    Without such an offset it is the end of the partition. If `time_ms` is None, it is the first
+    offset that the broker has. Raises ApiError and ClientError.
     """
 
     async def ask(cluster: Cluster, admin: Admin) -> dict[tuple[str, int], int]:
@@ -182,7 +191,10 @@ def offsets_since(
 
 
 def lost_lines(wanted: Mapping[tuple[str, int], int], held: TopicOffsets) -> str | None:
-    """Return why reading cannot continue; None if the broker has all wanted offsets."""
+    """Return in words why reading cannot continue at the `wanted` offsets.
+
+    None if the broker has the lines from these offsets on.
+    """
     for (topic, partition), offset in sorted(wanted.items()):
         start = held.starts.get((topic, partition))
         end = held.ends.get((topic, partition))
@@ -201,10 +213,10 @@ def passed_over(
     ledger: Mapping[tuple[str, int], int],
     held: TopicOffsets,
 ) -> str | None:
-    """Return why a batch after `committed` cannot be read, if all uncounted lines exist.
+    """Return why the batch after `committed` cannot be read, if no line is lost by skipping it.
 
-    The missing lines were deleted after they had been counted. None if the batch can be read, or
-    if lines are lost that were not counted. The ledger includes everything committed.
+    This is so if the missing lines were counted before they were deleted. None if the batch can be
+    read, or if lines are lost that were not counted. The ledger must include all of `committed`.
     """
     lost = lost_lines(committed, held)
     if lost is None or lost_lines({place: ledger[place] for place in committed}, held) is not None:
@@ -217,7 +229,10 @@ def kafka_options(
     bootstrap_servers: str,
     starting: Mapping[str, Mapping[str, int]] | None,
 ) -> dict[str, str]:
-    """Return the options of Spark's Kafka source. `starting` is for a new checkpoint only."""
+    """Return the options of Spark's Kafka source.
+
+    `starting` are the first offsets of a query with a new checkpoint. It is None otherwise.
+    """
     options = {
         "kafka.bootstrap.servers": bootstrap_servers,
         "subscribe": ",".join(section.topics),
@@ -227,8 +242,8 @@ def kafka_options(
         "maxOffsetsPerTrigger": str(lines_per_batch(section, machine_bytes())),
         "maxRecordsPerPartition": str(LINES_PER_TASK),
         # Kafka's admin client waits for a dead leader until its time-out, even if another broker
-        # leads by then; only the next attempt asks that one. After six attempts the query is
-        # restarted.
+        # has become the leader. Only the next attempt asks the new leader, so the time-outs are
+        # short. After six failed attempts the query ends and is restarted.
         "kafka.default.api.timeout.ms": "3000",
         "kafka.request.timeout.ms": "3000",
         "kafkaConsumer.pollTimeoutMs": "20000",
@@ -246,7 +261,7 @@ class Divider:
     """Divides a batch among the partitions when the JVM asks (`java/SharedKafka.java`).
 
     `hear_ends` is called with the topics' ends each time a batch is planned. `cores` returns the
-    number of cores of a cluster's executors.
+    number of cores of a cluster's executors; it is None for a local driver.
     """
 
     def __init__(
@@ -260,7 +275,10 @@ class Divider:
         self._cores = cores
 
     def ends(self, starts: str, latest: str) -> str | None:
-        """Return the ends of a batch; offsets are in the format of Spark's Kafka source."""
+        """Return the ends of the next batch, as `Admission.ends` does.
+
+        All offsets are JSON in the format of Spark's Kafka source.
+        """
         topics_end = decode_offsets(latest)
         self._hear_ends(topics_end)
         cores = None if self._cores is None else self._cores()
@@ -282,7 +300,10 @@ def read_kafka(session: SparkSession, options: Mapping[str, str], divider: Divid
 
 
 def tasks_for(offsets: int, cores: int) -> int:
-    """Return the number of tasks for these offsets: the same on each core, none too small."""
+    """Return the number of tasks to read this many offsets.
+
+    It is a multiple of `cores`, unless tasks would get fewer than LINES_PER_TASK_MIN offsets.
+    """
     most = max(1, offsets // LINES_PER_TASK_MIN)
     return min(most, math.ceil(offsets / LINES_PER_TASK / cores) * cores)
 
@@ -293,10 +314,10 @@ def read_ranges(
     ranges: Sequence[OffsetRange],
     tasks: int | None = None,
 ) -> DataFrame:
-    """Return some offsets, at most one range per partition, read with the stream's options.
+    """Return the records of some offset ranges, with the columns COLUMNS.
 
-    About `tasks` tasks read them; by default each task reads the most it may. No range may be
-    empty.
+    `ranges` has at most one range per partition, and none is empty. About `tasks` tasks read them.
+    If `tasks` is None, each task reads up to LINES_PER_TASK offsets.
     """
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
@@ -319,12 +340,13 @@ def read_ranges(
     return session.read.format("kafka").options(**{**same, **own}).load().select(*COLUMNS)
 
 
-# Start and end of lines that the driver itself reads, in the format of Spark's Kafka source.
+# The first offsets and the end offsets of lines that the driver reads itself. Both are JSON in the
+# format of Spark's Kafka source.
 Span = tuple[str, str]
 
 
 def span_of(ranges: Sequence[OffsetRange]) -> Span:
-    """Return the span of some ranges, at most one per partition."""
+    """Return some ranges as a span; there must be at most one range per partition."""
     starts = {(one.topic, one.partition): one.start for one in ranges}
     ends = {(one.topic, one.partition): one.end for one in ranges}
     return encode_offsets(starts), encode_offsets(ends)

@@ -1,8 +1,8 @@
 """Commits Spark's progress as a consumer group, so that every lag monitor shows it.
 
-Spark itself commits nothing. Its listener stores the end offsets of each finished batch, replacing
-older ones, and a thread commits them. The stream never reads these commits, so a failed one is
-logged and dropped; the next one replaces it.
+Spark itself commits nothing to Kafka. A listener stores the end offsets of each finished batch in
+place of older ones, and a thread commits them. The stream never reads these commits. So a failed
+commit is only logged, because the next commit replaces it.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from stream.source.checkpoint import Offsets
 from stream.state import StreamState
 from stream.threads import ThreadKeeper
 
-# Least time between commits; the last one of a burst is always made. The collector follows these
-# commits when old lines wait for live ones (`collector/send/lag_windows`), so delays slow it down.
+# The least time between two commits. The last offsets of a burst are always committed. The time is
+# short because the collector reads these commits to pace old lines (`collector/send/lag_windows`).
 COMMIT_INTERVAL_S = 0.1
 COMMIT_TIMEOUT_MS = 5_000
 
@@ -47,7 +47,7 @@ class OffsetCommitter:
         self._thread: threading.Thread | None = None
 
     def start(self, keeper: ThreadKeeper) -> None:
-        """Start to commit offered offsets."""
+        """Start the thread that commits offered offsets."""
         self._thread = keeper.keep("committer", self._run)
 
     def offer(self, offsets: Offsets, metadata: str) -> None:
@@ -58,7 +58,7 @@ class OffsetCommitter:
             self._filled.set()
 
     def close(self, timeout_s: float) -> None:
-        """Commit what is left, then end the thread."""
+        """Commit the offsets offered last, then end the thread; wait for up to `timeout_s`."""
         self._is_closed = True
         self._filled.set()
         if self._thread is not None:
@@ -99,7 +99,10 @@ class OffsetCommitter:
 
 
 class ProgressListener:
-    """Handles Spark's streaming events in raw form, because PySpark's classes make many calls."""
+    """Listens to Spark's streaming events.
+
+    It reads the raw Java events, because PySpark's own classes make many calls to the JVM for each.
+    """
 
     def __init__(self, committer: OffsetCommitter, state: StreamState) -> None:
         self._committer = committer
@@ -107,7 +110,7 @@ class ProgressListener:
         self._last: tuple[Offsets, str] | None = None
 
     def register(self, session: SparkSession) -> None:
-        """Start to listen."""
+        """Register this listener with the session."""
         from pyspark.java_gateway import ensure_callback_server_started
 
         gateway = SparkContext._gateway
@@ -117,12 +120,12 @@ class ProgressListener:
         session.streams._jsqm.addListener(wrapper(self))
 
     def begins_at(self, offsets: Offsets, metadata: str) -> None:
-        """Offer what was committed before this query runs; shown until its first batch."""
+        """Commit these offsets until the first batch of the query ends."""
         self._last = (offsets, metadata)
         self._committer.offer(offsets, metadata)
 
     def onQueryStarted(self, event: Any) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:
         """Note a batch that Spark has committed."""
@@ -132,13 +135,13 @@ class ProgressListener:
         self._committer.offer(*self._last)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Commit again while nothing arrives, because an empty group would expire."""
+        """Commit the last offsets again, so that the broker does not expire an idle group."""
         self._state.idle()
         if self._last is not None:
             self._committer.offer(*self._last)
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Ignored, because the job checks the query itself."""
+        """Do nothing, because the job checks the query itself."""
 
     class Java:
         """The Java interface that this object implements for Py4J."""
@@ -147,7 +150,7 @@ class ProgressListener:
 
 
 def end_offsets(progress: Mapping[str, Any]) -> Offsets:
-    """Return where the reported batch ended; empty if the report lacks it."""
+    """Return the end offsets of the batch in a progress report; empty if the report has none."""
     found: Offsets = {}
     for source in progress.get("sources", ()):
         ends = source.get("endOffset")

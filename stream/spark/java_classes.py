@@ -1,9 +1,10 @@
 """Our few Java classes (`java/*.java`), compiled in the running JVM by Spark's own compiler.
 
-They stand on interfaces that Spark offers to Java and not to Python.
-The compiler is Janino, which Spark uses for its generated code. Janino knows no type parameters and
-no lambdas, so the sources use neither. They are compiled at the first start. The jar stays in the
-stream's data folder, under a name that changes with the sources and with Spark's version.
+They are in Java because they use interfaces of Spark that Python cannot use.
+The compiler is Janino, which Spark uses for its generated code. Janino supports neither type
+parameters nor lambdas, so the sources have none. They are compiled at the first start. The jar is
+kept in the stream's data folder. Its name changes with the sources and with Spark's version, so a
+new version is compiled again.
 """
 
 import hashlib
@@ -37,14 +38,17 @@ def load(session: SparkSession, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         _make(jvm, loader, jar)
     loader.addURL(jvm.java.io.File(str(jar.absolute())).toURI().toURL())
-    # Executors on other machines load it from here.
+    # Executors on other machines get the jar through Spark.
     session.sparkContext._jsc.addJar(jar.absolute().as_uri())
     register(session)
 
 
 @contextmanager
 def borrowed(session: SparkSession, folder: Path) -> Iterator[None]:
-    """Like `load`, for a process that may not write to `folder`: uses a temporary folder."""
+    """Make the classes available inside this context, without writing to `folder`.
+
+    If `folder` has no jar of the classes, they are compiled in a temporary folder.
+    """
     with TemporaryDirectory(prefix="millrace-") as own:
         load(session, folder if _jar(folder).exists() else Path(own))
         yield

@@ -1,7 +1,7 @@
-"""Check that a standalone cluster's master answers, before a JVM is started.
+"""Checks that the master of a standalone cluster answers, before a JVM is started.
 
-Spark itself tries for a minute and then ends its driver with a trace that names no address. This
-module loads nothing of Spark, because `up` uses it too.
+Spark itself tries to connect for a minute, and then ends its driver with a stack trace that names
+no address. This module does not import Spark, because `millrace up` uses it too.
 """
 
 import os
@@ -9,7 +9,7 @@ import socket
 
 SCHEME = "spark://"
 REACH_TIMEOUT_S = 3.0
-"""For each address; a running machine accepts or refuses within milliseconds."""
+"""The time limit for each address. A running machine accepts or refuses within milliseconds."""
 
 
 class MasterAway(Exception):
@@ -17,9 +17,9 @@ class MasterAway(Exception):
 
 
 def addresses(master: str) -> list[tuple[str, int]]:
-    """Return host and port of each master; none if `master` is not a standalone cluster.
+    """Return host and port of each master; empty if `master` is not a standalone cluster.
 
-    Raises ValueError, with a sentence, for an address without host or port.
+    Raises ValueError for an address without host or port.
     """
     if not master.startswith(SCHEME):
         return []
@@ -33,9 +33,9 @@ def addresses(master: str) -> list[tuple[str, int]]:
 
 
 def ask_masters(master: str, timeout_s: float = REACH_TIMEOUT_S) -> None:
-    """Return once a master accepts a connection, or if there are none to ask.
+    """Return as soon as a master accepts a connection, or at once if there is no master to ask.
 
-    Raises MasterAway if none does, after up to `timeout_s` seconds each.
+    Raises MasterAway if no master accepts one. Each is tried for up to `timeout_s` seconds.
     """
     said = []
     try:
@@ -56,5 +56,5 @@ def _reason(error: OSError, timeout_s: float) -> str:
         return f"no answer within {timeout_s:g} s"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
-    # The error of an unknown name has a negative number.
+    # The error of a host name that does not resolve has a negative number, so it has its own text.
     return str(error.strerror or error)

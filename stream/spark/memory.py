@@ -1,4 +1,4 @@
-"""The memory of Spark's driver, and how many lines per batch that allows.
+"""The memory of Spark's driver, and the number of lines per batch that it allows.
 
 Both depend on the machine unless the configuration sets them. Pure except for `machine_bytes`.
 """
@@ -12,15 +12,15 @@ from stream.config.settings import HEAP_BYTES_MIN, LINES_PER_BATCH_MIN, StreamSe
 HEAP_SHARE = 5
 HEAP_BYTES_MAX = 1_280 << 20
 
-# For a large batch the heap holds the cells of the running tasks, and finally the text of all
-# cells, about 150 bytes each and in several copies; a line can make a cell for every metric. If a
-# batch proves too large, only a part of it is taken.
+# The heap that a line of a large batch can need. A line can make a cell for every metric. The heap
+# has the cells of the running tasks, and at the end the text of all cells, which is about 150 bytes
+# each, in several copies. If a batch is too large in spite of this, it is counted in parts.
 BYTES_PER_LINE = 3 << 10
 LINES_PER_BATCH_MAX = 1_000_000
 
 
 def heap_bytes(section: StreamSection, machine: int) -> int:
-    """Return the heap of Spark's driver on a machine with this much memory."""
+    """Return the heap of Spark's driver on a machine with `machine` bytes of memory."""
     if section.heap is not None:
         return parse_size_bytes(section.heap)
     return max(HEAP_BYTES_MIN, min(machine // HEAP_SHARE, HEAP_BYTES_MAX))
@@ -46,5 +46,6 @@ def machine_bytes(
     try:
         return min(total, int(limit.read_text()))
     except (OSError, ValueError):
-        # There is no such file outside of a container, and the word `max` in one without a limit.
+        # Outside of a container this file does not exist. In a container without a limit it has the
+        # word `max`. In both cases the memory of the machine is the limit.
         return total

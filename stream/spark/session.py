@@ -18,18 +18,19 @@ from stream.spark.memory import heap_bytes, machine_bytes
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# The number of batches whose files Spark keeps. Each costs some files; only two are ever read.
+# The number of batches whose checkpoint files Spark keeps. Only the files of the last two are read.
 BATCHES_KEPT = 12
 
-# Deep enough for a user's pattern that recurses on a long line; unused stack costs nothing.
+# The stack is large enough for a user's pattern that recurses on a long line. Unused stack takes no
+# memory.
 _STACK = f"-Xss{STACK_BYTES >> 20}m"
 
-# Options for executors and the driver alike, on whatever machine they run.
+# Options for the driver and for executors on any machine.
 _CODE_OPTIONS = (
     _STACK,
-    # Use both compilers. The fast one alone starts sooner but makes code that runs half as fast.
-    # The slow one starts ten times later than by default, because a start runs nearly everything
-    # a few thousand times and would spend a third of its time in that compiler.
+    # Use both compilers of the JVM. The fast one (C1) alone would make code that runs half as fast.
+    # The slow one (C2) starts ten times later than by default. Otherwise a start of the stream
+    # would spend a third of its time in C2, because it runs most code a few thousand times.
     "-XX:ReservedCodeCacheSize=160m",
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=20000",
@@ -49,15 +50,15 @@ _JVM_OPTIONS = (
 )
 
 
-# A session for a single question ends before the slow compiler pays off: without it a dry run takes
-# 9.1 s of processor time instead of 12.7.
+# For a session that answers a single question. It ends before the slow compiler pays off: a dry run
+# takes 9.1 s of processor time without that compiler, and 12.7 s with it.
 _QUICK_COMPILER_ALONE = "-XX:TieredStopAtLevel=1"
 
 
 def spark_options(
     settings: StreamSettings, scratch: Path | None = None, *, is_brief: bool = False
 ) -> dict[str, str]:
-    """Return Spark's settings for our settings; temporary files go to `scratch`."""
+    """Return the settings of Spark. Temporary files go to `scratch` (None: the system's folder)."""
     section = settings.section
     local = section.is_local
     options = {
@@ -68,27 +69,27 @@ def spark_options(
             map(_quoted, jvm_options(settings, scratch, is_brief=is_brief))
         ),
         "spark.jars": ",".join(str(path) for path in settings.jars),
-        # The default manager runs about twenty small commands per batch.
+        # Spark's default manager of checkpoint files starts twenty shell commands per batch.
         "spark.sql.streaming.checkpointFileManagerClass": "millrace.LocalCheckpoint",
         "spark.sql.streaming.minBatchesToRetain": str(BATCHES_KEPT),
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
-        # All code of a batch must fit, even with many metrics, or each batch compiles it again.
+        # All code of a batch must fit into the cache, or each batch would compile it again.
         "spark.sql.codegen.cache.maxEntries": "1000",
         # An expression that fails is NULL for its line, and never stops the stream.
         "spark.sql.ansi.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.caseSensitive": "false",
-        # Otherwise ${name} in a user's pattern would be a variable of Spark.
+        # With substitution, ${name} in a user's pattern would be a variable of Spark.
         "spark.sql.variable.substitute": "false",
-        # This rule moves an attempt into branches below it, and leaves their condition outside.
+        # This rule would move the condition of a branch out of `millrace_try`, where it can raise.
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches"
         ),
-        # All except Kafka: with its older reader each record becomes first a Java row, and then a
-        # row of Spark.
+        # All sources except Kafka, because its older (V1) reader is slower: it converts each record
+        # first to a Java row, and then to a row of Spark.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.debug.maxToStringFields": "8",
         "spark.sql.catalogImplementation": "in-memory",
@@ -117,7 +118,7 @@ def spark_options(
 def jvm_options(
     settings: StreamSettings, scratch: Path | None = None, *, is_brief: bool = False
 ) -> list[str]:
-    """Return the JVM's own options, with the class data archive if it exists."""
+    """Return the options of the JVM, with the class data archive if that file exists."""
     options = [*_JVM_OPTIONS, "-Xlog:disable", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
     if is_brief:
         options.append(_QUICK_COMPILER_ALONE)
@@ -125,13 +126,14 @@ def jvm_options(
         options.append(f"-Djava.io.tmpdir={scratch}")
     archive = settings.class_data_archive
     if archive is not None and Path(archive).exists():
-        # The JVM silently ignores an archive of another JVM or class path.
+        # An outdated archive does no harm, because the JVM silently ignores an archive that was
+        # made by another JVM or for another class path.
         options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     return options
 
 
 def _quoted(option: str) -> str:
-    """Quote an option for Spark's single line of options, because folders can have spaces."""
+    """Quote an option that contains a space, because Spark splits its line of options at spaces."""
     return f'"{option}"' if " " in option else option
 
 
@@ -150,12 +152,13 @@ def environment(settings: StreamSettings) -> dict[str, str]:
 
 
 def empty_scratch(data_dir: Path) -> Path:
-    """Empty and return the driver's folder for temporary files; a killed JVM leaves files.
+    """Empty and return the driver's folder for temporary files, because a killed JVM leaves files.
 
-    Only for the one driver that holds the lock of `data_dir`.
+    The caller must be the driver that holds the lock of `data_dir`.
     """
     folder = data_dir / "scratch"
-    # The JVM of a predecessor may still be ending, and removing its own files.
+    # Ignore errors, because the JVM of a predecessor can still be ending and removing its own
+    # files.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()
@@ -174,7 +177,7 @@ def start_session(
     """
     os.environ.update(environment(settings))
     if scratch is not None:
-        # PySpark also creates a folder, in which the JVM writes its port.
+        # PySpark creates a temporary folder too, in which the JVM writes its port.
         tempfile.tempdir = str(scratch)
     builder = SparkSession.builder
     options = spark_options(settings, scratch, is_brief=is_brief) | dict(more or {})
