@@ -115,8 +115,8 @@ def _check_inputs(config: MillConfig, document: Document) -> None:
 
 
 def _check_sources(config: MillConfig, document: Document) -> None:
-    """Append a fault for each topic that the stream reads and no input of the collector writes. In
-    an existing Kafka cluster other programs can write it, so then there is no fault.
+    """Append a fault for each topic that the stream reads but no input writes and `topics` does not
+    list. In an existing Kafka cluster other programs can write a topic, so there this is no fault.
     """
     if config.cluster.bootstrap_servers is not None:
         return
