@@ -33,8 +33,8 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class _Addition:
-    """The text to insert into a list or a mapping of a section, once as lines of a block and once
-    for within brackets.
+    """The text to insert into a list or a mapping of a section: `lines` if it is a block, `pieces`
+    if it is written in brackets.
     """
 
     section: str

@@ -197,7 +197,8 @@ def _separator(making: _Pattern) -> bool:
     shapes = Counter(_BLANKS.sub(" ", run) for run in runs)
     shape, count = shapes.most_common(1)[0]
     if count < AGREE * len(runs):
-        # All lines have the blanks. The text after them differs, so it begins the message.
+        # The lines differ here, so the message begins. If all have blanks first, these belong to
+        # the separator.
         if making.advance(r"\s+"):
             making.text += r"\s+"
         return False
