@@ -160,7 +160,7 @@ class Flusher:
             self._start()
 
     def _refuse(self, log: Log, error: DiskError) -> None:
-        """Make a log wait that has no file descriptor. No fsync of it has failed."""
+        """Let a log wait because no file descriptor was free. No fsync of this log has failed."""
         if not error.is_short:
             self._on_failed(error)
             return
