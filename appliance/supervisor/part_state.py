@@ -35,7 +35,7 @@ class PartEntry:
 
     @property
     def is_changing(self) -> bool:
-        """Whether its process must end so that the part is replaced or removed."""
+        """True if the part's process must end so that the part is replaced or removed."""
         return self.is_leaving or self.successor is not None
 
     @property
