@@ -63,7 +63,7 @@ class Supervisor:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every part is healthy."""
+        """True if every part is healthy."""
         return all(entry.state is PartPhase.HEALTHY for entry in self.parts.values())
 
     def tick(self, now_ms: int) -> list[Effect]:

@@ -40,6 +40,6 @@ class PartEntry:
 
     @property
     def awaits_its_turn(self) -> bool:
-        """Whether the part will restart at the same address, while others of its kind do its
+        """True if the part will restart at the same address, while others of its kind do its
         work."""
         return self.part.takes_turns and self.successor == self.part

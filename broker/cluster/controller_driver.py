@@ -60,7 +60,7 @@ class ControllerDriver:
 
     @property
     def is_active(self) -> bool:
-        """Whether this node decides orders."""
+        """True if this node decides orders."""
         return self._active is not None
 
     def submit(self, order: Order, waiter: OrderWaiter) -> None:

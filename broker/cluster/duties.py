@@ -31,7 +31,7 @@ class Duties:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all duties are done."""
+        """True if all duties are done."""
         return self.done_count == self.given_count
 
     @property

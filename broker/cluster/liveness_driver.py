@@ -52,7 +52,7 @@ class BrokerConnection(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the peer has closed the connection."""
+        """True if the peer has closed the connection."""
 
     def on_end(self, told: Callable[[], None]) -> None:
         """Call `told` once, when the session ends."""
@@ -97,7 +97,7 @@ class LivenessDriver:
 
     @property
     def is_active(self) -> bool:
-        """Whether this node's controller is active, so that brokers can register here."""
+        """True if this node's controller is active, so that brokers can register here."""
         return self._liveness is not None
 
     def stop(self) -> None:

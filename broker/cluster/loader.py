@@ -64,7 +64,7 @@ class Loader:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything committed is in force."""
+        """True if everything committed is in force."""
         return not self._is_applying and self.image.end_offset >= self._committed_offset
 
     def serve(self, publisher: Publisher) -> None:

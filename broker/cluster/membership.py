@@ -142,7 +142,7 @@ class BrokerMembership:
         return self._broker_epoch
 
     def may_read(self, now_ms: int) -> bool:
-        """Whether this broker, as a leader, may answer reads now."""
+        """Return whether this broker, as a leader, may answer reads now."""
         return self._lease_ms is not None and now_ms - self._lease_ms < READ_LEASE_MS
 
     # Events.

@@ -95,7 +95,7 @@ class MembershipDriver:
 
     @property
     def may_read(self) -> bool:
-        """Whether this broker, as a leader, may answer reads now. It can have been deposed without
+        """True if this broker, as a leader, may answer reads now. It can have been deposed without
         knowing it; see `membership`.
         """
         self._notice_stall()

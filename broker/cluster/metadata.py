@@ -61,7 +61,7 @@ class Metadata:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything written is durable and in force."""
+        """True if everything written is durable and in force."""
         return self.log.duties.is_idle and self.loader.is_idle
 
     def submit(

@@ -85,7 +85,7 @@ class ClassicGroup(Rebalancing):
 
     @property
     def is_void(self) -> bool:
-        """Whether the group has never had a generation, so it need not be kept."""
+        """True if the group has never had a generation, so it need not be kept."""
         return self.state is GroupState.EMPTY and not (self.generation_id or self.pending)
 
     # Joining.

@@ -140,12 +140,12 @@ class Ballot:
 
     @property
     def is_won(self) -> bool:
-        """Whether a majority has voted for this replica."""
+        """True if a majority has voted for this replica."""
         return len(self.granted) >= self._voters.majority
 
     @property
     def is_lost(self) -> bool:
-        """Whether even all outstanding votes would not make a majority."""
+        """True if even all outstanding votes would not make a majority."""
         return len(self.granted) + len(self._pending) < self._voters.majority
 
 

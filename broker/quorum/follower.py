@@ -50,7 +50,7 @@ class Follower:
 
     @property
     def grants_pre_votes(self) -> bool:
-        """Whether to grant pre-votes: not while the leader answers. Only an answer of the leader
+        """True if to grant pre-votes: not while the leader answers. Only an answer of the leader
         counts, not what others say about it.
         """
         return self._try_at_ms is not None or not self._has_fetched

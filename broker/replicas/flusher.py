@@ -65,7 +65,7 @@ class Flusher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything marked has been fsynced."""
+        """True if everything marked has been fsynced."""
         return not (self._marked or self._in_flight or self._refused)
 
     def mark(self, log: Log) -> None:

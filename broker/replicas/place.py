@@ -19,7 +19,7 @@ class BrokerPlace(Protocol):
 
     @property
     def may_read(self) -> bool:
-        """Whether this broker may answer reads as a leader, because no other broker can have become
+        """True if this broker may answer reads as a leader, because no other broker can have become
         leader (decision 0057).
         """
 

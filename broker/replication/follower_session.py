@@ -56,7 +56,7 @@ class FetchVerdict:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether nothing is read. The follower must name the partition again."""
+        """True if nothing is read. The follower must name the partition again."""
         return self.code is not ErrorCode.NONE or self.diverging is not None
 
 

@@ -76,7 +76,7 @@ class Isr:
 
     @property
     def needs_void(self) -> bool:
-        """Whether joining replicas can be removed only by a new partition epoch."""
+        """True if joining replicas can be removed only by a new partition epoch."""
         return bool(self.joining)
 
     def may_propose(self, now_ms: int) -> bool:

@@ -97,7 +97,7 @@ class CoordinatorDriver(Generic[S]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether a shard is still loading, so that a list of all groups would be incomplete."""
+        """True if a shard is still loading, so that a list of all groups would be incomplete."""
         return any(loaded.shard is None for loaded in self._shards.values())
 
     def find(self, key: str) -> LoadedShard[S]:
@@ -148,7 +148,7 @@ class CoordinatorDriver(Generic[S]):
 
     @property
     def may_tell(self) -> bool:
-        """Whether clients may get answers from this broker's shards.
+        """True if clients may get answers from this broker's shards.
 
         As for reads from a leader, that requires that no other broker can have become the leader.
         """

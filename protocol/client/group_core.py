@@ -101,7 +101,7 @@ class GroupCore:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the member has left because it was not polled. The next poll rejoins."""
+        """True if the member has left because it was not polled. The next poll rejoins."""
         return self._is_idle
 
     def polled(self, now_ms: int) -> None:
@@ -330,7 +330,7 @@ class GroupCore:
 
     @property
     def leaves_at_the_end(self) -> bool:
-        """Whether to send LeaveGroup. A static member that stops is expected back."""
+        """True if to send LeaveGroup. A static member that stops is expected back."""
         return self.member_id != NO_MEMBER and self.settings.group_instance_id is None
 
     def _is_ours(self, of: "HeartbeatRequest | SyncGroupRequest | GroupMembership") -> bool:

@@ -86,7 +86,7 @@ class PendingBatch:
 
     @property
     def has_sequence(self) -> bool:
-        """Whether it has ids. They stay through all retries unless the sequence restarts."""
+        """True if it has ids. They stay through all retries unless the sequence restarts."""
         return self.base_sequence != NO_SEQUENCE
 
     def add(self, record: NewRecord, size_bytes: int, token: object) -> None:
@@ -200,7 +200,7 @@ class PartitionLine:
 
     @property
     def has_outstanding(self) -> bool:
-        """Whether any batch has a sequence and no outcome."""
+        """True if any batch has a sequence and no outcome."""
         return bool(self.in_flight) or bool(self.waiting and self.waiting[0].has_sequence)
 
     def may_overlap(self, remembered_count: int) -> bool:

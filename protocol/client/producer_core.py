@@ -103,17 +103,17 @@ class ProducerCore:
 
     @property
     def needs_producer_id(self) -> bool:
-        """Whether the driver must get a producer id before anything unsent can be sent."""
+        """True if the driver must get a producer id before anything unsent can be sent."""
         return self.settings.idempotent and self.producer_id == NO_PRODUCER_ID
 
     @property
     def is_empty(self) -> bool:
-        """Whether every batch has its outcome."""
+        """True if every batch has its outcome."""
         return not any(line.waiting or line.in_flight for line in self._lines.values())
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any batch is not in flight."""
+        """True if any batch is not in flight."""
         return any(line.waiting for line in self._lines.values())
 
     @property

@@ -183,7 +183,7 @@ class TransactionCore:
 
     @property
     def is_open(self) -> bool:
-        """Whether an abort has something to do."""
+        """True if an abort has something to do."""
         return self.state in (
             TransactionState.OPEN,
             TransactionState.FAILED,
@@ -192,7 +192,7 @@ class TransactionCore:
 
     @property
     def drops_waiting(self) -> bool:
-        """Whether unsent batches must not be sent any more."""
+        """True if unsent batches must not be sent any more."""
         return self.state in (
             TransactionState.FAILED,
             TransactionState.ABORTING,
