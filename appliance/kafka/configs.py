@@ -82,7 +82,7 @@ async def _refuse_missing(cluster: Cluster, resource: ConfigResource, words: str
     """Raise CommandError for a topic or broker that does not exist.
 
     Without this check the client would retry until its timeout, because a missing topic can be a
-    new one that the broker does not know yet.
+    new topic that the broker does not know yet.
     """
     name = resource.name
     if resource.type is ResourceType.TOPIC:

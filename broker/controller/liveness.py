@@ -115,9 +115,7 @@ class Liveness:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The time at which `dead` or `probes_due` can return a result; None if there are no
-        sessions.
-        """
+        """The time to call `dead` and `probes_due`; None if there are no sessions."""
         sessions = self._sessions.values()
         ends = [_deadline_ms(one) for one in sessions]
         looks = [one.look_again_ms for one in sessions if one.look_again_ms is not None]

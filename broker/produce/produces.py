@@ -112,7 +112,9 @@ class Produces:
         answer: PartitionProduceResponse,
         config: LogConfig,
     ) -> Iterator[bool]:
-        """Do the same for one batch whose records must be checked, step by step."""
+        """Check the records of one batch in steps of some milliseconds, and append the batch.
+        Yields after each step.
+        """
         wanted: LogConfig | None = config
         while wanted is not None:
             config = wanted

@@ -348,8 +348,7 @@ class Replicas:
         if replica in self.damaged or not self.holds(replica):
             return
         self.damaged[replica] = reason
-        # Use the image's epoch. The replica's own epoch stays behind while its log is being
-        # truncated.
+        # Use the image's epoch: the replica's own stays behind while its log is truncated.
         partition = self._image.topics[replica.topic].partitions[replica.index]
         self._damaged_epochs[replica] = partition.leader_epoch
         logger.error(
