@@ -84,7 +84,7 @@ class PendingDecision:
 
 @dataclass(frozen=True, slots=True)
 class OrderLimits:
-    """How many orders can be in the queue, for all hosts and for each."""
+    """The numbers of orders that can be in the queue, for all hosts together and for each host."""
 
     pending_max: int
     pending_max_per_host: int

@@ -50,8 +50,8 @@ class Follower:
 
     @property
     def grants_pre_votes(self) -> bool:
-        """True if to grant pre-votes: not while the leader answers. Only answers of the leader
-        itself count, not reports of other replicas about it.
+        """True if this replica grants pre-votes, which it does not while the leader answers. Only
+        answers of the leader itself count, not reports of other replicas about it.
         """
         return self._try_at_ms is not None or not self._has_fetched
 

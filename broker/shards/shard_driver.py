@@ -138,8 +138,8 @@ class CoordinatorDriver(Generic[S]):
         return shard
 
     def readable(self, key: str) -> S:
-        """Like `shard`, for reads. Raises NOT_COORDINATOR if another broker may
-        coordinate by now.
+        """Return a shard for reads, as `shard` does. Raises NOT_COORDINATOR if another broker can
+        be the coordinator by now.
         """
         shard = self.shard(key)
         if not self.may_tell:
@@ -148,7 +148,7 @@ class CoordinatorDriver(Generic[S]):
 
     @property
     def may_tell(self) -> bool:
-        """True if clients may get answers from this broker's shards.
+        """True if this broker's shards may answer clients.
 
         As for reads from a leader, that requires that no other broker can have become the leader.
         """
@@ -276,8 +276,8 @@ class CoordinatorDriver(Generic[S]):
     def submit_own(
         self, loaded: LoadedShard[S], outcome: ShardOutcome[Any], then: Callable[[], None]
     ) -> None:
-        """Like `submit`, without a client: `then` is called after the commit, however long it
-        takes.
+        """Submit an input that comes from no client, as `submit` does: `then` is called after the
+        commit, however long it takes.
 
         It is not called if the shard is dropped before. Raises ApiError if nothing was written.
         """

@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_room(self) -> bool:
-        """True if `send` may be called. Callers of `request` leave as much room again."""
+        """True if `send` may be called. `request` needs twice the free space."""
         return len(self._waiting) < 2 * self.in_flight_max
 
     def send(self, request: Message | ByVersion, *, timeout_ms: int) -> "asyncio.Future[Any]":

@@ -204,8 +204,8 @@ class PartitionLine:
         return bool(self.in_flight) or bool(self.waiting and self.waiting[0].has_sequence)
 
     def may_overlap(self, remembered_count: int) -> bool:
-        """Return whether the first waiting batch may be sent before those in flight
-        are answered.
+        """Return whether the first waiting batch may be sent before the batches in flight are
+        answered.
         """
         if self.restart_sequences or not self.acknowledged:
             return False
@@ -242,7 +242,9 @@ class PartitionLine:
             batch.strip_sequence()
 
     def adopt(self, producer_id: int, producer_epoch: int) -> None:
-        """Continue from sequence 0 under other ids. No batch may be outstanding."""
+        """Continue from sequence 0 under another producer id and epoch. No batch may be
+        outstanding.
+        """
         assert not self.has_outstanding
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch

@@ -138,7 +138,8 @@ class TransactionCore:
         self.is_decided = False
 
     def unanswered(self) -> None:
-        """Note that a request got no answer, so it may or may not have been executed, or be yet.
+        """Note that a request got no answer. The broker can have executed it, or can still do so
+        later.
 
         So the next transaction takes another producer epoch. Under the same epoch the late request
         would end that transaction.
