@@ -57,7 +57,7 @@ class TxnState(IntEnum):
 
 
 class IllegalTxnMove(Exception):
-    """A bug of ours: a move that the states do not allow."""
+    """A bug of the broker: a move that the states do not allow."""
 
     def __init__(self, source: TxnState, target: TxnState) -> None:
         super().__init__(f"{source.title} to {target.title}")

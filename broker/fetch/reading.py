@@ -93,7 +93,7 @@ class FetchReading:
             self.response.responses.append(answer)
 
     def _read_news(self, session: FetchSession) -> None:
-        """Read only the partitions of the session that may have changed."""
+        """Read only the partitions of the session that can have changed."""
         topics: dict[str, FetchableTopicResponse] = {}
         for cached in session.partitions.values():
             if self._is_quiet(cached):

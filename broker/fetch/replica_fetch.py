@@ -5,9 +5,9 @@ the loop turns and the time. What a fetch says about its follower is recorded be
 answered. Followers receive written batches before the leader has synced them, so that all replicas
 sync at the same time. A new high watermark alone does not wake a follower.
 
-An answer may still be in a socket when its log is truncated and rewritten at the same position. It
+An answer can still be in a socket when its log is truncated and rewritten at the same position. It
 would then contain other bytes with valid checksums. So when a leadership ends, the broker closes
-the connections of followers that may not have received an answer from that log.
+the connections of followers that can have missed an answer from that log.
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ class ReplicaFetches:
                     self._alarm.wake_by(line.deadline_ms)
 
     def _hang_up(self, replica: Replica) -> None:
-        """Close connections that may be sent bytes of this log after it is truncated."""
+        """Close connections that could be sent bytes of this log after it is truncated."""
         for line in list(self._lines.values()):
             if replica in line.owed and line.call is not None and not line.is_closed:
                 session = line.call.session

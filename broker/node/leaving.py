@@ -2,7 +2,7 @@
 
 Room: node. First the partitions: the controller moves their leaderships, this broker tells its
 clients, and it may go when all others know (`cluster/membership`). Then the quorum, if this node
-leads it: it resigns (EndQuorumEpoch) and stays until another node leads, because its vote may be
+leads it: it resigns (EndQuorumEpoch) and stays until another node leads, because its vote can be
 needed. All the time it serves other brokers and clients.
 """
 
@@ -21,7 +21,7 @@ SUCCESSOR_MS_MAX = 1_000
 
 
 class ClusterLeave:
-    """The leaving of one process, which may never begin."""
+    """The stop of one process. It begins only when the process is asked to stop."""
 
     def __init__(
         self, own_id: int, membership: MembershipDriver, quorum: QuorumDriver, world: World

@@ -206,7 +206,7 @@ class Produces:
         kept = []
         for one in pending.appended:
             error = failed.get(one.replica)
-            # A request that takes several turns may have written to this log earlier.
+            # A request that takes several turns can have written to this log earlier.
             if error is None or one.end_offset <= one.replica.log.log_end_offset:
                 kept.append(one)
                 continue

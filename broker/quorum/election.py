@@ -25,7 +25,7 @@ from protocol.types import NO_NODE
 
 
 def is_up_to_date(request: Vote, log: LogView) -> bool:
-    """Return whether the candidate's log has everything that this replica may have acknowledged
+    """Return whether the candidate's log has everything that this replica can have acknowledged
     (Raft §5.4.1).
     """
     theirs = (request.last_epoch, request.last_epoch_end_offset)

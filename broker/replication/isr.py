@@ -39,7 +39,7 @@ class IsrProposal:
 
 
 class Isr:
-    """The committed and joining replicas, and the proposal that may be under way."""
+    """The committed and joining replicas, and the proposal that can be under way."""
 
     __slots__ = (
         "_awaits_log",

@@ -106,7 +106,7 @@ class CoordinatorDriver(Generic[S]):
         """
         topic = self._ports.image().topics.get(self._topic)
         if topic is None:
-            # Another broker may know the new topic already, and have sent a client here.
+            # Another broker can know the new topic already, and have sent a client here.
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         loaded = self._shards.get(shard_of(key, len(topic.partitions)))
         if loaded is None:
@@ -158,7 +158,7 @@ class CoordinatorDriver(Generic[S]):
         """Return the error to send to a client: NOT_COORDINATOR if this broker may have been
         deposed.
 
-        This broker may not know members or producers that came later, at the next coordinator. The
+        This broker cannot know members or producers that came later, at the next coordinator. The
         error itself could end them.
         """
         return refusal if self.may_tell else ErrorCode.NOT_COORDINATOR

@@ -2,7 +2,7 @@
 
 Room: storage. Pure. The leader has already validated these batches. The follower checks only what
 its log needs: whole batches, right checksums, offsets at or above its log end offset, and leader
-epochs that do not fall. Offsets can be missing, because the leader's log may have been cleaned.
+epochs that do not fall. Offsets can be missing, because the leader's log can have been cleaned.
 Sequences and transactions are recorded without validation, markers included, so that this replica
 knows all producers when it becomes the leader.
 """

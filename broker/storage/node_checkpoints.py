@@ -2,7 +2,7 @@
 
 Room: storage. Four files contain one offset per partition: the recovery point, the log start
 offset, the high watermark, and the end of what was cleaned. Each partition folder has a file of its
-leader epochs. The files may lag behind: an old recovery point only makes recovery after a crash
+leader epochs. The files can lag behind: an old recovery point only makes recovery after a crash
 longer. `broker/storage/checkpoint` defines the file formats.
 """
 
@@ -178,6 +178,6 @@ class NodeCheckpoints:
         try:
             self._replace(path, checkpoint.encode_epochs(entries), frees_room)
         except DiskError:
-            # A deletion may have renamed the folder in the meantime.
+            # A deletion can have renamed the folder in the meantime.
             if self._disk.exists(folder):
                 raise

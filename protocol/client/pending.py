@@ -213,7 +213,7 @@ class PartitionLine:
             # One of them is being retried. A split batch counts twice at the broker, so the order
             # of places is not enough.
             return False
-        # The oldest may be stuck at a former leader while the new leader acknowledges the others.
+        # The oldest can be stuck at a former leader while the new leader acknowledges the others.
         return self.next_place - self.in_flight[0].place < remembered_count
 
     def is_first_outstanding(self, batch: PendingBatch) -> bool:
