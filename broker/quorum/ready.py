@@ -16,8 +16,8 @@ from broker.quorum.vote_file import ElectionState
 
 
 class Barrier(Enum):
-    """The work of this Ready and of all earlier ones that must be durable before a message is
-    sent.
+    """The work that must be durable before a message is sent. It includes that of all earlier
+    Readys.
     """
 
     NOW = auto()
