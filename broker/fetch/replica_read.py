@@ -1,4 +1,4 @@
-"""Reads of a leader's log by followers, up to the end of what is written.
+"""Reads of a leader's log by followers, up to the last written batch.
 
 Room: fetch. Records can have been deleted up to the middle of a batch. An empty follower log must
 begin with the whole batch, so such a follower may read from below the log start offset.

@@ -55,7 +55,7 @@ class CleaningPlan:
 
 @dataclass(slots=True)
 class CleanedGroup:
-    """Old segments and the new one that replaces them."""
+    """Old segments, and the new segment that replaces them."""
 
     old: Sequence[Segment]
     new: Segment
